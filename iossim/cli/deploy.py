@@ -17,6 +17,7 @@ from iossim.cli.options import (
     PricingOptions,
     ReadingOptions,
     TimingOptions,
+    make_ready,
     number,
     option,
     schedule_or_network,
@@ -217,6 +218,8 @@ def _onnxruntime(
 
     check_writable(out)
     timing = timed.timing()
+    if saved is None:
+        make_ready(device or HOST_CPU)
     profile = _profile_of(saved.device) if saved and device is None else load_device(device or HOST_CPU)
     provider = provider_of(profile)
     on_cpu = profile.kind == "cpu"

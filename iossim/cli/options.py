@@ -360,6 +360,14 @@ class ReadingOptions(OptionGroup):
         )
 
 
+def make_ready(device: str | None) -> None:
+    """Describe this machine's CPU where it is the device, and nothing is known of it; raises DeviceError."""
+    if device is not None and device.startswith("cpu"):
+        from iossim.hardware.host_measuring import ensure_host_cpu
+
+        ensure_host_cpu(device)
+
+
 @dataclass(frozen=True)
 class ModelOptions(ReadingOptions, BatchOptions):
     """How a model is read: its batch, and all else."""
@@ -418,6 +426,7 @@ class PricingOptions(SpaceOptions):
         """Raises OptionError."""
         from iossim import api
 
+        make_ready(device)
         return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)
 
 

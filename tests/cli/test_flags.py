@@ -19,10 +19,13 @@ from iossim.cli.options import with_flags
 COMMANDS = {
     "iossim/deploy/tensorrt.py",
     "iossim/hardware/host_cpu.py",
+    "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",
     "iossim/hardware/template.py",
     "iossim/measurements/formats/nsight_compute.py",
+    "iossim/measurements/other_exports.py",
     "iossim/measurements/profilers/kernels.py",
+    "iossim/measurements/profilers/layer_times.py",
     "iossim/measurements/profilers/nsight_compute.py",
     "iossim/models/load.py",
     "iossim/report/study/plots/__init__.py",
