@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 
 import iossim
-from iossim.base.peak_memory import peak_memory_bytes
+from iossim.base.memory import peak_memory_bytes
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul

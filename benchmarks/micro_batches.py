@@ -18,7 +18,7 @@ import typer
 
 import iossim
 from iossim import api
-from iossim.base.memory_size import size_bytes
+from iossim.base.memory import size_bytes
 from iossim.transforms.microbatching.convolutions_in_micro_batches import benchmarks
 from iossim.transforms.microbatching.division import Configuration, Division, Part, divide, front
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import iossim
-from iossim.base.peak_memory import peak_memory_bytes
+from iossim.base.memory import peak_memory_bytes
 
 
 def main() -> None:

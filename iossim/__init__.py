@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING
 from iossim._version import __version__
 
 if TYPE_CHECKING:
-    from iossim.api import compare, cost_model, microbatch, optimize, optimize_streams, simulate, simulate_events
+    from iossim.api import compare, cost_model, optimize, optimize_streams, simulate, simulate_events
     from iossim.base.errors import IossimError
     from iossim.hardware.load import device
     from iossim.inquiries import corun, explain, predict, run_study
     from iossim.ir.network import Network
     from iossim.models.load import load
+    from iossim.related import microbatch
     from iossim.schedule.schedule import Schedule
     from iossim.study.study_run import StudyRun
     from iossim.tasks.comparison import Comparison
@@ -35,7 +36,7 @@ _HOMES = {
     "Comparison": "iossim.tasks.comparison",
     "compare": "iossim.api",
     "cost_model": "iossim.api",
-    "microbatch": "iossim.api",
+    "microbatch": "iossim.related",
     "optimize": "iossim.api",
     "optimize_streams": "iossim.api",
     "simulate": "iossim.api",

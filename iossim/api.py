@@ -1,4 +1,4 @@
-"""What the command line does, as typed functions: compare, optimize, simulate, dataflow, microbatch.
+"""What the command line does, as typed functions: compare, optimize, simulate.
 
 Networks and devices may be given as values or by name. Every function raises a subclass of
 :class:`iossim.base.errors.IossimError` for a mistake in what it was given.
@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.memory_size import size_bytes
+from iossim.base.errors import OptionError
+from iossim.base.memory import size_bytes
+from iossim.base.public import public
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
@@ -22,6 +23,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.passes.blocks import narrow_blocks
+from iossim.models.passes.unit_fusion import MODEL
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.schedule import read_schedule as read_any
@@ -30,9 +32,7 @@ from iossim.search.ios import STRATEGIES
 from iossim.search.options import Budget, SearchOptions, StageSpace
 from iossim.search.scheduler import (
     MeasuredProgress,
-    Progress,
     StartProgress,
-    ignore,
     ignore_measuring,
     schedule_any,
     scheduler_names,
@@ -44,36 +44,17 @@ from iossim.tasks.task import Task, judged
 from iossim.tasks.task import compare as compare_schedulers
 
 if TYPE_CHECKING:  # what most calls do not use is loaded by those that do
-    from iossim.edge.distributed import Distributed
-    from iossim.edge.planned import Dataflow
     from iossim.execution.execution import Execution
-    from iossim.hardware.edge import EdgeDevice
-    from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
     from iossim.transforms.rewriting.backtracking import RewriteBudget
     from iossim.transforms.rewriting.rule import Rule
     from iossim.transforms.rewriting.scheduled import RewriteSearch
     from iossim.transforms.transform import Transform
 
 
-class TaskOptions(TypedDict, total=False):
-    """The options of :func:`task`, which :func:`optimize` and :func:`compare` take as well."""
-
-    scheduler: str
-    engine: str
-    cost_model: str | CostModel
-    options: SearchOptions | None
-    budget: Budget | str | None
-    rewrite: str | Sequence[Rule] | None
-    rewrite_search: RewriteSearch
-    alpha: float
-    rewrite_budget: RewriteBudget | str
-    unproved: bool
-    micro_batch: int | str | None
-
-
+@public
 def cost_model(
     spec: str = "simulator",
-    device: DeviceProfile | str | None = None,
+    device: DeviceProfile | str | Path | None = None,
     precision: Precision | str = Precision.FP32,
     engine: str = AUTO,
     store: Path | str | None = None,
@@ -83,12 +64,13 @@ def cost_model(
     ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures, and
     keeps measurements in ``store``, by default the user's own; ``replay:STORE``, which takes all from a store.
     """
-    profile = load_device(device) if isinstance(device, str) else device
+    profile = None if device is None else load_device(device)
     kept = Path(store) if isinstance(store, str) else store
     Engine.named(engine)  # one that is unknown is refused whatever the cost model does with it
     return create_cost_model(spec, profile, Precision.named(precision), engine, kept)
 
 
+@public
 def search_options(
     stages: str = "general",
     max_group_size: int | None = None,
@@ -101,14 +83,15 @@ def search_options(
     ``workspace_limit``: what kernels that run at the same time may need together besides their tensors, in bytes or
     as ``64MiB``. ``company`` chooses what units run as for the stage that they are in.
     """
-    limit = _limit(workspace_limit, "workspace_limit")
+    limit = limit_bytes(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
     return SearchOptions(space, workspace_limit_bytes=limit, company=company)
 
 
+@public
 def task(
-    model: Network | str,
-    device: DeviceProfile | str | None,
+    model: Network | str | Path,
+    device: DeviceProfile | str | Path | None,
     *,
     scheduler: str = "ios-both",
     engine: str = AUTO,
@@ -140,7 +123,7 @@ def task(
 
     Raises OptionError for what cannot be combined.
     """
-    network = _network(model)
+    network = network_of(model)
     if budget is not None:
         # A search by measurements takes each block as a whole.
         network = narrow_blocks(network)
@@ -159,7 +142,7 @@ def task(
         transforms.append(MicroBatch(micro_batch))
     return Task(
         network,
-        _cost_model(cost_model, device, network, engine),
+        prices_of(cost_model, device, network, engine),
         scheduler,
         options or SearchOptions(),
         tuple(transforms),
@@ -168,27 +151,54 @@ def task(
     )
 
 
+@public
 def optimize(
-    model: Network | str,
-    device: DeviceProfile | str | None,
+    model: Network | str | Path,
+    device: DeviceProfile | str | Path | None,
     *,
+    scheduler: str = "ios-both",
+    engine: str = AUTO,
+    cost_model: str | CostModel = "simulator",
+    options: SearchOptions | None = None,
+    budget: Budget | str | None = None,
+    rewrite: str | Sequence[Rule] | None = None,
+    rewrite_search: RewriteSearch = "joint",
+    alpha: float = 1.05,
+    rewrite_budget: RewriteBudget | str = "200",
+    unproved: bool = False,
+    micro_batch: int | str | None = None,
     progress: StartProgress = silent,
     measuring: MeasuredProgress = ignore_measuring,
-    **options: Unpack[TaskOptions],
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
     Takes what :func:`task` does. Its ``ties`` say whether it differs from the sequential schedule by more than the
     noise.
 
-    KeyboardInterrupt ends a search of IOS with the best schedule so far, which then is not ``complete``.
+    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
     """
-    return task(model, device, **options).run(progress, measuring).schedule
+    asked = task(
+        model,
+        device,
+        scheduler=scheduler,
+        engine=engine,
+        cost_model=cost_model,
+        options=options,
+        budget=budget,
+        rewrite=rewrite,
+        rewrite_search=rewrite_search,
+        alpha=alpha,
+        rewrite_budget=rewrite_budget,
+        unproved=unproved,
+        micro_batch=micro_batch,
+    )
+    return asked.run(progress, measuring).schedule
 
 
+@public
 def optimize_streams(
-    model: Network | str,
-    device: DeviceProfile | str | None,
+    model: Network | str | Path,
+    device: DeviceProfile | str | Path | None,
     *,
     scheduler: str = "ios-streams",
     engine: str = AUTO,
@@ -196,14 +206,21 @@ def optimize_streams(
     options: SearchOptions | None = None,
     progress: StartProgress = silent,
 ) -> AnySchedule:
-    """The streams that a scheduler finds; the stages that it began from where no streams are faster."""
-    network = _network(model)
-    prices = _cost_model(cost_model, device, network, engine)
+    """The streams that a scheduler finds; the stages that it began from where no streams are faster.
+
+    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
+    """
+    network = network_of(model)
+    prices = prices_of(cost_model, device, network, engine)
     return schedule_any(network, prices, scheduler, options, progress(scheduler))
 
 
 def optimize_any(
-    model: Network | str, device: DeviceProfile | str | None, *, scheduler: str = "ios-both", **options: Any
+    model: Network | str | Path,
+    device: DeviceProfile | str | Path | None,
+    *,
+    scheduler: str = "ios-both",
+    **options: Any,
 ) -> AnySchedule:
     """:func:`optimize_streams` where the scheduler is one of streams, else :func:`optimize`; both take ``engine``,
     ``cost_model``, ``options`` and ``progress``.
@@ -212,15 +229,24 @@ def optimize_any(
     return search(model, device, scheduler=scheduler, **options)
 
 
+@public
 def compare(
-    model: Network | str,
-    device: DeviceProfile | str | None,
+    model: Network | str | Path,
+    device: DeviceProfile | str | Path | None,
     *,
-    schedulers: Sequence[str] | None = None,
+    schedulers: Sequence[str] | str | None = None,
+    engine: str = AUTO,
+    cost_model: str | CostModel = "simulator",
+    options: SearchOptions | None = None,
+    rewrite: str | Sequence[Rule] | None = None,
+    rewrite_search: RewriteSearch = "joint",
+    alpha: float = 1.05,
+    rewrite_budget: RewriteBudget | str = "200",
+    unproved: bool = False,
+    micro_batch: int | str | None = None,
     progress: StartProgress = silent,
-    **options: Unpack[TaskOptions],
 ) -> Comparison:
-    """Schedule a network by several schedulers (default: all), side by side.
+    """Schedule a network by several schedulers (a list, or names separated by commas; default: all), side by side.
 
     Takes what :func:`task` does but for a budget. What ``rewrite`` and ``micro_batch`` make of the network for
     ``ios-both``, or the one of these schedulers that searches most, stands beside the network as given: the graph
@@ -228,39 +254,33 @@ def compare(
     one's alone.
 
     ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
-    far, once there is one.
+    far, at the least the first one's.
     """
-    asked = schedulers or scheduler_names()
+    asked = (schedulers.split(",") if isinstance(schedulers, str) else schedulers) or scheduler_names()
     by_streams = [name for name in asked if name in stream_scheduler_names()]
-    if by_streams:
-        return _with_streams(model, device, asked, by_streams, progress, options)
-    changes = any(options.get(name) is not None for name in ("rewrite", "micro_batch"))
-    options["scheduler"] = _changed_for(asked) if changes else asked[0]
-    return compare_schedulers(task(model, device, **options), asked, progress)
-
-
-def _with_streams(
-    model: Network | str,
-    device: DeviceProfile | str | None,
-    asked: Sequence[str],
-    by_streams: Sequence[str],
-    progress: StartProgress,
-    options: TaskOptions,
-) -> Comparison:
-    """A comparison of the schedulers of stages, and the streams of the others beside them."""
-    network = _network(model)
-    options["cost_model"] = _cost_model(
-        options.get("cost_model", "simulator"), device, network, options.get("engine", AUTO)
-    )
     of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
-    comparison = compare(network, None, schedulers=of_stages, progress=progress, **options)
-    prices, search = options["cost_model"], options.get("options")
-    found = []
-    for name in by_streams if comparison.complete else ():
-        found.append(
-            optimize_streams(network, None, scheduler=name, cost_model=prices, options=search, progress=progress)
-        )
-    return replace(comparison, streams=tuple(found))
+    changes = rewrite is not None or micro_batch is not None
+    whole = task(
+        model,
+        device,
+        scheduler=_changed_for(of_stages) if changes else of_stages[0],
+        engine=engine,
+        cost_model=cost_model,
+        options=options,
+        rewrite=rewrite,
+        rewrite_search=rewrite_search,
+        alpha=alpha,
+        rewrite_budget=rewrite_budget,
+        unproved=unproved,
+        micro_batch=micro_batch,
+    )
+    comparison = compare_schedulers(whole, of_stages, progress)
+    found: list[AnySchedule] = []
+    for name in by_streams:
+        if comparison.complete and all(one.complete for one in found):
+            found.append(schedule_any(whole.network, whole.prices, name, options, progress(name)))
+    complete = comparison.complete and all(one.complete for one in found)
+    return replace(comparison, streams=tuple(found), complete=complete)
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:
@@ -272,100 +292,19 @@ def _changed_for(schedulers: Sequence[str]) -> str:
     raise OptionError(f"`rewrite` cannot price graphs for any of {', '.join(schedulers)}; add one of {known}")
 
 
-def dataflow(
-    model: Network | str,
-    device: EdgeDevice | str,
-    *,
-    policy: str = "priority",
-    parts: bool = False,
-    progress: StartProgress = lambda label: ignore,
-) -> Dataflow:
-    """A network on an edge device: its operators whole, split over the units, and linked besides, with their times.
-
-    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches side by side on parts of the units,
-    too, where that takes less. Raises DeviceError where an operator fits no way.
-    """
-    from iossim.edge.planned import dataflow as plan_dataflow
-    from iossim.hardware.edge import edge_device
-
-    board = edge_device(device) if isinstance(device, str) else device
-    return plan_dataflow(_network(model), board, policy, parts, progress)
-
-
-def distribute(
-    model: Network | str,
-    device: EdgeDevice | str,
-    devices: int,
-    *,
-    link: str | None = None,
-    sync: str = "ring",
-    mix: str = "mix",
-    policy: str = "priority",
-) -> Distributed:
-    """A network over several equal edge devices (d-Xenos): how operators are divided, what is sent, and the time.
-
-    ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``,
-    ``inH`` or ``inW`` for every operator that can be divided so. Raises DeviceError without such a link.
-    """
-    from iossim.edge.distributed import distributed
-    from iossim.hardware.edge import edge_device
-
-    board = edge_device(device) if isinstance(device, str) else device
-    return distributed(_network(model), board, devices, link, sync, mix, policy)
-
-
-def microbatch(
-    model: Network | str,
-    device: DeviceProfile | str | None,
-    *,
-    engine: str = AUTO,
-    cost_model: str | CostModel = "simulator",
-    policy: str = "all",
-    workspace: int | str | None = None,
-    total_workspace: int | str | None = None,
-    memory_limit: int | str | None = None,
-    direction: str = "forward",
-    progress: Progress = ignore,
-) -> MicroBatching:
-    """Divide the batch of a network's convolutions: each under a limit on its workspace, or all under one (``64MiB``,
-    or bytes).
-
-    ``memory_limit`` is of activations and workspaces in one arena, units one after another. ``policy``: ``all`` sizes
-    of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` for the gradients
-    as well.
-    """
-    from iossim.transforms.microbatching.convolutions_in_micro_batches import of_network
-
-    if direction not in ("forward", "training"):
-        raise OptionError(f"`pass` {direction!r} is not known; {did_you_mean(direction, ('forward', 'training'))}")
-    network = _network(model)
-    limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
-    prices = _cost_model(cost_model, device, network, engine)
-    memory = _limit(memory_limit, "memory_limit")
-    return of_network(network, prices, policy, *limits, direction == "training", progress, memory)
-
-
-def microbatch_table(
-    path: Path | str,
-    *,
-    batch: int | None = None,
-    policy: str = "all",
-    workspace: int | str | None = None,
-    total_workspace: int | str | None = None,
-) -> MicroBatching:
-    """The same of a JSON table of benchmarks; of the images of each kernel's largest row, if not of ``batch``."""
-    from iossim.transforms.microbatching.convolutions_in_micro_batches import of_table
-
-    limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
-    return of_table(Path(path), batch, policy, *limits)
-
-
-def _limit(given: int | str | None, name: str) -> int | None:
+def limit_bytes(given: int | str | None, name: str) -> int | None:
+    """A limit on memory that is given in bytes or as text (``64MiB``); raises OptionError for other text."""
     return size_bytes(given, name) if isinstance(given, str) else given
 
 
-def _network(given: Network | str) -> Network:
-    return load(given) if isinstance(given, str) else given
+def network_of(given: Network | str | Path, units: str = MODEL) -> Network:
+    """The network that is given, or that a name or file stands for; raises OptionError for what is neither."""
+    if isinstance(given, str | Path):
+        return load(given, units=units)
+    if not isinstance(given, Network):
+        remedy = "give a network (iossim.load), a name of the zoo, or an ONNX file"
+        raise OptionError(f"{given!r} is no network; {remedy}")
+    return given
 
 
 class _SimulateOptions(TypedDict, total=False):
@@ -376,19 +315,22 @@ class _SimulateOptions(TypedDict, total=False):
 
 @overload
 def simulate(
-    saved: Schedule, device: DeviceProfile | str | None = None, **options: Unpack[_SimulateOptions]
+    saved: Schedule, device: DeviceProfile | str | Path | None = None, **options: Unpack[_SimulateOptions]
 ) -> Schedule: ...
 
 
 @overload
 def simulate(
-    saved: AnySchedule | str | Path, device: DeviceProfile | str | None = None, **options: Unpack[_SimulateOptions]
+    saved: AnySchedule | str | Path,
+    device: DeviceProfile | str | Path | None = None,
+    **options: Unpack[_SimulateOptions],
 ) -> AnySchedule: ...
 
 
+@public
 def simulate(
     saved: AnySchedule | str | Path,
-    device: DeviceProfile | str | None = None,
+    device: DeviceProfile | str | Path | None = None,
     *,
     network: Network | None = None,
     engine: str | None = None,
@@ -402,15 +344,16 @@ def simulate(
     read, network = _saved(saved, network)
     if device is None and cost_model == "simulator":
         device = _own_device(read)
-    prices = _cost_model(cost_model, device, network, engine or read.engine or AUTO)
+    prices = prices_of(cost_model, device, network, engine or read.engine or AUTO)
     if isinstance(read, StreamSchedule):
         return reprice_streams(read, network, prices)
     return judged(network, [reprice(read, network, prices)], prices)[0]
 
 
+@public
 def simulate_events(
     saved: AnySchedule | str | Path,
-    device: DeviceProfile | str | None = None,
+    device: DeviceProfile | str | Path | None = None,
     *,
     network: Network | None = None,
     engine: str | None = None,
@@ -422,8 +365,7 @@ def simulate_events(
     from iossim.backends.simulator.events import run_schedule
 
     read, network = _saved(saved, network)
-    chosen = _own_device(read) if device is None else device
-    profile = load_device(chosen) if isinstance(chosen, str) else chosen
+    profile = load_device(_own_device(read) if device is None else device)
     return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
 
 
@@ -465,5 +407,8 @@ def _own_device(read: AnySchedule) -> str:
     return read.device
 
 
-def _cost_model(given: str | CostModel, device: DeviceProfile | str | None, network: Network, engine: str) -> CostModel:
+def prices_of(
+    given: str | CostModel, device: DeviceProfile | str | Path | None, network: Network, engine: str
+) -> CostModel:
+    """The cost model that is given, or that is named, in the network's precision."""
     return cost_model(given, device, network.precision, engine) if isinstance(given, str) else given

@@ -7,17 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from iossim.api import cost_model, simulate
+from iossim.api import cost_model, network_of, simulate
 from iossim.base.errors import OptionError
-from iossim.calibration.prediction.corun import Corun
-from iossim.calibration.prediction.corun import corun as run_side_by_side
-from iossim.calibration.prediction.kernel_table import read_kernels
+from iossim.base.public import public
+from iossim.calibration.prediction.corun import Corun, corun_file
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.models.load import load
 from iossim.schedule.schedule import Schedule
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.scenario import Scenario
@@ -28,10 +26,11 @@ from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
 
 
+@public
 def explain(
     schedule: Schedule,
     network: Network,
-    device: DeviceProfile | str | None = None,
+    device: DeviceProfile | str | Path | None = None,
     *,
     stages: Sequence[int] | None = None,
 ) -> Explanation:
@@ -47,34 +46,36 @@ def explain(
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 
-def predict(model: Network | str, device: DeviceProfile | str, *, engine: str = AUTO) -> NetworkTable:
+@public
+def predict(model: Network | str | Path, device: DeviceProfile | str | Path, *, engine: str = AUTO) -> NetworkTable:
     """The GPU time of each unit of a network alone, with its interval; of a name or file of each op.
 
     Raises DeviceError for a precision that the device lacks.
     """
-    profile = load_device(device) if isinstance(device, str) else device
-    network = load(model, units="none") if isinstance(model, str) else model
+    profile = load_device(device)
+    network = network_of(model, units="none")
     profile.require(network.precision)
     return predict_network(network, profile, Engine.named(engine, profile))
 
 
+@public
 def corun(
     kernels: Path | str,
-    device: DeviceProfile | str,
+    device: DeviceProfile | str | Path | None = None,
     *,
     engine: str = Engine.GRAPH,
     sm_share: Sequence[float] | None = None,
 ) -> Corun:
     """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
 
+    ``device`` is by default the one that a recording names. The result tells how long the recorded kernels took, too.
     ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of
     the SMs that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
     """
-    profile = load_device(device) if isinstance(device, str) else device
-    called = Engine.named(engine, profile)
-    return run_side_by_side(read_kernels(Path(kernels), profile, called).kernels, profile, called, sm_share)
+    return corun_file(Path(kernels), device, engine, sm_share)
 
 
+@public
 def run_study(
     scenario: Scenario | Path | str,
     out: Path | str,

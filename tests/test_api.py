@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,44 @@ def test_values_are_printed_short() -> None:
         (line,) = [line for line in lines if line.split()[0].rstrip("≈") == found.scheduler]
         assert f"{found.latency_us / 1e3:.3f}" in line
     assert "\x1b" not in str(comparison)
+
+
+FUNCTIONS = [getattr(iossim, name) for name in iossim.__all__ if inspect.isfunction(getattr(iossim, name))]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_a_misspelt_keyword_is_one_line_with_the_nearest(function: Callable[..., object]) -> None:
+    """Each parameter stands in the signature by its name, and one that is misspelt is no TypeError of a callee."""
+    parameters = inspect.signature(function).parameters
+    assert all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    name = list(parameters)[-1]
+    with pytest.raises(OptionError, match=rf"{function.__name__} takes no `{name}x`; did you mean '{name}'\? known: "):
+        function(**{f"{name}x": 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("batch", True),
+        ("batch", 0),
+        ("seed", 1.5),
+        ("seed", True),
+        ("max_block", True),
+        ("block", 1.5),
+        ("block", True),
+    ],
+)
+def test_no_count_is_taken_for_one(option: str, value: object) -> None:
+    with pytest.raises(OptionError, match=f"{value}"):
+        iossim.load("squeezenet", **{option: value})
+
+
+def test_networks_and_devices_by_value_name_or_path() -> None:
+    path = Path(str(resources.files("iossim.hw_profiles"))) / "t4.yaml"
+    assert iossim.device(iossim.device(path)).name == "t4"
+    assert iossim.compare("ios_sample", path, schedulers="greedy,sequential").best.scheduler == "greedy"
+    with pytest.raises(OptionError, match=r"5 is no network; give a network \(iossim\.load\)"):
+        iossim.compare(5, "t4")  # type: ignore[arg-type]
 
 
 def test_unknown_name() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from iossim.api import cost_model
 from iossim.backends.numpy_reference.backend import create as numpy_backend
 from iossim.cost.model import CostModel
 from iossim.cost.perturbed import PerturbedCostModel
+from iossim.cost.table import PriceTable, TableCostModel
 from iossim.execution.backend import Backend
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device, device_names
@@ -18,9 +24,10 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.reduce import TopK
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
-from iossim.search.scheduler import scheduler_names
+from iossim.schedule.problem import bits
+from iossim.search.scheduler import schedule, scheduler_names
 from iossim.testing.backends import BackendConformance
-from iossim.testing.cost_models import CostModelConformance, batches
+from iossim.testing.cost_models import CostModelConformance, batches, least_latency_us, twin_network
 from iossim.testing.devices import DeviceConformance
 from iossim.testing.ops import OpCase, OpConformance
 from iossim.testing.schedulers import SchedulerConformance
@@ -40,6 +47,21 @@ class TestRandom(CostModelConformance):
         return cost_model("random:7")
 
 
+class TestTable(CostModelConformance):
+    """Units that look alike, each with prices of its own."""
+
+    def cost_model(self, device: DeviceProfile) -> CostModel:
+        draw = random.Random(5)
+        every = [
+            {"units": [batch.problem.unit_names[unit] for unit in bits(mask)], "latency_us": draw.uniform(10, 30)}
+            for network in (twin_network(), *self.networks())
+            for batch in batches(network)
+            for mask in batch.masks.tolist()
+        ]
+        stages = {tuple(stage["units"]): stage for stage in every}  # seeded networks share names
+        return TableCostModel(PriceTable.model_validate({"stages": list(stages.values())}))
+
+
 class TestPerturbed(CostModelConformance):
     def cost_model(self, device: DeviceProfile) -> CostModel:
         return cost_model("perturbed:0.2", device)
@@ -52,6 +74,22 @@ class TestPerturbed(CostModelConformance):
                 by_signature: dict[object, float] = {}
                 for signature, us in zip(prices.signatures(batch), prices.price_stages(batch).tolist(), strict=True):
                     assert by_signature.setdefault(signature, us) == us
+
+
+@given(st.lists(st.integers(1, 9), min_size=30, max_size=30))
+def test_equal_blocks_with_unequal_prices_have_the_schedules_of_brute_force(prices_us: list[int]) -> None:
+    """And what is proven is true, merged stages and their bounds left out."""
+    network = twin_network()
+    names = [
+        [batch.problem.unit_names[unit] for unit in bits(mask)]
+        for batch in batches(network)
+        for mask in batch.masks.tolist()
+    ]
+    table = {"stages": [{"units": own, "latency_us": us} for own, us in zip(names, itertools.cycle(prices_us))]}
+    prices = TableCostModel(PriceTable.model_validate(table))
+    found = schedule(network, prices, "ios-parallel")
+    assert found.latency_us == pytest.approx(least_latency_us(network, prices))
+    assert found.proven
 
 
 @pytest.mark.parametrize("name", scheduler_names())

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from iossim import api
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.table import RecordingCostModel, TableCostModel, read_table
 from iossim.execution.lower import lower_schedule
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
 from iossim.models.seeded_network import seeded_network
 from iossim.search.assemble import reprice
 from iossim.search.scheduler import schedule
@@ -111,23 +114,40 @@ def test_recorded_prices_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_baselines() -> None:
-    network, changed = seeded_network(1), seeded_network(1, batch=2)
+    network, changed = seeded_network(1), seeded_network(2)
     prices = api.cost_model("simulator", "t4")
     best = schedule(network, prices, "ios-both")
-    later = schedule(changed, prices, "ios-both")
+    later = schedule(changed, prices, "ios-both").model_copy(update={"latency_us": 2 * best.latency_us})
     assert no_slower_than(best, best, network, prices).holds
-    slower = no_slower_than(later, best, changed, prices)
+    slower = no_slower_than(later, best, changed, prices, changed_model=True)
     assert not slower.holds
-    assert "(as it was saved)" in slower.found
-    renamed = no_slower_than(later, best.model_copy(update={"network": "another"}), changed, prices)
-    assert "(as it was saved, of 'another')" in renamed.found
-    ratio = later.latency_us / best.latency_us
-    assert no_slower_than(later, best, changed, prices, tolerance=ratio - 1).holds
-    assert not no_slower_than(later, best, changed, prices, tolerance=(ratio - 1) * 0.999).holds
-    other = api.cost_model("simulator", "v100-sxm2")
-    words = r"was priced by simulator t4 fp32 paper \S+, not by simulator v100-sxm2 fp32 paper \S+: the two cannot be compared"
+    assert f"(as it was saved, of {network.name!r})" in slower.found
+    assert slower.values == {"latency_us": later.latency_us, "baseline_us": best.latency_us, "tolerance": 0.0}
+    renamed = best.model_copy(update={"network": changed.name})
+    assert "(as it was saved)" in no_slower_than(later, renamed, changed, prices, changed_model=True).found
+    assert no_slower_than(later, best, changed, prices, tolerance=1.0, changed_model=True).holds
+    assert not no_slower_than(later, best, changed, prices, tolerance=0.999, changed_model=True).holds
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "engine", "words"),
+    [
+        (seeded_network(2), "t4", "paper", "model seeded1, not seeded2"),
+        (replace(seeded_network(2), name="seeded1"), "t4", "paper", "graph hash .*; if the model has changed, give `chan"),
+        (seeded_network(1, batch=2), "t4", "paper", "batch 1, not 2; give the same, or save another"),
+        (seeded_network(1), "v100-sxm2", "paper", "question: device t4, not v100-sxm2; give"),
+        (seeded_network(1), "t4", "graph", "question: engine paper, not graph; give"),
+        (replace(seeded_network(1), precision=Precision.FP16), "t4", "paper", "question: dtype fp32, not fp16; give"),
+    ],
+)  # fmt: skip
+def test_a_baseline_of_another_question_is_refused(asked: Network, device: str, engine: str, words: str) -> None:
+    network, prices = seeded_network(1), api.cost_model("simulator", device, asked.precision, engine)
+    best = schedule(network, api.cost_model("simulator", "t4"), "greedy")
     with pytest.raises(OptionError, match=words):
-        no_slower_than(schedule(changed, other, "ios-both"), best, changed, other)
+        no_slower_than(best, best, asked, prices)
+    if device != "t4":
+        with pytest.raises(OptionError, match="device t4, not v100-sxm2"):
+            no_slower_than(best, best, asked, prices, changed_model=True)
 
 
 def test_plans_with_and_without_memory() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import random
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -141,17 +146,175 @@ class Random(nn.Module):
         return x + torch.rand_like(x)
 
 
+class Chance(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * random.random()
+
+
 class OfAList(nn.Module):
     def forward(self, parts: list[Tensor]) -> Tensor:
         return parts[0] + parts[1]
 
 
-def test_what_cannot_be_captured_is_refused_by_name() -> None:
-    x = torch.rand(2, 4)
-    with pytest.raises(ModelError, match="Random"):
-        iossim.torch.compile(Random().eval(), x)
-    with pytest.raises(ModelError, match="argument 'parts' of module OfAList holds several values"):
-        iossim.torch.compile(OfAList().eval(), ([x, x],))
+class Counting(nn.Module):
+    def __init__(self, calls: Any) -> None:
+        super().__init__()
+        self.register_buffer("calls", calls)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * 2
+
+
+class Listing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
+        return x * 2
+
+
+class Overlapping(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        doubled = x * 2
+        return doubled, doubled[:, 1:]
+
+
+class Read(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x.view(torch.int32)
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    module.register_forward_hook(lambda *given: pytest.fail("the hook ran"))
+    return nn.Sequential(module)
+
+
+X = torch.arange(8.0).view(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "reason"),
+    [
+        (Random(), X, "Random"),
+        (Chance(), X, "not a function of its inputs alone"),
+        (OfAList(), ([X, X],), "argument 'parts' of module OfAList holds several values"),
+        (Counting(torch.zeros(())), X, "module Counting changes its calls when it is called"),
+        (Listing(), X, "module Listing changes its seen.0 when it is called"),
+        (nn.Sequential(nn.ReLU(inplace=True), nn.Sigmoid()), X, "changes its argument 'input' in place"),
+        (hooked(nn.Linear(4, 4)), X, "0._forward_hooks of module Sequential holds hooks"),
+        (
+            nn.Linear(4, 4).double(),
+            X.double(),
+            "'input' of module Linear is torch.float64, and its schedule computes in",
+        ),
+        (Overlapping(), X, "output 1 of module Overlapping shares memory with output 0"),
+        (Read(), X, "Read"),
+        (nn.Linear(4, 4), (X, X), "the example inputs are no arguments of module Linear: too many"),
+        ("resnet18", X, "str is not a PyTorch module"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_what_cannot_be_captured_is_refused_by_name_and_left_as_it_was(module: Any, given: Any, reason: str) -> None:
+    chance = random.getstate(), torch.get_rng_state()
+    with pytest.raises(ModelError, match=reason):
+        iossim.torch.compile(module.eval() if isinstance(module, nn.Module) else module, given)
+    assert not getattr(module, "calls", 0)
+    assert not getattr(module, "seen", [])
+    assert torch.equal(X, torch.arange(8.0).view(2, 4))
+    assert random.getstate() == chance[0]
+    assert torch.equal(torch.get_rng_state(), chance[1])
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, scale: float = 2, *, flag: bool = True) -> dict[str, Tensor]:
+        made = self.linear(x) * scale
+        kinds = {"given": x, "part": x[:, 1:], "again": made, "weight": self.linear.weight}
+        return {"made": made, **kinds, "turned": (made + 1).t(), "cut": made.relu().chunk(2, 1)[1]}
+
+
+@pytest.fixture(scope="module")
+def scaled() -> Any:
+    return iossim.torch.compile(Scaled().eval(), X)
+
+
+def warned(compiled: Any, *arguments: Any, **keywords: Any) -> str:
+    """What a call warns of; its outputs are the module's own."""
+    compiled._warned.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = compiled(*arguments, **keywords)
+    expected = compiled.module(*arguments, **keywords)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert [each.stride() for each in found.values()] == [each.stride() for each in expected.values()]
+    return "".join(str(each.message) for each in caught)
+
+
+def test_arguments_are_those_of_the_example_in_type_value_and_layout(scaled: Any) -> None:
+    with torch.no_grad():
+        for same in ((X * 3,), (X, 2), (torch.rand(4, 4)[1:3],)):
+            assert warned(scaled, *same) == ""
+        assert warned(scaled, x=X, scale=2, flag=True) == ""
+        assert "scale is 2.0, compiled was 2;" in warned(scaled, X, 2.0)
+        assert "flag is 1, compiled was True;" in warned(scaled, X, flag=1)
+        turned = torch.rand(4, 2).t()
+        assert r"x is torch.float32[2x4] on cpu, strides (1, 2), compiled was" in warned(scaled, turned)
+        assert "x is torch.float32[1x4]" in warned(scaled, X[:1])
+
+
+def test_outputs_share_the_memory_that_the_modules_do(scaled: Any) -> None:
+    given = torch.rand(4, 4)[2:]
+    with torch.no_grad():
+        found = scaled(given)
+    assert found["given"] is given
+    assert found["part"].data_ptr() == given[:, 1:].data_ptr()
+    assert found["again"] is found["made"]
+    assert found["weight"].data_ptr() == scaled.module.linear.weight.data_ptr()
+
+
+def test_other_settings_of_torch_and_gradients_are_eager(scaled: Any) -> None:
+    with torch.no_grad():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert "autocast is torch.bfloat16, compiled was False" in warned(scaled, X)
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert "the default dtype is torch.float64" in warned(scaled, X)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        with torch.inference_mode():
+            assert warned(scaled, X) == ""
+    assert "parameters ask for gradients; call it under torch.no_grad()" in warned(scaled, X)
+    assert scaled(X)["made"].requires_grad
+
+
+def test_calls_of_several_threads_keep_apart() -> None:
+    module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval().requires_grad_(False)
+    compiled = iossim.torch.compile(module, torch.rand(8, 64))
+    torch.set_float32_matmul_precision("high")
+
+    def wrong(seed: int) -> int:
+        generator = torch.Generator().manual_seed(seed)
+        inputs = [torch.rand(8, 64, generator=generator) for _ in range(150)]
+        return sum(not torch.allclose(compiled(each), module(each), atol=1e-4) for each in inputs)
+
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            assert [*threads.map(wrong, range(3))] == [0, 0, 0]
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("made", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_compiled_module_is_neither_copied_nor_pickled(made: Callable[[Any], Any], scaled: Any) -> None:
+    with pytest.raises(ModelError, match="compiled module Scaled holds memory of its own"):
+        made(scaled)
 
 
 def test_backend_of_torch_compile() -> None:
@@ -159,6 +322,16 @@ def test_backend_of_torch_compile() -> None:
     ran = torch.compile(module, backend=iossim.torch.dynamo_backend, fullgraph=True, dynamic=False)
     with torch.no_grad():
         torch.testing.assert_close(ran(image), module(image), rtol=1e-4, atol=1e-5)
+        module.left[0].weight.data.mul_(2)
+        with pytest.warns(UserWarning, match="a weight of module GraphModule changed"):
+            torch.testing.assert_close(ran(image), module(image))
+        module.left[0].weight = nn.Parameter(torch.rand(8, 3, 3, 3))
+        module.left[1].running_mean = torch.ones(8)
+        with pytest.warns(UserWarning, match="weights were replaced since this graph was compiled"):
+            torch.testing.assert_close(ran(image), module(image))
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="gradients are asked of this graph"):
+        assert ran(image)["sum"].requires_grad
 
 
 def test_weights_are_the_modules_own_unless_they_are_folded(compiled: Any) -> None:
@@ -174,6 +347,9 @@ def test_a_module_that_is_trained_further_runs_eagerly() -> None:
     own = iossim.torch.compile(module, image, "v100-sxm2", scheduler="greedy")
     with torch.no_grad():
         module.left[0].weight.mul_(2)
-        with pytest.warns(UserWarning, match="weights of the module changed since it was compiled"):
+        with pytest.warns(UserWarning, match="left.0.weight of module Branches changed since it was compiled"):
             found = own(image)
         torch.testing.assert_close(found["sum"], module(image)["sum"])
+        module.eval().right.train()
+        with pytest.warns(UserWarning, match="right.training of module Branches changed"):
+            own(image)

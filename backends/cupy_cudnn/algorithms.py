@@ -21,6 +21,7 @@ from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError
+from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text, write_atomically
 from iossim.execution.backend import BackendError, Choice, TimedAlgorithm
 
@@ -89,7 +90,7 @@ class KeptChoices:
         self._read_at = facts.st_mtime_ns, facts.st_size
         text = read_text(self._path, "backend option choices:", _REMEDY, OptionError)
         try:
-            found = json.loads(text)
+            found = read_json(text)
             if found["format"] != FORMAT:
                 raise ValueError(f"its format is {found['format']!r}")
             for place in found["places"]:

@@ -113,6 +113,10 @@ class SimulatorCostModel:
         chosen = profile or self.profile, self.precision, engine or self.engine
         return SimulatorCostModel(*chosen, self.in_place, self._error)
 
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        """For each unit its work, and what its placement changes of it."""
+        return [work + placed for work, placed in self.units.keys(problem)]
+
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge, or merge as a variant.
 
@@ -187,10 +191,14 @@ class SimulatorCostModel:
     def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
         return self.plans.run(network, plan).spans
 
-    def simulated_plan_us(self, network: Network, plan: Plan) -> float:
+    def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
         from iossim.backends.simulator.events.run import run_plan
 
-        return run_plan(plan, network, self.profile, self.engine).latency_us
+        def observe(now: float, classes: object) -> None:
+            if check is not None:
+                check()
+
+        return run_plan(plan, network, self.profile, self.engine, observer=observe).latency_us
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         if isinstance(schedule, StreamSchedule):

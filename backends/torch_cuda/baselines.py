@@ -8,11 +8,13 @@ something is asked for.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iossim.backends.torch_cuda.backend import usable_device
+from iossim.base.compiled import code_folder
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.layouts import prefers_channels_last
@@ -81,6 +83,8 @@ def measure_baselines(
     op that torch does not cover, and where compiling fails.
     """
     place = usable_device(device)
+    if (folder := code_folder("inductor")) is not None:  # by default it stands where anybody may have put another
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
     import torch
 
     from iossim.backends.torch_cuda.module import input_tensors, torch_module

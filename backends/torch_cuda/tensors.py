@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ DTYPES: dict[DType, torch.dtype] = {
     DType.INT64: torch.int64,
     DType.BOOL: torch.bool,
 }
+
+#: Held by the thread whose arithmetic is set, and whose program's memory is in use.
+one_thread = RLock()
 
 
 def to_tensor(array: Array, device: str = "cpu") -> torch.Tensor:
@@ -47,16 +51,17 @@ def to_array(tensor: torch.Tensor) -> Array:
 def arithmetic(precision: Precision) -> Iterator[None]:
     """Inference with the fastest deterministic algorithm of cuDNN, and with TF32 only where the precision says so.
 
-    The settings are global to torch: they are put back.
+    The settings are global to torch: they are put back, and are one thread's at a time (``one_thread``).
     """
     tf32 = precision is Precision.TF32
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    try:
-        with (
-            torch.inference_mode(),
-            torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=True, allow_tf32=tf32),
-        ):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    with one_thread:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        try:
+            with (
+                torch.inference_mode(),
+                torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=True, allow_tf32=tf32),
+            ):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)

@@ -6,14 +6,16 @@ is no C compiler, and for what has no counterpart in C, numba compiles: both rou
 
 Numba checks a function's own file alone, not those that it calls. So its cache folder is named after a hash of the
 source of every compiled module (one whose text names ``iossim.base.compiled``), which also takes the place of numba's
-stamp, the path and time of a file. Both stand in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it); where that
-cannot be written a temporary folder takes its place, or each command compiles anew, with a warning.
+stamp, the path and time of a file. Both stand in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it). Where that
+cannot be written, or others can (what lies there would run), a temporary folder takes its place, with a warning.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from iossim.base.compile_time import compiling
 from iossim.base.errors import warn_once
 from iossim.base.native import library
-from iossim.base.user_files import user_cache
+from iossim.base.user_files import own_folder, user_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,7 +140,7 @@ def _library(module: str) -> library.Library | None:
 
 
 def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Library | None:
-    folder = _folder("native")
+    folder = code_folder("native")
     if folder is None:
         return None
     path = folder / name
@@ -189,29 +191,43 @@ def _warn(why: str) -> None:
 
 
 def cache_folder() -> Path | None:
-    """The folder of numba's code of this source; a temporary one where it cannot be written, else None."""
-    return _folder(f"compiled-{source_hash()}")
+    """The folder of numba's code of this source; a temporary one where it cannot be used, else None."""
+    return code_folder(f"compiled-{source_hash()}")
 
 
 @cache
-def _folder(name: str) -> Path | None:
-    """A folder of compiled code; with a warning a temporary one where it cannot be written, else None."""
+def code_folder(name: str) -> Path | None:
+    """The folder ``name`` of compiled code, which nobody else can write; None, with a warning, where there is none."""
     problems: list[str] = []
-    for root in (user_cache(), Path(tempfile.gettempdir()) / f"iossim-{_user()}"):
-        folder = root / name
+    for root in _roots():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = own_folder(root / name)
             with tempfile.TemporaryFile(dir=folder):
                 if problems:
                     warn_once(
                         f"compiled code is kept in {root}, where it may not stay: the cache folder cannot be used "
-                        f"({problems[0]}); set IOSSIM_CACHE_DIR to a folder that can be written"
+                        f"({problems[0]}); set IOSSIM_CACHE_DIR to a folder that you alone can write"
                     )
                 return folder
         except OSError as error:
             problems.append(f"{root}: {error.strerror}")
     _warn(", ".join(problems))
     return None
+
+
+def _roots() -> Iterator[Path]:
+    """Where compiled code may stand: the cache folder, a folder that stays for a while, and one of this process."""
+    yield user_cache()
+    yield Path(tempfile.gettempdir()) / f"iossim-{_user()}"
+    with suppress(OSError):
+        yield _process_folder()
+
+
+@cache
+def _process_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="iossim-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @cache
@@ -234,4 +250,4 @@ def _compiled_sources() -> Iterator[tuple[str, bytes]]:
 
 
 def _user() -> str:
-    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    return str(os.geteuid()) if hasattr(os, "geteuid") else os.environ.get("USERNAME", "user")

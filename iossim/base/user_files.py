@@ -5,14 +5,29 @@ Files that a user gives and gets are read with an error of one line, and written
 
 from __future__ import annotations
 
+import codecs
+import errno
+import gzip
+import io
 import os
 import shutil
+import stat
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from iossim.base.errors import IossimError, OptionError
+
+if sys.platform != "win32":
+    import grp
+    import pwd
+
+_GZIP = b"\x1f\x8b"
+#: What a zipped file may hold: zeros are zipped to a thousandth.
+_MOST_UNZIPPED_BYTES = 1 << 29
 
 
 def user_data() -> Path:
@@ -35,14 +50,82 @@ def _folder(variable: str, windows: str, library: str, xdg_variable: str, xdg_de
     return Path(os.environ.get(xdg_variable) or Path.home() / xdg_default) / "iossim"
 
 
-def read_text(path: Path, what: str, remedy: str, error: type[IossimError]) -> str:
-    """The text of a UTF-8 file; raises ``error`` with ``what``, ``path`` and the ``remedy``."""
+def own_folder(folder: Path) -> Path:
+    """A folder for code, made (with those above it, mode 0700) where it is missing; its path without symbolic links.
+
+    Raises OSError where it cannot be made, and where another user owns it, may write it, or may put another in its
+    place: somebody who can owns a folder or link on the way to it, or may write one that has no sticky bit. The group
+    that is this user's alone counts as the user. On Windows, where such folders are private, nothing is asked.
+    """
+    folder = folder.absolute()
+    _check_own(folder)
+    for place in (*reversed(folder.parents), folder):
+        place.mkdir(mode=0o700, exist_ok=True)
+    found = folder.resolve()
+    _check_own(folder)
+    _check_own(found)
+    return found
+
+
+def _check_own(folder: Path) -> None:
+    if sys.platform == "win32":
+        return
+    # The owner of the root folder is the system, also in a container that knows it by another number.
+    trusted = {os.geteuid(), 0, Path("/").stat().st_uid}
+    for place in (*reversed(folder.parents), folder):
+        try:
+            status = place.lstat()
+        except FileNotFoundError:
+            return
+        if status.st_uid not in trusted:
+            raise PermissionError(errno.EPERM, f"{place} belongs to user {status.st_uid}", str(folder))
+        writers = status.st_mode & (stat.S_IWOTH if status.st_gid == _own_group() else stat.S_IWOTH | stat.S_IWGRP)
+        keeps_entries = place != folder and status.st_mode & stat.S_ISVTX
+        if writers and not keeps_entries and not stat.S_ISLNK(status.st_mode):
+            raise PermissionError(errno.EPERM, f"other users may write {place}", str(folder))
+
+
+@cache
+def _own_group() -> int | None:
+    """The group that has no member but this user, as many systems make one for each; None without."""
     try:
-        return path.read_text(encoding="utf-8")
+        user = pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(user.pw_gid)
+    except KeyError:
+        return None
+    return group.gr_gid if group.gr_name == user.pw_name and {*group.gr_mem} <= {user.pw_name} else None
+
+
+def read_text(
+    path: Path,
+    what: str,
+    remedy: str,
+    error: type[IossimError],
+    known: Callable[[Path, bytes], str] = lambda path, data: "",
+) -> str:
+    """The text of a file, gzipped or not: UTF-8, or UTF-16 with its mark, as PowerShell redirects output.
+
+    ``known`` recognises a file that is no text, and says what it is with the remedy. Raises ``error`` with ``what``,
+    ``path`` and the ``remedy``.
+    """
+    try:
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            with gzip.open(io.BytesIO(data)) as stream:
+                data = stream.read(_MOST_UNZIPPED_BYTES + 1)
+            if len(data) > _MOST_UNZIPPED_BYTES:
+                raise error(f"{what} {path}: holds more than {_MOST_UNZIPPED_BYTES >> 20} MiB; split the file")
+        marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = data.decode("utf-16" if marked else "utf-8-sig")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise error(f"{what} {path}: the gzip file is damaged or cut short; copy it again") from None
     except OSError as problem:
         raise error(f"cannot read {what} {path}: {problem.strerror}; {remedy}") from None
     except UnicodeDecodeError:
-        raise error(f"{what} {path} is not text; {remedy}") from None
+        text = "\0"
+    if "\0" in text:
+        raise error(f"{what} {path} is {known(path, data) or f'not text; {remedy}'}")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def write_atomically(path: Path, contents: str | bytes) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from iossim.base.numbers import LONGEST_US
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -34,6 +36,10 @@ class Value(BaseModel, metaclass=_Class):
     def __dir__(self) -> list[str]:
         """What a notebook completes to: without the names that pydantic keeps from its first version."""
         return sorted(set(super().__dir__()) - _DEPRECATED - _OF_CLASSES)
+
+
+#: A time in microseconds, as a file may have one.
+TimeUs = Annotated[float, Field(ge=0, le=LONGEST_US)]
 
 
 def first_problem(error: ValidationError) -> str:

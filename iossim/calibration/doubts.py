@@ -131,7 +131,13 @@ FEW_ROWS = 30
 
 
 def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool) -> MeasurementSet:
-    """The set without what cannot be fitted, and with notes on it; raises MeasurementError if it cannot be right."""
+    """The set without what cannot be fitted, and with notes on it.
+
+    Raises MeasurementError if it cannot be right, or names another device and labels are not to be trusted.
+    """
+    if not trusts_labels and measured.device != profile.name.partition("+")[0]:
+        remedy = f"give `device` {measured.device}, or `trust_labels` to fit them all the same"
+        raise unusable(measured.name, f"recorded on {measured.device}, not on {profile.name}; {remedy}")
     notes = list(measured.notes)
     warm = tuple(row for row in measured.measurements if not row.is_cold)
     if len(warm) < len(measured.measurements):

@@ -18,6 +18,7 @@ from iossim.calibration.neutral import facts_of
 from iossim.calibration.prediction.bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.load import own_names
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import (
@@ -86,6 +87,8 @@ def refine(
     ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are
     too few, or cannot be of the device.
     """
+    if samples.device in own_names() and samples.device != profile.name:
+        raise unusable(samples.name, f"recorded on {samples.device}, not on {profile.name}; give samples of that one")
     table = transfer_table() if sources is None else TransferTable(sources=list(sources))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]

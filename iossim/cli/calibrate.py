@@ -34,7 +34,7 @@ OutFile = Annotated[Path | None, option("--out -o", "PROFILE.yaml", "Write here;
 Seed = Annotated[int, number("--seed", "Seed of the bootstrap.")]
 HeldOut = Annotated[float, option("--held-out", "PART", "Share of the shapes that is held out of the fit.")]
 Folds = Annotated[int, number("--folds", "Cross-validation folds; 0 skips it, which is faster.")]
-TrustLabels = Annotated[bool, switch("--trust-labels", "Fit measurements even where they look like another device's.")]
+TrustLabels = Annotated[bool, switch("--trust-labels", "Fit measurements that name or look like another device, too.")]
 
 Published = Annotated[
     bool,

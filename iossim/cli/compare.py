@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.base.peak_memory import peak_memory_bytes
+from iossim.base.memory import peak_memory_bytes
 from iossim.cli import options
 from iossim.cli.options import (
     ModelOptions,
@@ -19,7 +19,17 @@ from iossim.cli.options import (
     takes_options,
     with_flags,
 )
-from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, json_file, pictures, present, wrapped
+from iossim.cli.outputs import (
+    ExitCode,
+    Part,
+    ScheduleOutputs,
+    Writer,
+    json_file,
+    kept_schedule,
+    pictures,
+    present,
+    wrapped,
+)
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -91,7 +101,8 @@ def compare(
         return made
 
     code = ExitCode.DONE if comparison.complete else ExitCode.INCOMPLETE
-    present(document, _parts(comparison, said), as_json, out=outputs.out, files=files, code=code)
+    kept = kept_schedule(best) if comparison.complete else None
+    present(document, _parts(comparison, said), as_json, out=outputs.out, files=files, kept=kept, code=code)
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

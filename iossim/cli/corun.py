@@ -63,36 +63,28 @@ def corun(
     and through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are
     counted from 0.
     """
-    from iossim.calibration.prediction.corun import corun as run_side_by_side
-    from iossim.calibration.prediction.kernel_table import read_kernels
+    from iossim.calibration.prediction.corun import corun_file
     from iossim.execution.engine import Engine
-    from iossim.hardware.load import device as load_device
-    from iossim.hardware.load import device_names
     from iossim.report import corun as told
     from iossim.report.traces import corun_trace
 
-    if device is None:
-        raise OptionError(f"corun needs a device; give --device NAME; known: {', '.join(device_names())}")
     outputs.check_files()
-    profile = load_device(device)
-    engine = Engine.GRAPH if graph else Engine.PAPER
     shares = None if sm_share is None else _shares(sm_share)
-    table = read_kernels(kernels, profile, engine)
-    run = run_side_by_side(table.kernels, profile, engine, shares)
+    run = corun_file(kernels, device, Engine.GRAPH if graph else Engine.PAPER, shares)
     how = "one CUDA graph" if graph else "streams, launched by the host"
     if shares is not None:
         how += f", SMs {sm_share}%"
-    title = f"{kernels.name} on {profile.name}, {how}"
+    title = f"{kernels.name} on {run.device}, {how}"
 
     def parts() -> Iterator[Part]:
         yield wrapped(title, "bold")
         yield told.corun_table(run, None if whole else _ROWS_SHOWN)
         yield told.lanes(run)
-        yield from map(wrapped, filter(None, (told.makespan_words(run), told.lost_words(run))))
+        yield from map(wrapped, told.corun_lines(run))
         if len(run.kernels) > _ROWS_SHOWN and not whole:
             cut = f"the {_ROWS_SHOWN} of {len(run.kernels)} kernels that lost most time are shown (--all shows all)"
             yield from notes([cut])
-        yield from notes([*table.notes, *told.inferred_words(run)])
+        yield from notes([*run.notes, *told.inferred_words(run)])
 
     def files() -> dict[str, Writer]:
         made = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(told.corun_csv(run))}

@@ -11,7 +11,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, StreamOptions, argument, number, option, takes_options
-from iossim.cli.outputs import Part, json_file, present, text_file, wrapped
+from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def coschedule(
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.report.coschedule import bound_words, coschedule_trace, served_table, ways_table
-    from iossim.tasks.arrivals import poisson, read_trace
+    from iossim.search.anytime import Steps
+    from iossim.tasks.arrivals import Served, poisson, read_trace
     from iossim.tasks.coschedule import LOADS, Server
     from iossim.tasks.coschedule import coschedule as run
 
@@ -99,26 +100,37 @@ def coschedule(
     prices = api.cost_model("simulator", device, next(iter(networks.values())).precision, engine)
     with progress_bars(quiet=as_json, unit="searches") as progress, interruptible():
         found = run(networks, prices, search, progress("coschedule"), goal)
-        served = []
-        if arrivals is not None:
+        served: list[Served] = []
+
+        def serve(given: str) -> None:
             server = Server(networks, prices, search, found)
-            if arrivals == "poisson":
+            if given == "poisson":
+                if not found.baseline.makespan_us:
+                    raise OptionError("--arrivals poisson: the models take no time, and no requests load the device")
                 rate_per_us = len(networks) / found.baseline.makespan_us
                 for load in LOADS:
-                    served += server.serve(poisson(names, load * rate_per_us, requests, arrival_seed), load)
+                    served.extend(server.serve(poisson(names, load * rate_per_us, requests, arrival_seed), load))
             else:
-                trace = read_trace(Path(arrivals), names)
-                served = server.serve(trace, server.load(trace))
-    document = {**found.to_json(), "served": [one.to_json() for one in served]}
+                trace = read_trace(Path(given), names)
+                served.extend(server.serve(trace, server.load(trace)))
+
+        steps = Steps(interrupted=not found.complete)
+        if arrivals is not None:
+            steps.take(lambda: serve(arrivals), None)
+    document = {**found.to_json(), "complete": not steps.interrupted, "served": [one.to_json() for one in served]}
 
     def parts() -> Iterator[Part]:
         yield ways_table(found)
         yield wrapped(bound_words(found))
+        yield from notes(found.notes)
         if served:
             yield served_table(served)
+        if steps.interrupted:
+            yield wrapped("Interrupted: these are the ways, and the loads, that were known by then")
 
     files = {"coschedule.json": json_file(document), "trace.json": text_file(coschedule_trace(found))}
-    present(document, parts(), as_json, out=out, files=lambda: files)
+    code = ExitCode.INCOMPLETE if steps.interrupted else ExitCode.DONE
+    present(document, parts(), as_json, out=out, files=lambda: files, code=code)
 
 
 def _objective(name: str, weights: list[str], limits: list[str], labels: list[str]) -> Objective:

@@ -89,7 +89,7 @@ def optimize(
     With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to
     DIR/dataflow.json; of several devices a plan each, and DIR/distribution.json.
     """
-    from iossim import api
+    from iossim import related
     from iossim.base.user_files import check_writable
     from iossim.models.load import load
     from iossim.report.dataflow_words import dataflow_table, dataflow_words, distribution_table, distribution_words
@@ -99,25 +99,24 @@ def optimize(
         check_writable(out)
     network = load(model, batch=batch, dtype=dtype)
     found: Dataflow | Distributed
+    code = ExitCode.DONE
     if parts and devices != 1:
         raise OptionError("`parts` are of one device's units; leave `devices` out")
     if devices == 1:
-        found = _planned(network, name, policy, parts, quiet=as_json)
+        found = planned = _planned(network, name, policy, parts, quiet=as_json)
+        code = ExitCode.INCOMPLETE if planned.was_interrupted else ExitCode.DONE
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
-        found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
+        found = related.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
         title = _title(network, f"{devices} {found.device.name}")
         table, words = distribution_table(found), distribution_words(found)
     started = perf_counter()
-    present(
-        found.to_json,
-        [wrapped(title, "bold"), table, words],
-        as_json,
-        out=out,
-        files=lambda: _files(found, title, wants_plot(plot)),
-    )
-    if out is not None:
-        typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
+    said = [wrapped(title, "bold"), table, words]
+    try:
+        present(found.to_json, said, as_json, out=out, files=lambda: _files(found, title, wants_plot(plot)), code=code)
+    finally:
+        if out is not None:
+            typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
 
 
 @takes_options
@@ -178,7 +177,7 @@ def run(
     One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own
     and gets what it is sent; with --processes each of them is a process, and what they send is counted.
     """
-    from iossim import api
+    from iossim import related
     from iossim.edge.plan import Variant
     from iossim.edge.runs import run_distributed, run_plan
     from iossim.models.load import load
@@ -190,7 +189,7 @@ def run(
     if processes is None and devices == 1:
         done = run_plan(_planned(network, name, policy, quiet=as_json).plans[Variant.FULL], seed)
     else:
-        found = api.distribute(
+        found = related.distribute(
             network, name, devices if processes is None else processes, link=link, sync=sync, mix=mix, policy=policy
         )
         done = run_distributed(found, processes is not None, seed)
@@ -200,10 +199,10 @@ def run(
 
 def _planned(network: Network, device: str, policy: str, parts: bool = False, *, quiet: bool) -> Dataflow:
     """A network's plans on one device, with the progress of the search, which an interrupt ends with what it has."""
-    from iossim import api
+    from iossim import related
 
     with progress_bars(quiet=quiet, unit="", tells_rest=True) as start, interruptible():
-        return api.dataflow(network, device, policy=policy, parts=parts, progress=start)
+        return related.dataflow(network, device, policy=policy, parts=parts, progress=start)
 
 
 def _needed(device: str | None) -> str:

@@ -86,7 +86,8 @@ def deploy(
         found = saved or _searched(network, device, scheduler, pricing, as_json)
         if isinstance(found, StreamSchedule):
             raise OptionError("--runtime tensorrt is told by the stages of a schedule; give one of another --scheduler")
-        _tensorrt(network, found, model or (saved.source.model if saved else target), as_json)
+        code = ExitCode.DONE if saved or found.complete else ExitCode.INCOMPLETE
+        _tensorrt(network, found, model or (saved.source.model if saved else target), as_json, code)
         return
     assert out is not None
     _onnxruntime(network, saved, device, reading.units, scheduler, pricing, streams, check, timed, out, as_json)
@@ -164,6 +165,7 @@ def _onnxruntime(
     from iossim.report.figures.deployment import deployment_figure
     from iossim.report.figures.pictures import svg_picture
     from iossim.report.measured_runs import disturbance, measured_table
+    from iossim.report.schedule_words import INTERRUPTED
     from iossim.schedule.schedule import Schedule
     from iossim.schedule.streams import as_streams
 
@@ -172,6 +174,7 @@ def _onnxruntime(
     profile = _profile_of(saved.device) if saved and device is None else load_device(device or HOST_CPU)
     provider = provider_of(profile)
     on_cpu = profile.kind == "cpu"
+    complete = True
     with tempfile.TemporaryDirectory(prefix="iossim-deploy-") as staging:
         folder = Path(staging)
         check_exportable(network, folder / MODEL_FILE)
@@ -179,6 +182,7 @@ def _onnxruntime(
             if units == MODEL:
                 network = as_optimised(network, provider)
             saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
+            complete = saved.complete
         streams = as_streams(saved, network, most or (_streams_at_most(len(usable_cores())) if on_cpu else None))
         read = write_deployment(folder, provider, network, streams)
         runs = _predictions(network, streams, profile)
@@ -229,6 +233,8 @@ def _onnxruntime(
             else:
                 yield wrapped(predicted_sentence(latencies))
             yield from notes(network.remarks)
+            if not complete:
+                yield wrapped(INTERRUPTED)
 
         differs = found is not None and not found.equal
         if not differs:
@@ -238,7 +244,8 @@ def _onnxruntime(
                 path.unlink()
             if stale:
                 typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
-        present(document, parts(), as_json, code=ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE)
+        code = ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE if complete else ExitCode.INCOMPLETE
+        present(document, parts(), as_json, code=code)
 
 
 def _streams_at_most(cores: int) -> int:
@@ -263,7 +270,7 @@ def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfi
     return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME) for name, each in of.items()}
 
 
-def _tensorrt(network: Network, schedule: Schedule, model: str, as_json: bool) -> None:
+def _tensorrt(network: Network, schedule: Schedule, model: str, as_json: bool, code: ExitCode) -> None:
     from iossim.deploy.tensorrt import tensorrt_advice
     from iossim.report.deployment import tensorrt_sentences
 
@@ -278,4 +285,4 @@ def _tensorrt(network: Network, schedule: Schedule, model: str, as_json: bool) -
             {"stage": one.stage, "groups": [list(names) for names in one.groups]} for one in advice.stages
         ],
     }
-    present(document, tensorrt_sentences(advice, file), as_json)
+    present(document, tensorrt_sentences(advice, file), as_json, code=code)

@@ -44,7 +44,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help: it fits 80 columns, and prints brackets as they are
         epilog="Exit codes: 0 done; 1 a check failed; 2 invalid input; 3 interrupted, the best schedule so far was "
-        "printed; 130 interrupted without one.",
+        "printed and written; 130 interrupted before a search, or twice.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 

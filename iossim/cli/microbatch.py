@@ -66,7 +66,7 @@ def microbatch(
     limit; with --total-workspace all share one, divided by an integer program; with --memory-limit activations share
     it too.
     """
-    from iossim import api
+    from iossim import api, related
     from iossim.base.user_files import check_writable
     from iossim.models.load import load
     from iossim.report.micro_batches import front_figure, micro_batch_table, total_words, workspace_figure
@@ -91,7 +91,7 @@ def microbatch(
         if needless := [name for name, is_given in given.items() if is_given]:
             reason = "a table holds the times of its kernels, and nothing else counts"
             raise OptionError(f"{reason}; leave {needless[0]} out, or give a MODEL")
-        found = api.microbatch_table(
+        found = related.microbatch_table(
             table, batch=batch, policy=policy, workspace=workspace, total_workspace=total_workspace
         )
         title = f"{table.name}, policy {policy}"
@@ -103,7 +103,7 @@ def microbatch(
         network = load(model, batch=batch, dtype=dtype, training=training)
         prices = api.cost_model(cost_model, device, network.precision, engine, store)
         with progress_bars(quiet=as_json, unit="kernels") as bars:
-            found = api.microbatch(
+            found = related.microbatch(
                 network,
                 device,
                 cost_model=prices,

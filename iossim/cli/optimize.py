@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,14 +19,26 @@ from iossim.cli.options import (
     StreamOptions,
     TransformOptions,
     option,
+    switch,
     takes_options,
     with_flags,
 )
-from iossim.cli.outputs import PAGE, ExitCode, ScheduleOutputs, Writer, present, schedule_parts, tell_written
+from iossim.cli.outputs import (
+    PAGE,
+    ExitCode,
+    ScheduleOutputs,
+    Writer,
+    kept_schedule,
+    present,
+    schedule_parts,
+    tell_written,
+    wrapped,
+)
 from iossim.cli.progress import interruptible, measuring_bar, progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
+    from iossim.schedule.schedule import AnySchedule, Schedule
     from iossim.search.options import Budget
 
 #: What is measured unless --budget says otherwise: with a hundredth of a second each, a quarter of a minute.
@@ -93,8 +105,8 @@ def optimize(
         if isinstance(made, StreamSchedule):
             show_streams(network, made, prices, outputs, as_json)
         else:
-            files = partial(outputs.files, network, made, prices)
-            present(lambda: made.model_dump_json(indent=1), schedule_parts(made), as_json, out=outputs.out, files=files)
+            _show(made, partial(outputs.files, network, made, prices), outputs, as_json)
+        _end(made)
         return
     if onnx is not None:
         check_exportable(network, onnx)
@@ -119,13 +131,22 @@ def optimize(
         said = [*summary(found).split("\n"), *(f"note: {remark}" for remark in found.remarks)]
         return outputs.files(network, found, prices, baseline.latency_us, said=said)
 
-    present(lambda: found.model_dump_json(indent=1), schedule_parts(found), as_json, out=outputs.out, files=all_files)
+    _show(found, all_files, outputs, as_json)
     if onnx is not None:
         tell_written(write_onnx(network.graph, onnx, name=network.name))
     if not as_json and sys.stdout.isatty():
         has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
         typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))
-    if not done.complete:
+    _end(found)
+
+
+def _show(found: Schedule, files: Callable[[], Mapping[str, Writer]], outputs: ScheduleOutputs, as_json: bool) -> None:
+    parts, kept = schedule_parts(found), kept_schedule(found)
+    present(lambda: found.model_dump_json(indent=1), parts, as_json, out=outputs.out, files=files, kept=kept)
+
+
+def _end(found: AnySchedule) -> None:
+    if not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
@@ -159,6 +180,9 @@ Baseline = Annotated[
     Path | None,
     option("--baseline", "SCHEDULE", "A saved schedule.json that the best schedule must not be slower than."),
 ]
+ChangedModel = Annotated[
+    bool, switch("--changed-model", "The model has changed since the baseline, whose saved latency counts.")
+]
 Tolerance = Annotated[float, option("--tolerance", "PART", "Allowed slowdown against the baseline: 0.02 for 2%.")]
 
 
@@ -170,6 +194,7 @@ def check(
     reading: ModelOptions,
     max_latency_ms: MaxLatency = None,
     baseline: Baseline = None,
+    changed_model: ChangedModel = False,
     tolerance: Tolerance = 0.0,
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
@@ -177,6 +202,7 @@ def check(
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
     from iossim import api
+    from iossim.report.schedule_words import INTERRUPTED
     from iossim.schedule.schedule import read_schedule
     from iossim.tasks import checks
 
@@ -187,6 +213,8 @@ def check(
     network = reading.network(model)
     prices = pricing.prices(network, device)
     before = read_schedule(baseline) if baseline is not None else None
+    if before is not None:
+        checks.check_baseline(before, network, prices, changed_model)
     with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize_any(
             network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress
@@ -195,15 +223,17 @@ def check(
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))
     if before is not None:
-        made.append(checks.no_slower_than(found, before, network, prices, tolerance))
+        made.append(checks.no_slower_than(found, before, network, prices, tolerance, changed_model))
     holds = all(each.holds for each in made)
     document = {
         "model": network.name,
         "device": found.device,
         "engine": found.engine,
         "latency_us": found.latency_us,
+        "complete": found.complete,
         "holds": holds,
-        "checks": [{"check": each.name, "holds": each.holds, "found": each.found} for each in made],
+        "checks": [each.to_json() for each in made],
     }
     code = ExitCode.DONE if holds else ExitCode.DOES_NOT_HOLD
-    present(document, map(str, made), as_json, code=code if found.complete else ExitCode.INCOMPLETE)
+    said = [*map(str, made), *([] if found.complete else [wrapped(INTERRUPTED)])]
+    present(document, said, as_json, code=code if found.complete else ExitCode.INCOMPLETE)

@@ -198,7 +198,8 @@ Rounds = Annotated[int, number("--rounds", "Timed rounds; each round runs every 
 WarmUp = Annotated[int, number("--warm-up", "Rounds that run first and are not timed.")]
 Seed = Annotated[int, number("--seed", "Seed of the generated inputs and of the order within a round.")]
 Seconds = Annotated[
-    float | None, option("--seconds", "S", "How long each scheduler may search; by default as long as it needs.")
+    float | None,
+    option("--seconds", "S", "How long each scheduler (or all of coschedule) may search; no limit by default."),
 ]
 StreamSeed = Annotated[int, number("--stream-seed", "Seed of the random choices of ios-streams.")]
 Cold = Annotated[bool, switch("--cold", "Flush caches before each run, so that inputs and weights come from memory.")]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iossim.execution.execution import Execution, Span
     from iossim.ir.network import Network
     from iossim.report.figures.figure import Figure
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import AnySchedule, Schedule
     from iossim.tasks.comparison import Comparison
 
 
@@ -38,8 +38,8 @@ class ExitCode(IntEnum):
     NO_READER = 141  #: who read the output went away: a pager, head (128 + SIGPIPE)
 
 
-#: The page of a schedule.
-PAGE = "index.html"
+#: A schedule, and its page.
+_SCHEDULE, PAGE = "schedule.json", "index.html"
 Writer = Callable[[Path], None]
 #: A line that does not wrap, or a table or sentence that the console lays out.
 Part: TypeAlias = "str | RenderableType"
@@ -103,7 +103,7 @@ class ScheduleOutputs(TimelineOutputs):
         from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.schedule_formats import dot
 
-        files: dict[str, Writer] = {"schedule.json": schedule.save, "graph.dot": text_file(dot(network, schedule))}
+        files: dict[str, Writer] = {_SCHEDULE: schedule.save, "graph.dot": text_file(dot(network, schedule))}
         if self.plot is not False:
             from iossim.report.figures.graph import graph_svg
 
@@ -183,14 +183,29 @@ def present(
     *,
     out: Path | None = None,
     files: Callable[[], Mapping[str, Writer]] = dict,
+    kept: Mapping[str, Writer] | None = None,
     code: ExitCode = ExitCode.DONE,
 ) -> None:
     """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code.
 
     The ``document`` is a value, or a function that makes it, or text that is JSON already. Of the ``parts`` strings
     are printed as lines that do not wrap, and others as the console lays them out. Parts are made only where they are
-    printed.
+    printed. Files that are ``kept`` are written even if an interrupt ends this.
     """
+    try:
+        _print(document, parts, as_json)
+        if out is not None:
+            write_files(out, files())
+    except KeyboardInterrupt:
+        if out is None or kept is None:
+            raise
+        write_files(out, kept)
+        code = ExitCode.INCOMPLETE
+    if code:
+        raise typer.Exit(code)
+
+
+def _print(document: Any, parts: Iterable[Part], as_json: bool) -> None:
     if as_json:
         made = document() if callable(document) else document
         typer.echo(made if isinstance(made, str) else json_text(made))
@@ -204,10 +219,6 @@ def present(
                 typer.echo(part)
             else:
                 console.print(part)
-    if out is not None:
-        write_files(out, files())
-    if code:
-        raise typer.Exit(code)
 
 
 def wrapped(text: str, style: str = "") -> RenderableType:
@@ -220,6 +231,11 @@ def wrapped(text: str, style: str = "") -> RenderableType:
 def notes(texts: Iterable[str]) -> Iterator[Part]:
     """Remarks on what was found, dimmed."""
     yield from (wrapped(f"note: {text}", "dim") for text in texts)
+
+
+def kept_schedule(found: AnySchedule) -> dict[str, Writer] | None:
+    """What is kept of a schedule if an interrupt ends its presentation; nothing if one ended its search before."""
+    return {_SCHEDULE: found.save} if found.complete else None
 
 
 def schedule_parts(found: Schedule) -> Iterator[Part]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +12,8 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, PricingOptions, argument, number, option, switch, takes_options
-from iossim.cli.outputs import Part, notes, present, table, tell_written, wrapped
+from iossim.cli.options import ModelOptions, PricingOptions, argument, number, option, switch, takes_options, with_flags
+from iossim.cli.outputs import ExitCode, Part, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 #: More layers at a time than this are no matter of clocks.
@@ -64,31 +66,45 @@ def profile_report(
     from iossim.base.user_files import read_text
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.measurements.measurement_set import write_measurements
+    from iossim.measurements.other_exports import binary_export
     from iossim.measurements.profilers.layer_times import layer_times
     from iossim.measurements.text_files import CsvError
     from iossim.tasks import profile_report as reports
+    from iossim.tasks.profile_checks import check_recorded, recorded_batch, recorded_device
 
-    text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError)
+    text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError, binary_export)
     try:
         times = layer_times(text, runs)
     except CsvError as error:
         raise OptionError(f"profile {profile}: {error.reason}; {error.remedy}") from None
     network = reading.network(model)
+    taken_as: tuple[str, ...] = ()
+    batch = recorded_batch(network, times)
+    if batch and reading.batch is None and not reading.shape and not reading.dim:
+        network = replace(reading, batch=batch).network(model)
+        taken_as = (f"the batch is {batch}, at which {profile} was recorded",)
+    try:
+        check_recorded(network, times)
+    except OptionError as error:
+        raise OptionError(f"profile {profile}: {error}") from None
+    device = device or recorded_device(times)
     prices = pricing.prices(network, device)
     if not isinstance(prices, DeviceCostModel):
         raise OptionError("profile-report needs prices of kernels; leave out --cost-model")
     with progress_bars(quiet=as_json) as progress, interruptible():
-        found = {
-            name: api.optimize(
-                network, None, scheduler=name, cost_model=prices, options=pricing.search, progress=progress
-            )
-            for name in ("sequential", "ios-both")
-        }
-    possible = found["ios-both"].speedup(found["sequential"].latency_us)
+        search = partial(api.optimize, network, None, cost_model=prices, options=pricing.search, progress=progress)
+        sequential = best = search(scheduler="sequential")
+        if sequential.complete:
+            best = search(scheduler="ios-both")
+    possible = best.speedup(sequential.latency_us)
     report = reports.profile_report(network, times, prices, possible)
-    left_out: tuple[str, ...] = ()
+    left_out = taken_as
+    if report.other_device:
+        left_out += (f"{profile} was recorded on {report.other_device}, and the predictions are for {device}",)
+    if report.too_fast:
+        left_out += (with_flags(report.too_fast),)
     if report.is_doubtful:
-        left_out = (f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?",)
+        left_out += (f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?",)
     if report.products_times >= 2:
         said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
         left_out += (f"{said}; if it ran several times, record equal runs alone, and give --runs",)
@@ -101,7 +117,7 @@ def profile_report(
         tell_written([measurements])
     document = {
         "model": network.name,
-        "device": found["sequential"].device,
+        "device": sequential.device,
         "source": times.source,
         "runs": times.runs,
         "measured_us": times.total_us,
@@ -128,8 +144,8 @@ def profile_report(
 
     def parts() -> Iterator[Part]:
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
-        of = found["sequential"].device
-        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, beside predictions for {of}", "bold")
+        beside = f"beside predictions for {sequential.device}"
+        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, {beside}", "bold")
         shown = report.by_error if whole else report.by_error[:_ROWS_SHOWN]
         yield from table(
             "",
@@ -159,7 +175,8 @@ def profile_report(
                 f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
                 f"its last; on average {times.overlap or 0:.2f} layers ran at a time."
             )
-        yield wrapped(f"The best schedule is predicted to be {possible:.2f} times as fast as one unit after another.")
+        which = "best schedule" if best.complete else "best schedule found before the interrupt"
+        yield wrapped(f"The {which} is predicted to be {possible:.2f} times as fast as one unit after another.")
         yield from notes([*network.remarks, *left_out])
 
-    present(document, parts(), as_json)
+    present(document, parts(), as_json, code=ExitCode.DONE if best.complete else ExitCode.INCOMPLETE)

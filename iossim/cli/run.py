@@ -64,7 +64,7 @@ def run(
     """
     from iossim import api
     from iossim.backends.numpy_reference.execute import numpy_outputs
-    from iossim.base.memory_size import size_text
+    from iossim.base.memory import size_text
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from, context_of
     from iossim.execution.measured_run import for_backend, output_difference, plan_for

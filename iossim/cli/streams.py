@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from iossim.cli.outputs import Part, ScheduleOutputs, Writer, present, text_file, wrapped
+from iossim.cli.outputs import Part, ScheduleOutputs, Writer, kept_schedule, present, text_file, wrapped
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -24,10 +26,21 @@ def show_streams(
     from iossim.report.stream_words import path_lines, stream_summary, stream_table
     from iossim.tasks.stream_explain import explain_streams
 
-    explained = explain_streams(found, network, prices)
-    parts: list[Part] = [stream_table(found), wrapped(stream_summary(found)), *path_lines(explained)]
-    writers = stream_files(network, explained, outputs)
-    present(lambda: found.model_dump_json(indent=1), parts, as_json, out=outputs.out, files=lambda: writers)
+    explained = cache(partial(explain_streams, found, network, prices))
+
+    def parts() -> Iterator[Part]:
+        yield stream_table(found)
+        yield wrapped(stream_summary(found))
+        yield from path_lines(explained())
+
+    present(
+        lambda: found.model_dump_json(indent=1),
+        parts(),
+        as_json,
+        out=outputs.out,
+        files=lambda: stream_files(network, explained(), outputs),
+        kept=kept_schedule(found),
+    )
 
 
 def stream_files(

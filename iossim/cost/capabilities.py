@@ -5,7 +5,7 @@ A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
@@ -181,8 +181,8 @@ class StreamCostModel(CostModel, Protocol):
         """When each kernel of a plan runs by that model, in the order of issue; the stages are all numbered 0."""
         ...
 
-    def simulated_plan_us(self, network: Network, plan: Plan) -> float:
-        """What it takes event by event: slower, and exact."""
+    def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
+        """What it takes event by event: slower, and exact. ``check`` is called all along, and may raise to end it."""
         ...
 
 

@@ -23,6 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import ScheduleProblem
@@ -91,7 +92,12 @@ class LateWork:
 
 
 class CostModel(Protocol):
-    """Prices stages in batches."""
+    """Prices stages in batches.
+
+    A model may have a method ``price_keys`` that takes a problem and returns a text for each unit: stages of units
+    with equal texts, in equal places, have equal prices in all problems, so that equal blocks are solved once. Without
+    it units are told apart by name, and no block stands for another.
+    """
 
     @property
     def identity(self) -> CostModelIdentity: ...
@@ -109,6 +115,20 @@ class CostModel(Protocol):
         ...
 
 
+def price_keys(cost_model: CostModel, problem: ScheduleProblem) -> Sequence[str]:
+    """For each unit of a problem what its prices depend on, equal for units that are priced alike."""
+    by_work = getattr(cost_model, "price_keys", None)
+    if by_work is not None:
+        return tuple(by_work(problem))
+    return tuple(f"{work} {name}" for work, name in zip(problem.signatures, problem.unit_names, strict=True))
+
+
+def problems_of(network: Network, cost_model: CostModel) -> list[ScheduleProblem]:
+    """The problem of each block of a network, its units told apart as far as the cost model's prices may be."""
+    problems = (ScheduleProblem.of_block(network, block) for block in network.blocks)
+    return [problem.priced_by(price_keys(cost_model, problem)) for problem in problems]
+
+
 @dataclass(eq=False)
 class WrappedCostModel:
     """A cost model that prices as ``inner`` does; a subclass overrides what it changes.
@@ -121,6 +141,9 @@ class WrappedCostModel:
     @property
     def identity(self) -> CostModelIdentity:
         return self.inner.identity
+
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        return price_keys(self.inner, problem)
 
     def price_stages(self, batch: StageBatch) -> Prices:
         return self.inner.price_stages(batch)

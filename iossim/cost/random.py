@@ -9,6 +9,7 @@ stands in, so that a block solved in parts costs what the whole block costs.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -70,6 +71,10 @@ class RandomCostModel:
             factor = 0.5 + 0.5 * prices[index] / (1 + prices[index])
             prices[index] = factor * serial_us[units].sum() if mergeable else np.inf
         return prices
+
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        """Prices depend on the work of units alone."""
+        return problem.signatures
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.barrier_us if left_concurrent or right_concurrent else 0.0

@@ -5,7 +5,7 @@ A stage that the store does not hold cannot run. The newest record of a stage co
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +52,9 @@ class ReplayCostModel:
     @property
     def measured_by(self) -> MeasuredBy:
         return MeasuredBy.STORE
+
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        return self._signatures.price_keys(problem)
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         return list(self._signatures.of_batch(batch))

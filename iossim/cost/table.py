@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import read_text, write_atomically
-from iossim.base.values import Value, first_problem
+from iossim.base.values import TimeUs, Value, first_problem
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds, WrappedCostModel
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -40,10 +40,10 @@ StageKey = tuple[Strategy, frozenset[str]]
 class BoundaryPrices(Value):
     """The price of a boundary, us, by whether the stages on either side run several groups."""
 
-    single_to_single: float = Field(default=0.0, ge=0)
-    single_to_concurrent: float = Field(default=0.0, ge=0)
-    concurrent_to_single: float = Field(default=0.0, ge=0)
-    concurrent_to_concurrent: float = Field(default=0.0, ge=0)
+    single_to_single: TimeUs = 0.0
+    single_to_concurrent: TimeUs = 0.0
+    concurrent_to_single: TimeUs = 0.0
+    concurrent_to_concurrent: TimeUs = 0.0
 
 
 class StagePrice(Value):
@@ -51,7 +51,7 @@ class StagePrice(Value):
 
     units: list[str] = Field(min_length=1)
     strategy: Strategy = Field(default=Strategy.CONCURRENT, strict=False)
-    latency_us: float = Field(ge=0)
+    latency_us: TimeUs
 
     @property
     def key(self) -> StageKey:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import ScheduleError, did_you_mean
+from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text
 from iossim.deploy.graphs import deployed_graph
 from iossim.deploy.runtime import (
@@ -88,7 +89,7 @@ def read_deployment(folder: Path) -> Deployment:
     path = folder / PARTITION_FILE
     text = read_text(path, "streams", "give a folder that deploy wrote", ScheduleError)
     try:
-        document: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = read_json(text)
         provider = Provider(document["provider"], document["devices"][0])
         streams = tuple(tuple(map(str, names)) for names in document["streams"])
         told = dict(document["files_sha256"])

@@ -52,6 +52,10 @@ class PartsCostModel:
     def identity(self) -> CostModelIdentity:
         return CostModelIdentity("parts", self.whole.device.name, str(self.whole.precision), "", self.policy)
 
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        """Units by name: each lies in the plan as it does."""
+        return problem.unit_names
+
     @property
     def levels(self) -> int:
         return min(LEVELS, self.whole.device.units.value)
@@ -235,6 +239,8 @@ def in_parts(
     model = PartsCostModel(whole, policy)
     progress(0, len(network.blocks))
     found = schedule(network, model, "ios-parallel", options)
+    if not found.complete:
+        raise KeyboardInterrupt
     by_block = [model.stages(block) for block in found.blocks]
 
     ordered = [sorted(step for stage in block for lane in stage for step in lane.steps) for block in by_block]

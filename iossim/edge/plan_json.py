@@ -166,7 +166,7 @@ def planned_again(path: Path, device: str | None = None, model: str | None = Non
     """
     document = from_json(read_text(path, "plan", _REMEDY, PlanError))
     try:
-        reference = ModelReference.model_validate(document["source"])
+        reference = ModelReference.model_validate(document["source"]).found_from(path)
         policy, name, graph = (str(document[key]) for key in ("policy", "device", "graph"))
     except KeyError as error:
         raise PlanError(f"plan {path} has no field {error.args[0]!r}; {_REMEDY}, of one device") from None

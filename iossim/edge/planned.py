@@ -118,10 +118,20 @@ def dataflow(
     progress: StartProgress = lambda label: ignore,
 ) -> Dataflow:
     """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and
-    timed. An interrupt ends the search for splits: see :class:`~iossim.edge.optimize.SplitSearch`.
+    timed. An interrupt ends the search for splits (see :class:`~iossim.edge.optimize.SplitSearch`), and for parts.
     """
     # The full plan is split twice: before it is linked, and after.
     search = SplitSearch(policy, progress("operators split"), 3 * len(network.units))
+    try:
+        return _planned(network, device, search, parts, progress)
+    except KeyboardInterrupt:
+        search.was_interrupted = True
+        return _planned(network, device, search, False, progress)
+
+
+def _planned(
+    network: Network, device: EdgeDevice, search: SplitSearch, parts: bool, progress: StartProgress
+) -> Dataflow:
     plans = {}
     optimise_s = 0.0
     for variant in Variant:
@@ -138,8 +148,10 @@ def dataflow(
     told(2 * len(plans), 2 * len(plans))
     rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
     full = plans[Variant.FULL], times[Variant.FULL]
-    divided = in_parts(*full, policy, progress=progress("blocks in parts")) if parts else None
-    return Dataflow(plans, times, policy, optimise_s, rows, divided, search.was_interrupted)
+    divided = None
+    if parts and not search.was_interrupted:
+        divided = in_parts(*full, search.policy, progress=progress("blocks in parts"))
+    return Dataflow(plans, times, search.policy, optimise_s, rows, divided, search.was_interrupted)
 
 
 def _row(full: EdgePlan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:

@@ -151,13 +151,18 @@ class EdgeDevice(Device):
     __str__ = __repr__
 
 
-def edge_device(name_or_path: str) -> EdgeDevice:
+def edge_device(name_or_path: str | Path | EdgeDevice) -> EdgeDevice:
     """The edge device that ships by that name, of the user's folder, or of a YAML file; with
     ``+NAME=VALUE,NAME=VALUE`` behind it the same device with these facts replaced (``c6678+shared.bytes=8388608``).
 
-    Raises DeviceError naming the file and the field at fault, or that the device is of another kind.
+    An edge device is returned as it is. Raises DeviceError naming the file and the field at fault, or that the device
+    is of another kind.
     """
-    path = Path(name_or_path)
+    if isinstance(name_or_path, EdgeDevice):
+        return name_or_path
+    if not isinstance(name_or_path, str | Path):
+        raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, edge_names())}")
+    path, name_or_path = Path(name_or_path), str(name_or_path)
     if "=" in name_or_path.partition("+")[2] and not path.exists():
         base, changes = changes_of(name_or_path)
         return edge_device(base).changed(changes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import DeviceError, did_you_mean, note_once, warn_once
+from iossim.base.public import public
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.base.shipped_yaml import read_shipped, shipped_files
 from iossim.base.user_files import read_text, user_data
@@ -68,18 +69,24 @@ def origin(name: str) -> str:
     return "shipped" if added is None or name in shipped_names() else added.package
 
 
-def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
+@public
+def device(name_or_path: str | Path | DeviceProfile, *, checked: bool = True) -> DeviceProfile:
     """The profile of a device that ships, of the user's folder, of a plugin, of this machine's CPU (``cpu``), or of a
     YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it with that replaced (:mod:`iossim.hardware.override`).
 
     The name of a family (``v100``) takes the board that has it among its ``aliases``, and says so on standard error.
+    A profile is returned as it is.
 
     Raises DeviceError naming the file and the field at fault, and, unless ``checked`` is False, where a fact is
     impossible: a clock in MHz.
     """
     if not isinstance(name_or_path, str | Path):
+        from iossim.hardware.profile import DeviceProfile
+
+        if isinstance(name_or_path, DeviceProfile):
+            return name_or_path
         raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
-    path = Path(name_or_path)
+    path, name_or_path = Path(name_or_path), str(name_or_path)
     if "=" in str(path).partition("+")[2] and not path.exists():
         from iossim.hardware.override import changes_of, overridden
 

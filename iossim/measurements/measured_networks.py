@@ -11,16 +11,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError
 
-from iossim.base.values import Value, first_problem
+from iossim.base.values import TimeUs, Value, first_problem
 from iossim.execution.backend import Samples
 from iossim.execution.tolerance import LEAST
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import unusable
+from iossim.measurements.measurement import MeasurementError, unusable
 from iossim.measurements.text_files import read_file
 from iossim.schedule.schedule import ScheduleField
 
@@ -55,9 +55,9 @@ class NetworkRun(Value):
     engine: str
     backend: str
     name: str
-    median_us: float = Field(gt=0)
-    p10_us: float = Field(gt=0)
-    p90_us: float = Field(gt=0)
+    median_us: Annotated[TimeUs, Field(gt=0)]
+    p10_us: Annotated[TimeUs, Field(gt=0)]
+    p90_us: Annotated[TimeUs, Field(gt=0)]
     rounds: int = Field(ge=1)
     rejected: int = Field(default=0, ge=0)
     conditions: dict[str, float | str] = Field(default_factory=dict)
@@ -73,8 +73,8 @@ class NetworkRun(Value):
     measurements: int | None = None
     search_s: float | None = None
     #: What its stages take by themselves, added up: repeated back to back, and each with a flushed L2 cache.
-    stages_warm_us: float | None = Field(default=None, ge=0)
-    stages_cold_us: float | None = Field(default=None, ge=0)
+    stages_warm_us: TimeUs | None = None
+    stages_cold_us: TimeUs | None = None
     schedule: ScheduleField | None = None
 
     @property
@@ -144,7 +144,7 @@ def measured_network_files(places: Sequence[Path]) -> list[Path]:
     """Those among files and folders, subfolders included, that are of measured networks."""
     paths: list[Path] = []
     for place in places:
-        paths += sorted(place.rglob("*.jsonl")) if place.is_dir() else [place]
+        paths += sorted((*place.rglob("*.jsonl"), *place.rglob("*.jsonl.gz"))) if place.is_dir() else [place]
     return [path for path in paths if path.is_file() and _is_measured_networks(path)]
 
 
@@ -170,7 +170,6 @@ def read_measured_networks(path: Path) -> MeasuredNetworks:
 
 def _is_measured_networks(path: Path) -> bool:
     try:
-        with path.open(encoding="utf-8") as stream:
-            return f'"{SCHEMA}"' in stream.readline(4096)
-    except (OSError, UnicodeDecodeError):
+        return f'"{SCHEMA}"' in read_file(path)[:4096].partition("\n")[0]
+    except MeasurementError:
         return False

@@ -13,7 +13,6 @@ from pydantic import Field, field_validator
 
 from iossim.base.errors import IossimError
 from iossim.base.values import Value
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
@@ -166,29 +165,25 @@ ALIASES = {
     "v100-sxm2-16gb": "v100-sxm2",
     "v100-sxm2-32gb": "v100-sxm2",
     "a100-sxm4-40gb": "a100-sxm-40gb",
+    "a100-sxm4-80gb": "a100-sxm-80gb",
     "a100-80gb-pcie": "a100-pcie-80gb",
     "h100-80gb-hbm3": "h100-sxm",
     "h200": "h200-sxm",
+    "p100-sxm2-16gb": "p100-sxm2",
+    "gtx-titan-x": "titan-x",
+    "orin": "jetson-orin",
+    "rtx-pro-6000-blackwell-workstation-edition": "rtx-pro-6000",
 }
 
 
 def device_of(path: Path, recorded: str | None, given: str | None) -> str:
-    """The device's name; ``recorded`` is the file's own, ``given`` the user's.
+    """The device's name: ``recorded``, the file's own, or where it has none ``given``, the user's.
 
-    Where both are devices that ship and differ, the file is mislabelled or misused; where the file uses a name of its
-    own, the user's counts. Raises MeasurementError.
+    Raises MeasurementError without both.
     """
-    recorded = ALIASES.get(recorded, recorded) if recorded else None
-    if given is None:
-        if recorded is None:
-            raise unusable(path, "the file names no device; give one with `device`")
-        return recorded
-    if recorded is None or recorded == given:
-        return given
-    known = device_names()
-    if recorded in known and given in known:
-        raise unusable(path, f"recorded on {recorded}, not on {given}; give `device` {recorded}, or another file")
-    return given
+    if not (recorded or given):
+        raise unusable(path, "the file names no device; give one with `device`")
+    return ALIASES.get(recorded, recorded) if recorded else str(given)
 
 
 def device_of_product(product: str) -> str:

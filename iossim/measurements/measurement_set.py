@@ -45,6 +45,7 @@ from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measured_networks import measured_network_files
 from iossim.measurements.measurement import MeasurementError, MeasurementSet, unusable
+from iossim.measurements.other_exports import text_export
 from iossim.measurements.plausibility import check_plausible
 from iossim.measurements.rows import FEWEST_ROWS, require_rows
 from iossim.measurements.text_files import read_file
@@ -78,12 +79,13 @@ def read_measurement_sets(path: Path, others: Sequence[Format] = ()) -> tuple[Me
 def _format_of(path: Path, others: Sequence[Format]) -> Format:
     if path.is_dir():
         raise unusable(path, "a folder; give the files in it")
-    head = read_file(path)[:_HEAD_CHARACTERS]
+    text = read_file(path)
     for known in (*others, *formats()):
-        if known.recognises(path, head):
+        if known.recognises(path, text[:_HEAD_CHARACTERS]):
             return known
-    titles = "; ".join(known.title for known in formats())
-    raise unusable(path, f"the format is none of those known; known: {titles}")
+    titles = f"known: {'; '.join(known.title for known in formats())}"
+    other = text_export(text, titles)
+    raise unusable(path, f"it is {other}" if other else f"the format is none of those known; {titles}")
 
 
 def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSet:

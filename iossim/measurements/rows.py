@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Extent, Header, Measurement, StageMeasurement, unusable
@@ -78,21 +78,15 @@ def require_rows(path: Path, count: int, fewest: int = FEWEST_ROWS) -> None:
 
 
 def number(cells: Row, column: str) -> float:
-    """A positive finite number; raises RowError."""
-    value = cells.get(column)
+    """A positive number, a time if the column's name ends in ``_us``; raises RowError."""
     try:
-        result = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        result = math.nan
-    if math.isnan(result):
-        raise RowError(f"{column} is {'empty' if value in ('', None) else 'not a number'}")
-    if not 0 < result < math.inf:
-        raise RowError(f"{column} is not {'finite' if result > 0 else 'positive'}")
-    return result
+        return read_number(cells.get(column), positive=True, most=LONGEST_US if column.endswith("_us") else LARGEST)
+    except NumberError as error:
+        raise RowError(f"{column} {error}") from None
 
 
 def optional_number(cells: Row, column: str) -> float | None:
-    """A finite number that is not negative, or None where the cell is empty; raises RowError."""
+    """The same or 0, or None where the cell is empty; raises RowError."""
     value = cells.get(column)
     if value in ("", None):
         return None
@@ -115,7 +109,7 @@ def extent(cells: Row, name: str) -> Extent | None:
         return None
     try:
         x, y, z = (int(value) for value in values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise RowError(f"{name} is not three whole numbers") from None
     if min(x, y, z) < 1:
         raise RowError(f"{name} is not three positive numbers")

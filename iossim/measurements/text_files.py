@@ -1,4 +1,4 @@
-"""The text of measurement files, plain or gzipped, and the rows of those that are CSV.
+"""The text of measurement files, and the rows of those that are CSV.
 
 :func:`parse_table` reads recordings, which have a bad row now and then: it drops that into a sieve, and tells a file
 that is cut short. :func:`csv_rows` reads tables written by hand, and refuses the first line that is wrong. Both pass
@@ -8,46 +8,23 @@ over lines before the header that are empty or begin with ``#``, but count them.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from iossim.base.user_files import read_text
 from iossim.measurements.measurement import MeasurementError, unusable
+from iossim.measurements.other_exports import binary_export
 from iossim.measurements.rows import NumberedRow, Sieve
-
-_REMEDY = "give a file of measurements"
-#: What a zipped file may hold.
-_LARGEST_BYTES = 1 << 29
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_file(path: Path) -> str:
     """The text of a file, unzipped; raises MeasurementError."""
-    try:
-        data = path.read_bytes()
-        if data.startswith(_GZIP_MAGIC):
-            data = _unzipped(data, path)
-        text = data.decode("utf-8-sig")
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise unusable(path, "the gzip file is cut short; copy it again") from None
-    except OSError as problem:
-        raise MeasurementError(f"cannot read measurements {path}: {problem.strerror}; {_REMEDY}") from None
-    except UnicodeDecodeError:
-        raise unusable(path, f"not text; {_REMEDY}") from None
+    remedy = "give a file of measurements"
+    text = read_text(path, "measurements", remedy, MeasurementError, binary_export)
     if not text.strip():
-        raise unusable(path, f"the file is empty; {_REMEDY}")
-    return text
-
-
-def _unzipped(data: bytes, path: Path) -> bytes:
-    """Raises MeasurementError for more text than any recording has: zeros are zipped to a thousandth."""
-    with gzip.open(io.BytesIO(data)) as stream:
-        text = stream.read(_LARGEST_BYTES + 1)
-    if len(text) > _LARGEST_BYTES:
-        raise unusable(path, f"holds more than {_LARGEST_BYTES >> 20} MiB; split the file")
+        raise unusable(path, f"the file is empty; {remedy}")
     return text
 
 

@@ -6,12 +6,14 @@ It is one of the zoo by name, an ONNX file, a file of the IOS engine, or a PyTor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import ModelError, OptionError
+from iossim.base.public import public
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
@@ -39,6 +41,7 @@ class Source(Protocol):
 _SOURCES: tuple[Source, ...] = (torch_module, ios_file, onnx_file, zoo)
 
 
+@public
 def load(
     model: str | Path | nn.Module,
     example_inputs: Any = None,
@@ -112,7 +115,9 @@ def check_known(model: str) -> None:
 
 
 def load_source(source: ModelSource) -> Network:
-    """Load a network again from where it came from; raises ModelError for one that was made in memory."""
+    """Load a network again from where it came from; raises ModelError for one that was made in memory, or has moved."""
+    if _source(source.model) in (ios_file, onnx_file) and not os.path.isfile(source.model):
+        raise ModelError(f"model file {source.model!r} does not exist; say where it is now with `model`")
     return _loaded(source.model, LoadOptions.of_source(source))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from iossim.base.errors import ModelError, OptionError, did_you_mean
+from iossim.base.public import is_count
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
@@ -86,8 +87,10 @@ class LoadOptions:
     onnx_file: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.batch is not None and (not isinstance(self.batch, int) or self.batch < 1):
+        if self.batch is not None and not is_count(self.batch):
             raise OptionError(f"batch {self.batch!r} is not possible: give a whole number, 1 or more")
+        if not is_count(self.seed, 0):
+            raise OptionError(f"seed {self.seed!r} is not possible: give a whole number, 0 or more")
         check_max_block(self.max_block)
         unit_policy(self.units)  # an unknown one is an error before anything is read
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from iossim.base.errors import ModelError, OptionError
+from iossim.base.user_files import read_text
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,7 @@ def watts_strogatz(count: int, neighbours: int, probability: float, seed: str) -
 
 def read_edge_list(path: Path) -> RandomGraph:
     """The graph of a text file: numbers of nodes and edges, then an edge (two nodes) a line; raises ModelError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"edge list {path} cannot be read: {error}; give a text file") from None
+    text = read_text(path, "edge list", "give a text file", ModelError)
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if len(lines) < 2:
         raise ModelError(f"edge list {path} has no header: its first two lines are the numbers of nodes and edges")

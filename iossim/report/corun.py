@@ -130,6 +130,23 @@ def makespan_words(run: Corun) -> str:
     )
 
 
+def corun_lines(run: Corun) -> list[str]:
+    """The makespan, the recorded one, and what kernels lost; what is not known is left out."""
+    return list(filter(None, (makespan_words(run), recorded_words(run), lost_words(run))))
+
+
+def recorded_words(run: Corun) -> str:
+    """The recorded makespan beside the simulated one; empty for what is no recording."""
+    if run.recorded_us is None or run.difference_percent is None:
+        return ""
+    idle = f", {run.idle_us:,.1f} us of it without a kernel" if run.idle_us >= _LEAST_TOLD_US else ""
+    side = "more" if run.difference_percent >= 0 else "less"
+    return (
+        f"Recorded: {run.recorded_us:,.1f} us from the first start to the last end{idle}; simulated "
+        f"{run.makespan_us:,.1f} us, {abs(run.difference_percent):.1f}% {side}"
+    )
+
+
 def _against(run: Corun, other_us: float) -> str:
     """``1.20x the 50.0 us``."""
     return f"{run.makespan_us / other_us:.2f}x the {other_us:,.1f} us" if other_us else "against 0 us"

@@ -32,7 +32,7 @@ def ways_table(found: Coschedule) -> Table:
             "weighted_ms": value_us[way.name] / 1e3,
             "gain_x": base_us / value_us[way.name] if value_us[way.name] else 1.0,
             "above_bound_percent": 100 * (value_us[way.name] / found.bound_us - 1) if found.bound_us else None,
-            "event_by_event_ms": way.simulated_us / 1e3,
+            "event_by_event_ms": None if way.simulated_us is None else way.simulated_us / 1e3,
             "in_limits": "no" if objective.over_us(way.ends_us) > 0.0 else "yes",
             **{f"{label}_ms": way.ends_us.get(label, 0.0) / 1e3 for label in found.labels},
         }
@@ -56,11 +56,12 @@ def bound_words(found: Coschedule) -> str:
     best, bound_us = found.best, found.bound_us
     best_us = found.objective.value_us(best.ends_us)
     above = f" ({best_us / bound_us - 1:.0%} above)" if bound_us else ""
+    bound = "not known" if bound_us is None else f"{bound_us / 1e3:.3f} ms"
     what = "Lower bound of the weighted latency" if found.objective.weights else "Lower bound"
     per_second = f"; {len(found.labels) * 1e6 / best.makespan_us:.0f} requests a second" if best.makespan_us else ""
     missed = "" if not found.objective.over_us(best.ends_us) else "; no way keeps all limits"
     return (
-        f"{what} of all streams of these kernels: {bound_us / 1e3:.3f} ms; "
+        f"{what} of all streams of these kernels: {bound}; "
         f"best: {best.name}, {best_us / 1e3:.3f} ms{above}{per_second}{missed}"
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from iossim.base.memory_size import size_text
+from iossim.base.memory import size_text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
     from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 
+#: Of a schedule whose search was interrupted.
+INTERRUPTED = "Interrupted: this is the best schedule found so far, not a proven optimum"
+
 
 def schedule_table(schedule: Schedule) -> Table:
     """A schedule stage by stage: what runs side by side (a line a group), and what it costs."""
@@ -138,7 +141,7 @@ def _measured_summary(found: Schedule) -> list[str]:
     return [
         f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
         f"{options['estimate']['device']} predicts {estimated_us / 1e3:.3f} ms for this schedule "
-        f"({100 * (estimated_us / found.latency_us - 1):+.1f}%)"
+        f"({found.excess(estimated_us):+.1%})"
     ]
 
 
@@ -166,7 +169,7 @@ def describe(space: StageSpace) -> str:
 def optimality(found: Schedule) -> str | None:
     """What the search that found a schedule proves about it, in words; None for a scheduler that does not search."""
     if not found.complete:
-        return "Interrupted: this is the best schedule found so far, not a proven optimum"
+        return INTERRUPTED
     if "stages" not in found.options:
         return None
     if "measurements" in found.options and not found.options["everything_measured"]:
@@ -314,7 +317,7 @@ def _described(schedule: AnySchedule) -> str:
 
 def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> str:
     other = "B" if name == "A" else "A"
-    part = other_us / at.latency_us - 1 if at.latency_us else 0.0
+    part = at.excess(other_us)
     noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
     setup = f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine)"
     took = f"{name} {at.latency_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"

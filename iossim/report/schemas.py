@@ -167,11 +167,16 @@ def _corun() -> Schema:
         slowed_by=_list_of({"$ref": "#/$defs/slowed"}),
         inferred=_list_of(_TEXT),
     )
+    recorded = "of the kernels of a recording, from the first start to the last end; null of any other table"
     run = _record(
+        device=_TEXT,
         makespan_us={**_TIME_US, "description": "until the last kernel ends"},
+        recorded_us={"type": ["number", "null"], "minimum": 0, "description": recorded},
+        difference_percent={"type": ["number", "null"], "description": "of the simulated makespan from the recorded"},
         alone_us={**_TIME_US, "description": "of the longest stream by itself"},
         sequential_us={**_TIME_US, "description": "of the streams one after another"},
         kernels=_list_of({"$ref": "#/$defs/kernel"}),
+        notes=_list_of(_TEXT),
     )
     return _described(_corun) | {"$defs": {"slowed": slowed, "kernel": kernel}} | run
 
@@ -208,6 +213,27 @@ def _microbatch() -> Schema:
         memory_limit_bytes={**limit, "description": "of activations and workspaces in one arena"},
         arena_bytes={**limit, "description": "that arena; null without such a limit"},
         kernels=_list_of(kernel),
+    )
+
+
+def _check() -> Schema:
+    """What ``iossim check --json`` prints: each check with the numbers that it compares."""
+    check = _record(
+        check=_TEXT,
+        holds={"type": "boolean"},
+        found={"type": "string", "description": "the same in words, or what is wrong"},
+    )
+    check["properties"] |= dict.fromkeys(("units", "stages", "streams", "commands"), _SIZE)
+    check["properties"] |= dict.fromkeys(("latency_us", "limit_us", "baseline_us"), _TIME_US)
+    check["properties"]["tolerance"] = {"type": "number", "minimum": 0, "description": "a fraction"}
+    return _described(_check) | _record(
+        model=_TEXT,
+        device=_TEXT,
+        engine=_TEXT,
+        latency_us=_TIME_US,
+        complete={"type": "boolean", "description": "false if the search was interrupted"},
+        holds={"type": "boolean", "description": "whether all checks do"},
+        checks=_list_of(check),
     )
 
 
@@ -271,6 +297,7 @@ _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
     "corun": ("Kernels side by side, as iossim corun prints them (JSON)", _corun),
+    "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", _check),
     "microbatch": ("Micro-batches, as iossim microbatch prints them (JSON)", _microbatch),
 }
 _GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.report.schedule_words import difference_lines, few_words, heading
+from iossim.report.schedule_words import INTERRUPTED, difference_lines, few_words, heading
 from iossim.schedule.schedule import StreamLaunch, StreamSchedule
 from iossim.tasks.stream_diff import StreamDiff
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
@@ -44,7 +44,8 @@ def stream_summary(schedule: StreamSchedule) -> str:
         gap = schedule.latency_us / schedule.relaxed_bound_us - 1
         bound = f"Lower bound of all streams: {schedule.relaxed_bound_us / 1e3:.3f} ms"
         lines.append(f"{bound}; this schedule is {gap:.1%} above it")
-    return "\n".join([*lines, *(f"note: {note}" for note in schedule.notes)])
+    lines += [f"note: {note}" for note in schedule.notes]
+    return "\n".join(lines if schedule.complete else [*lines, INTERRUPTED])
 
 
 def path_lines(found: StreamExplanation) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -180,6 +180,13 @@ class ScheduleProblem:
         arrays = [_text(self.predecessors), self.merge_class.tobytes().hex()]
         text = "\n".join([*arrays, *order, *together, *self.signatures])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def priced_by(self, keys: Sequence[str]) -> ScheduleProblem:
+        """The problem where units of equal ``keys`` have equal prices: those stand for one another, and no others."""
+        if tuple(keys) == self.signatures:
+            return self
+        tells_equal_work_apart = len(set(zip(self.signatures, keys, strict=True))) > len(set(self.signatures))
+        return replace(self, signatures=tuple(keys), not_before=None if tells_equal_work_apart else self.not_before)
 
     def ready(self, done: int) -> int:
         """The mask of the units that can run next once those of the mask ``done`` have."""

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from iossim.base.display import Displayed, Printed
 from iossim.base.errors import ScheduleError
 from iossim.base.user_files import read_text, write_atomically
-from iossim.base.values import Value, first_problem
+from iossim.base.values import TimeUs, Value, first_problem
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
 
@@ -34,9 +34,9 @@ class Stage(Value):
     strategy: Strategy = Field(strict=False)
     groups: list[list[str]]
     variants: dict[str, str] = Field(default_factory=dict)
-    latency_us: float = Field(ge=0)
+    latency_us: TimeUs
     #: What stands between the stage before it and this one.
-    boundary_us: float = Field(default=0.0, ge=0)
+    boundary_us: TimeUs = 0.0
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -72,6 +72,21 @@ class ModelReference(Value):
         """Where to load it from; ``model`` is where it is now, if its file has moved."""
         return ModelSource(model or self.model, self.batch, tuple(self.options.items()))
 
+    def found_from(self, file: Path) -> ModelReference:
+        """The reference, read from ``file``, with its paths as they are from here: beside the file, from the working
+        directory, or from a folder above the file.
+        """
+        options = {name: _found_from(file, text) if name == "graphs" else text for name, text in self.options.items()}
+        return self.model_copy(update={"model": _found_from(file, self.model), "options": options})
+
+
+def _found_from(file: Path, name: str) -> str:
+    given = Path(name)
+    if given.name == name and not given.suffix:  # of the zoo
+        return name
+    beside, above = (file.parent / given, file.parent / given.name), file.absolute().parent.parents
+    return str(next((one for one in (*beside, given, *(each / given for each in above)) if one.exists()), name))
+
 
 class SavedSchedule(Value):
     """What is said of any schedule, of stages or of streams: what it is for, and where it comes from."""
@@ -86,7 +101,7 @@ class SavedSchedule(Value):
     cost_model: dict[str, str]
     scheduler: str
     options: dict[str, Any] = Field(default_factory=dict)
-    latency_us: float = Field(ge=0)
+    latency_us: TimeUs
     #: What no schedule of the stages that were searched costs less than at these prices: what it costs itself, where
     #: that is proven.
     lower_bound_us: float | None = None
@@ -111,6 +126,10 @@ class SavedSchedule(Value):
         if not self.lower_bound_us:
             return None
         return self.latency_us / self.lower_bound_us - 1
+
+    def excess(self, other_us: float) -> float:
+        """How far ``other_us`` is above the latency, as a fraction; 0 where the schedule takes no time."""
+        return other_us / self.latency_us - 1.0 if self.latency_us else 0.0
 
     def speedup(self, baseline_us: float) -> float:
         """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time."""
@@ -223,7 +242,7 @@ def read_schedule(path: Path) -> AnySchedule:
             f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with "
             "optimize"
         )
-    return schedule
+    return schedule.model_copy(update={"source": schedule.source.found_from(path)})
 
 
 def is_schedule(path: Path) -> bool:

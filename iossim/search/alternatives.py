@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, price_path
+from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, price_path, problems_of
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
@@ -85,8 +85,7 @@ class BlockContext:
 def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) -> list[BlockContext]:
     """The blocks of a schedule that fits the network."""
     contexts = []
-    for index, block in enumerate(network.blocks):
-        problem = ScheduleProblem.of_block(network, block)
+    for index, problem in enumerate(problems_of(network, cost_model)):
         plan = planned(problem, schedule.blocks[index])
         before = [stage for earlier in schedule.blocks[:index] for stage in earlier.stages]
         after = [stage for later in schedule.blocks[index + 1 :] for stage in later.stages]

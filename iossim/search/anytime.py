@@ -1,25 +1,107 @@
-"""A search within seconds: pruned ones first, so that there is a good schedule whenever the time is up.
+"""The contract of searches that may end at any moment: by an interrupt, or when their time is up.
 
-Pruning to groups of few units, and to few groups, takes hundredths of the time of the whole search of a wide block, and
-finds schedules within some percent of the best (section 3.4 of the thesis prunes to r = 3 and s = 8).
+A search that ends early gives the best whole schedule that it knows, at the least one that needs no search. It takes
+:class:`Steps`: one that its clock ends is left out, and the schedule says what that leaves unknown; after an interrupt
+no other is taken, and the schedule is not ``complete``.
+
+Within seconds a search of stages prunes first: pruning to groups of few units, and to few groups, takes hundredths of
+the time of the whole search of a wide block, and finds schedules within some percent of the best (section 3.4 of the
+thesis prunes to r = 3 and s = 8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from math import inf
 from time import perf_counter
 from typing import Protocol, TypeVar
 
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress
 
 #: The most units of a group, and the most groups, of the searches that come before the one that is asked for.
 PRUNINGS = (1, 4), (2, 8), (3, 8)
+#: Seconds of a search that has none left: it comes to its first look at the clock.
+_LEAST_S = 1e-3
 
 
 class TimeIsUp(KeyboardInterrupt):
     """Ends a search as its user would: what was found until then stands."""
+
+
+class Clock:
+    """The time that a search has: so many seconds from now, or None, as long as it takes."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._ends_s = inf if seconds is None else perf_counter() + seconds
+
+    @property
+    def is_limited(self) -> bool:
+        return self._ends_s < inf
+
+    def part_s(self, part: float = 1.0) -> float | None:
+        """Seconds of so large a part of what is left, and not quite 0; None without a limit."""
+        return max(_LEAST_S, part * (self._ends_s - perf_counter())) if self.is_limited else None
+
+    @property
+    def is_up(self) -> bool:
+        return perf_counter() >= self._ends_s
+
+    def check(self) -> None:
+        """Raise :class:`TimeIsUp` once it is."""
+        if self.is_up:
+            raise TimeIsUp
+
+    def telling(self, progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        """The progress, which looks at the clock."""
+
+        def told(done: int, total: int) -> None:
+            progress(done, total)
+            self.check()
+
+        return told
+
+
+S = TypeVar("S")
+
+
+@dataclass
+class Steps:
+    """Steps of a search that may end at any moment."""
+
+    clock: Clock = field(default_factory=Clock)
+    interrupted: bool = False
+
+    def take(self, step: Callable[[], S], otherwise: S) -> S:
+        """What a step makes; ``otherwise`` where the time was up before its end, or an interrupt came, or had come."""
+        if self.interrupted:
+            return otherwise
+        try:
+            self.clock.check()
+            return step()
+        except TimeIsUp:
+            return otherwise
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return otherwise
+
+    @property
+    def ended(self) -> bool:
+        """Whether no step is taken any more."""
+        return self.interrupted or self.clock.is_up
+
+    @property
+    def cause(self) -> str:
+        """Why a step was left out, in words."""
+        return "the search was interrupted" if self.interrupted else "the time was up"
+
+
+def finished(make: Callable[[bool], S]) -> S:
+    """What ``make`` makes of what a search found: it is told whether no interrupt came, and begins anew after one."""
+    try:
+        return make(True)
+    except KeyboardInterrupt:
+        return make(False)
 
 
 class Found(Protocol):
@@ -32,21 +114,10 @@ class Found(Protocol):
 F = TypeVar("F", bound=Found)
 
 
-def until(deadline_s: float, progress: Progress) -> Progress:
-    """The progress, which raises :class:`TimeIsUp` once :func:`time.perf_counter` is past the deadline."""
-
-    def told(done: int, total: int) -> None:
-        progress(done, total)
-        if perf_counter() >= deadline_s:
-            raise TimeIsUp
-
-    return told
-
-
 def within(
     options: SearchOptions,
-    progress: Progress,
-    search: Callable[[SearchOptions, Progress, F | None], F],
+    progress: Callable[[int, int], None],
+    search: Callable[[SearchOptions, Callable[[int, int], None], F | None], F],
     prunings: Sequence[tuple[int, int]] = PRUNINGS,
 ) -> F:
     """What the last search finds that there is time for; all of them have ``options.seconds`` together.
@@ -65,7 +136,7 @@ def within(
         )
         for most_units, most_groups in prunings
     ]
-    told = until(perf_counter() + options.seconds, progress)
+    told = Clock(options.seconds).telling(progress)
     found: F | None = None
     for space in dict.fromkeys([*pruned, asked]):
         found = search(replace(options, space=space), told, found)

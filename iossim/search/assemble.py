@@ -8,7 +8,7 @@ from typing import Any
 
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.model import START, CostModel, VariantChoosing, price_path, total_us
+from iossim.cost.model import START, CostModel, VariantChoosing, price_path, problems_of, total_us
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage, planned
@@ -85,7 +85,7 @@ def _of_network(network: Network, cost_model: CostModel) -> dict[str, Any]:
 
 def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Schedule:
     """The same stages priced by another cost model; the schedule must fit the network."""
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    problems = problems_of(network, cost_model)
     plans = [planned(problem, block) for problem, block in zip(problems, schedule.blocks, strict=True)]
     return build_schedule(
         network, problems, plans, cost_model, schedule.scheduler, options=schedule.options, notes=list(schedule.notes)

@@ -12,58 +12,82 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
+from iossim.search.anytime import Clock, Steps
 from iossim.search.assemble import price_blocks, reprice, total_latency_us
+from iossim.search.options import SearchOptions
 
 #: How many kernels a note names.
 MOST_NAMED = 4
 
 
 def with_company(
-    found: Schedule, network: Network, cost_model: CostModel, search: Callable[[CostModel], Schedule]
+    network: Network,
+    cost_model: CostModel,
+    options: SearchOptions,
+    search: Callable[[CostModel, SearchOptions], Schedule],
 ) -> Schedule:
-    """A schedule, found at prices of the fastest kernels, or a better one whose kernels are chosen for their stage.
+    """The schedule that is found at prices of the fastest kernels, or a better one whose kernels are chosen for their
+    stage.
 
-    ``search`` finds one at other prices. Of all choices of kernels nothing is proven but the bounds of any variants.
-    Raises OptionError for a cost model that knows no variants.
+    ``search`` finds one at given prices; both, and what judges them event by event, share the seconds of the options.
+    Of all choices of kernels nothing is proven but the bounds of any variants. Raises OptionError for a cost model that
+    knows no variants.
     """
     from iossim.cost.company import chosen_for_company  # loaded by who asks for it
 
+    steps = Steps(Clock(options.seconds))
     chosen = chosen_for_company(cost_model)
-    offers = [found.model_copy(update={"blocks": reprice(found, network, chosen).blocks})]
+    found = search(cost_model, replace(options, seconds=steps.clock.part_s(1 / 3)))
+    first = steps.take(lambda: found.model_copy(update={"blocks": reprice(found, network, chosen).blocks}), None)
+    offers = [] if first is None else [first]
     bound_us, search_s = None, found.search_s
-    if found.complete:
-        searched = search(chosen)
+    if found.complete and not steps.ended:
+        searched = search(chosen, replace(options, seconds=steps.clock.part_s(1 / 2)))
         offers.append(searched)
         bound_us, search_s = searched.relaxed_bound_us, search_s + searched.search_s
     seen = None
     if isinstance(cost_model, StreamCostModel) and cost_model.identity.engine != Engine.PARTITION:
-        seen = _EventByEvent(network, cost_model)
-    best, best_seen_us = found, seen.schedule_us(found) if seen else 0.0
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    for offer in offers:
+        seen = _EventByEvent(network, cost_model, steps.clock.check)
+    problems = problems_of(network, cost_model)
+
+    def with_kept_choices(offer: Schedule) -> Schedule:
         plans = [
             [seen.kept(problem, stage) if seen else stage for stage in planned(problem, block)]
             for problem, block in zip(problems, offer.blocks, strict=True)
         ]
         blocks = price_blocks(problems, plans, cost_model)
-        better = offer.model_copy(update={"blocks": blocks, "latency_us": total_latency_us(blocks)})
-        if better.complete and better.latency_us < best.latency_us:
-            seen_us = seen.schedule_us(better) if seen else 0.0
-            if seen_us <= best_seen_us:
-                best, best_seen_us = better, seen_us
+        return offer.model_copy(update={"blocks": blocks, "latency_us": total_latency_us(blocks)})
+
+    def seen_us(schedule: Schedule) -> float:
+        return seen.schedule_us(schedule) if seen else 0.0
+
+    best, best_seen_us = found, steps.take(lambda: seen_us(found), None)
+    judged = best_seen_us is not None
+    for offer in offers:
+        if best_seen_us is None:
+            break
+        better = steps.take(lambda offer=offer: with_kept_choices(offer), None)  # type: ignore[misc]
+        if better is not None and better.complete and better.latency_us < best.latency_us:
+            better_us = steps.take(lambda better=better: seen_us(better), None)  # type: ignore[misc]
+            if better_us is None:
+                judged = False
+            elif better_us <= best_seen_us:
+                best, best_seen_us = better, better_us
+        judged &= better is not None
     said = {
         "options": {**best.options, "company": True},
         "lower_bound_us": bound_us,
         "relaxed_bound_us": bound_us,
         "proven": False,
+        "complete": not steps.interrupted and all(each.complete for each in (found, *offers)),
         "search_s": search_s,
-        "notes": [*best.notes, _said(best)],
+        "notes": [*best.notes, _said(best) if judged else f"company: not all choices were judged: {steps.cause}"],
     }
     return best.model_copy(update=said)
 
@@ -90,12 +114,13 @@ class _EventByEvent:
 
     network: Network
     cost_model: StreamCostModel
+    check: Callable[[], None]
 
     def schedule_us(self, schedule: Schedule) -> float:
         from iossim.execution.lower import lower_schedule
 
         plan = lower_schedule(schedule, self.network, self.cost_model.identity.engine)
-        return self.cost_model.simulated_plan_us(self.network, plan)
+        return self.cost_model.simulated_plan_us(self.network, plan, self.check)
 
     def kept(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
         """The stage with its variants if it is no slower so than with its fastest kernels, else without."""
@@ -111,4 +136,4 @@ class _EventByEvent:
         variants = {problem.unit_names[unit]: name for unit, name in stage.variants}
         engine = self.cost_model.identity.engine
         plan = lower_stage(self.network, groups, stage.strategy, engine, variants=variants)
-        return self.cost_model.simulated_plan_us(self.network, plan)
+        return self.cost_model.simulated_plan_us(self.network, plan, self.check)

@@ -11,17 +11,18 @@ as the one before it found it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import START, CostModel
+from iossim.cost.model import START, CostModel, problems_of
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.anytime import PRUNINGS, within
+from iossim.search.anytime import PRUNINGS, finished, within
 from iossim.search.assemble import build_schedule
 from iossim.search.block_parts import notes_of_blocks
 from iossim.search.free_views import WithoutViews
@@ -48,35 +49,44 @@ def _schedule(
 ) -> Schedule:
     started = working_s()
     concurrent, merge = STRATEGIES[name]
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    problems = problems_of(network, cost_model)
     memo = memo or SearchMemo(cost_model)
 
     is_greedy = concurrent and options.seconds is not None
 
     def search(asked: SearchOptions, told: Progress, found: Solution | None) -> Solution:
         before = found.searched if found else _greedily(problems, options.space) if is_greedy else {}
-        return solve(
-            problems, cost_model, asked, concurrent=concurrent, merge=merge, progress=told, memo=memo, before=before
-        )
+        try:
+            return solve(
+                problems, cost_model, asked, concurrent=concurrent, merge=merge, progress=told, memo=memo, before=before
+            )
+        except KeyboardInterrupt:  # before it had looked at anything
+            if found is None:
+                raise
+            return replace(found, complete=False, time_is_up=False)
 
     solution = within(options, progress, search, PRUNINGS if concurrent else ())
     # Bounds of the parts of a block that was split before are none of the whole.
     proven = solution.complete and not network.notes and not solution.notes
     bounds_all = not network.notes and solution.space == options.space
-    found = build_schedule(
-        network,
-        problems,
-        solution.plans,
-        cost_model,
-        name,
-        options=options.to_json() | {"concurrent": concurrent, "merge": merge},
-        lower_bound_us=solution.lower_bound_us if bounds_all else solution.relaxed_bound_us,
-        relaxed_bound_us=solution.relaxed_bound_us,
-        notes=[*network.notes, *solution.notes],
-        complete=solution.complete or solution.time_is_up,
-        proven=proven,
-        search_s=working_s() - started + solution.saved_s,
-    )
+
+    def build(goes_on: bool) -> Schedule:
+        return build_schedule(
+            network,
+            problems,
+            solution.plans,
+            cost_model,
+            name,
+            options=options.to_json() | {"concurrent": concurrent, "merge": merge},
+            lower_bound_us=solution.lower_bound_us if bounds_all else solution.relaxed_bound_us,
+            relaxed_bound_us=solution.relaxed_bound_us,
+            notes=[*network.notes, *solution.notes],
+            complete=goes_on and (solution.complete or solution.time_is_up),
+            proven=proven and goes_on,
+            search_s=working_s() - started + solution.saved_s,
+        )
+
+    found = finished(build)
     return found.model_copy(update={"lower_bound_us": found.latency_us}) if proven else found
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.public import is_count
 from iossim.schedule.problem import ScheduleProblem, bits
 
 StageDefinition = Literal["general", "paper"]
@@ -33,7 +34,7 @@ class StageSpace:
                 f"{did_you_mean(self.definition, get_args(StageDefinition))}"
             )
         for name, value in (("max_group_size", self.max_group_size), ("max_groups", self.max_groups)):
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and not is_count(value):
                 raise OptionError(f"`{name}` {value!r} allows no stage; give 1 or more, or leave it out")
 
     @property
@@ -93,8 +94,9 @@ class SearchOptions:
     workspace_limit_bytes: int | None = None
     #: Choose what units run as for the stage that they are in, and not as what is fastest alone.
     company: bool = False
-    #: How long a scheduler may search; half of it for the stages that streams begin from. None: as long as it takes,
-    #: or, for streams, as a number of schedules takes that grows with the network and is the same anywhere.
+    #: How long a scheduler may search, with bounds and runs event by event; half of it for the stages that streams
+    #: begin from. None: as long as it takes, or, for streams, as a number of schedules takes that grows with the
+    #: network and is the same anywhere.
     seconds: float | None = None
     #: Of what a search draws.
     seed: int = 0

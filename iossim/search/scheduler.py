@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.base.registry import Extension, Group, modules
+from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
@@ -20,7 +22,7 @@ from iossim.search.options import SearchOptions
 class Progress(Protocol):
     """Told as a search goes on: how many units are scheduled, and how many there are."""
 
-    def __call__(self, done: int, total: int) -> None: ...
+    def __call__(self, done: int, total: int, /) -> None: ...
 
 
 #: Starts the progress of a piece of work under a label.
@@ -134,10 +136,16 @@ def schedule_any(
     progress: Progress = ignore,
     memo: SearchMemo | None = None,
 ) -> AnySchedule:
-    """Schedule a network by a scheduler of stages or of streams; raises OptionError for an unknown one."""
-    if name not in stream_scheduler_names():
-        return schedule(network, cost_model, name, options, progress, memo)
-    return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
+    """Schedule a network by a scheduler of stages or of streams; raises OptionError for an unknown one.
+
+    KeyboardInterrupt ends it as it does :func:`schedule`.
+    """
+    try:
+        if name not in stream_scheduler_names():
+            return schedule(network, cost_model, name, options, progress, memo)
+        return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
+    except KeyboardInterrupt:
+        return without_search(network, cost_model, name, options)
 
 
 def schedule(
@@ -151,18 +159,57 @@ def schedule(
     """Schedule a network in stages; raises OptionError for an unknown scheduler, or one of streams.
 
     Searches one after another at the same prices share a ``memo``; the schedules are the same without.
+    KeyboardInterrupt ends a search with the best schedule that it knows (:mod:`iossim.search.anytime`), which then is
+    not ``complete``.
     """
-    options = options or SearchOptions()
+    try:
+        return _scheduled(network, cost_model, name, options or SearchOptions(), progress, memo)
+    except KeyboardInterrupt:
+        return without_search(network, cost_model, name, options)
+
+
+def _scheduled(
+    network: Network,
+    cost_model: CostModel,
+    name: str,
+    options: SearchOptions,
+    progress: Progress,
+    memo: SearchMemo | None,
+) -> Schedule:
     find = stage_scheduler(name)
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
     if options.company:
-        plain = replace(options, company=False)
-        fastest = schedule(network, cost_model, name, plain, progress, memo)
         return with_company(
-            fastest, network, cost_model, lambda prices: schedule(network, prices, name, plain, progress)
+            network,
+            cost_model,
+            replace(options, company=False),
+            lambda prices, own: schedule(network, prices, name, own, progress, memo),
         )
     found = find(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
     return found
+
+
+def without_search(
+    network: Network, cost_model: CostModel, name: str, options: SearchOptions | None = None
+) -> Schedule:
+    """The schedule of a scheduler that was interrupted before it knew any: the better of those that take no search,
+    under the limit on workspace of the options.
+
+    Prices that measure measure units alone, and schedulers of one group a stage have none of several.
+    """
+    if options is not None and options.workspace_limit_bytes is not None:
+        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+    names = ["sequential"]
+    if name not in ("sequential", "ios-merge") and not isinstance(cost_model, MeasuringCostModel):
+        names.append("greedy")
+    found: list[Schedule] = []
+    for one in names:
+        with suppress(ScheduleError) if found else nullcontext():  # not every stage has a price
+            made = SCHEDULERS.find(one)(network, cost_model, SearchOptions(), ignore, None)
+            assert isinstance(made, Schedule)
+            found.append(made)
+    best = min(found, key=lambda each: each.latency_us)
+    return best.model_copy(update={"scheduler": name, "complete": False})

@@ -106,15 +106,15 @@ class Solver:
 
     def stop(self, by: KeyboardInterrupt) -> None:
         """Search no more."""
-        self.complete, self.time_is_up = False, self.time_is_up or isinstance(by, TimeIsUp)
+        self.complete, self.time_is_up = False, isinstance(by, TimeIsUp)
 
     @cached_property
     def found_without(self) -> list[Solution]:
         """What searches without merging, and without concurrency, find: for ``ios-both`` if a block is too wide."""
         is_asked = self.complete and any(len(parts) > 1 for parts, _ in self._parts.values())
         found = self._plainer() if is_asked else []
-        self.complete &= all(each.complete for each in found)
-        self.time_is_up |= any(each.time_is_up for each in found)
+        if ended := [each for each in found if not each.complete]:
+            self.complete, self.time_is_up = False, all(each.time_is_up for each in ended)
         return found
 
     def extend(

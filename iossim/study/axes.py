@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from iossim.base.memory_size import size_bytes
+from iossim.base.memory import size_bytes
 from iossim.base.values import Value
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace

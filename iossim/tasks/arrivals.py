@@ -22,11 +22,16 @@ import numpy as np
 import simpy
 
 from iossim.base.errors import OptionError
+from iossim.base.numbers import NumberError, read_number
 from iossim.base.user_files import read_text
 
 #: When each model of a set has ended, us, if all start together.
 Ends = Callable[[frozenset[str]], Mapping[str, float]]
 _PERCENTILES = (50, 95, 99)
+#: The last time that a request may have, ms: the year 2286, where it counts from 1970.
+_LATEST_MS = 1e13
+#: What is left of a request, as a part of all of it, may be rounding.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +67,26 @@ def poisson(models: Sequence[str], rate_per_us: float, count: int, seed: int) ->
 
 
 def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
-    """Requests of a CSV file with the columns ``time_ms`` and ``model``, in the order of their times.
+    """Requests of a CSV file with the columns ``time_ms`` and ``model``, in the order of their times, which count from
+    the first one's.
 
     Raises OptionError naming the line at fault.
     """
-    found: list[Request] = []
+    found: list[tuple[float, str]] = []
     lines = read_text(path, "arrivals", "give a CSV file with the columns time_ms and model", OptionError).splitlines()
     for number, row in enumerate(csv.DictReader(lines), 2):
         model = row.get("model") or ""
         try:
-            time_ms = float(row.get("time_ms") or "")
-        except ValueError:
-            raise OptionError(f"{path}, line {number}: time_ms {row.get('time_ms')!r} is not a number") from None
-        if model not in models or not 0 <= time_ms < float("inf"):
-            reason = "is not one of the models" if model not in models else "comes at no time"
-            raise OptionError(f"{path}, line {number}: {model!r} {reason}; models: {', '.join(models)}")
-        found.append(Request(time_ms * 1e3, model))
+            time_ms = read_number(row.get("time_ms"), most=_LATEST_MS)
+        except NumberError as error:
+            raise OptionError(f"{path}, line {number}: time_ms {row.get('time_ms')!r} {error}") from None
+        if model not in models:
+            raise OptionError(f"{path}, line {number}: {model!r} is not one of the models; models: {', '.join(models)}")
+        found.append((time_ms, model))
     if not found:
         raise OptionError(f"{path} holds no requests; give a line for each, below the names time_ms,model")
-    return sorted(found, key=lambda one: one.time_us)
+    first_ms = min(time_ms for time_ms, _ in found)
+    return sorted((Request((time_ms - first_ms) * 1e3, model) for time_ms, model in found), key=lambda one: one.time_us)
 
 
 def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> list[float]:
@@ -146,14 +152,18 @@ def serve_side_by_side(requests: Sequence[Request], ends: Ends) -> list[float]:
                 yield changed[0]
                 continue
             together = ends(frozenset(left_us))
-            speeds = {model: min(1.0, alone_us[model] / together[model]) for model in left_us}
+            speeds = {
+                model: alone_us[model] / max(alone_us[model], together[model]) if alone_us[model] else 1.0
+                for model in left_us
+            }
             first_us = min(left / speeds[model] for model, left in left_us.items())
-            began_us = environment.now
-            yield changed[0] | environment.timeout(first_us)
-            went_us = environment.now - began_us
+            began_us, ended = environment.now, environment.timeout(first_us)
+            yield changed[0] | ended
+            # A late clock has too few digits to tell how long it was.
+            went_us = first_us if ended.processed else environment.now - began_us
             for model in list(left_us):
                 left_us[model] -= went_us * speeds[model]
-                if left_us[model] <= 1e-6:
+                if left_us[model] <= _ROUNDING * alone_us[model]:
                     del left_us[model]
                     number = waiting[model].popleft()
                     latencies_us[number] = environment.now - requests[number].time_us

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.model import CostModel
@@ -16,6 +18,7 @@ from iossim.ir.network import Network
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import reprice_any
+from iossim.transforms.replay import split_source
 
 #: Sums of the same prices in another order may differ by this much.
 _ROUNDING = 1e-9
@@ -23,14 +26,18 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check by name: does it hold, and what was found, in words."""
+    """One check by name: does it hold, what was found, in words, and the ``values`` behind them, by name."""
 
     name: str
     holds: bool
     found: str
+    values: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{'PASS' if self.holds else 'FAIL'} {self.name}: {self.found}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"check": self.name, "holds": self.holds, "found": self.found, **self.values}
 
 
 def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
@@ -47,8 +54,9 @@ def valid(schedule: AnySchedule, network: Network) -> Check:
         fit(schedule, network)
     except ScheduleError as error:
         return Check("valid", False, str(error))
-    parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
-    return Check("valid", True, f"{parts} run each of {len(network.units)} units once")
+    kind, parts = ("stages", schedule.stages) if isinstance(schedule, Schedule) else ("streams", schedule.streams)
+    counts = {kind: len(parts), "units": len(network.units)}
+    return Check("valid", True, f"{len(parts)} {kind} run each of {len(network.units)} units once", counts)
 
 
 def race_free(plan: Plan) -> Check:
@@ -57,7 +65,9 @@ def race_free(plan: Plan) -> Check:
         check_happens_before(with_memory(plan))
     except ScheduleError as error:
         return Check("free of races", False, str(error))
-    return Check("free of races", True, f"all conflicting accesses of {len(plan.commands)} commands are ordered")
+    commands = len(plan.commands)
+    said = f"all conflicting accesses of {commands} commands are ordered"
+    return Check("free of races", True, said, {"commands": commands})
 
 
 def runs_without_races(schedule: AnySchedule, network: Network, engine: str = "") -> Check:
@@ -73,34 +83,67 @@ def latency_at_most(schedule: AnySchedule, limit_ms: float) -> Check:
     """Whether the schedule takes no longer than ``limit_ms``; raises OptionError for what is no time."""
     check_limits(limit_ms)
     found_ms = schedule.latency_us / 1e3
-    return Check("latency", found_ms <= limit_ms * (1 + _ROUNDING), f"{found_ms:.3f} ms, limit {limit_ms:g} ms")
+    values = {"latency_us": schedule.latency_us, "limit_us": 1e3 * limit_ms}
+    said = f"{found_ms:.3f} ms, limit {limit_ms:g} ms"
+    return Check("latency", found_ms <= limit_ms * (1 + _ROUNDING), said, values)
+
+
+def check_baseline(baseline: AnySchedule, network: Network, prices: CostModel, changed_model: bool = False) -> None:
+    """Raise OptionError, naming what differs, for a baseline that answers another question than ``network`` at these
+    prices asks: of another model or graph, batch or other option of loading, precision, engine or device.
+
+    With ``changed_model`` its graph may be another one, as long as the same cost model priced it: its latency counts
+    as it was saved.
+    """
+    own, asked = split_source(baseline.source.to_source())[0], split_source(network.source)[0]
+    identity = prices.identity
+    facts: list[tuple[str, object, object]] = [
+        ("batch", own.batch, asked.batch),
+        ("dtype", baseline.precision, str(network.precision)),
+        ("engine", baseline.engine or identity.engine, identity.engine or baseline.engine),
+        ("device", baseline.device, identity.device),
+    ]
+    was, now = dict(own.options), dict(asked.options)
+    others = sorted((was.keys() | now) - {"dtype"})
+    facts += [(name, was.get(name, "by default"), now.get(name, "by default")) for name in others]
+    remedy = "give the same, or save another baseline with optimize"
+    if baseline.graph_hash != network.graph.hash:
+        if changed_model:
+            facts.append(("cost model", " ".join(baseline.cost_model.values()), " ".join(identity.to_json().values())))
+        elif baseline.network != network.name:
+            facts.insert(0, ("model", baseline.network, network.name))
+        elif all(before == after for _, before, after in facts):
+            facts.append(("graph hash", baseline.graph_hash, network.graph.hash))
+            remedy = "if the model has changed, give `changed_model`, or save another baseline with optimize"
+    differ = [f"{name} {before}, not {after}" for name, before, after in facts if before != after]
+    if differ:
+        raise OptionError(f"`baseline` is of another question: {'; '.join(differ)}; {remedy}")
 
 
 def no_slower_than(
-    schedule: AnySchedule, baseline: AnySchedule, network: Network, prices: CostModel, tolerance: float = 0.0
+    schedule: AnySchedule,
+    baseline: AnySchedule,
+    network: Network,
+    prices: CostModel,
+    tolerance: float = 0.0,
+    changed_model: bool = False,
 ) -> Check:
     """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two per cent).
 
-    A baseline of the same graph is priced again, as the schedule was. One of another graph (the model has changed)
-    counts with the latency that was saved: raises OptionError if it was priced by something else, ScheduleError if it
-    is of the same graph in other units.
+    A baseline of the same graph is priced again, as the schedule was; one of a ``changed_model`` counts with the
+    latency that was saved. Raises OptionError for a baseline of another question (:func:`check_baseline`),
+    ScheduleError for one of the same graph in other units.
     """
     check_limits(tolerance=tolerance)
+    check_baseline(baseline, network, prices, changed_model)
+    before_us, how = baseline.latency_us, "as it was saved"
     if baseline.graph_hash == network.graph.hash:
         fit(baseline, network)
         before_us, how = reprice_any(baseline, network, prices).latency_us, "priced again"
-    elif baseline.cost_model == schedule.cost_model and baseline.precision == schedule.precision:
-        of_another = f", of {baseline.network!r}" if baseline.network != network.name else ""
-        before_us, how = baseline.latency_us, f"as it was saved{of_another}"
-    else:
-        reason = f"is of another graph, and was priced by {_words(baseline)}, not by {_words(schedule)}"
-        remedy = "the two cannot be compared; save one with optimize and the same options"
-        raise OptionError(f"the baseline of {baseline.network!r} {reason}: {remedy}")
+    elif baseline.network != network.name:
+        how += f", of {baseline.network!r}"
     allowed = f" + {tolerance:.1%}" if tolerance else ""
     found = f"{schedule.latency_us / 1e3:.3f} ms, baseline {before_us / 1e3:.3f} ms ({how}){allowed}"
-    return Check("no slower than before", schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING), found)
-
-
-def _words(schedule: AnySchedule) -> str:
-    """What priced it; a cost model may say the precision itself."""
-    return " ".join(filter(None, dict.fromkeys([*schedule.cost_model.values(), schedule.precision])))
+    values = {"latency_us": schedule.latency_us, "baseline_us": before_us, "tolerance": tolerance}
+    holds = schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING)
+    return Check("no slower than before", holds, found, values)

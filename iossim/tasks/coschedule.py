@@ -9,7 +9,7 @@ stages of all in one, then the second; and *streams*, searched over all of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -20,6 +20,7 @@ from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
+from iossim.execution.plan import Plan
 from iossim.hardware.green_contexts import part_sizes
 from iossim.ir.network import Network
 from iossim.ir.union import BEHIND, label_of, union
@@ -34,13 +35,13 @@ from iossim.schedule.schedule import (
     StreamSchedule,
     issue_order,
 )
-from iossim.schedule.stream_problem import StreamProblem
 from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
+from iossim.search.anytime import Clock, Steps
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, ignore, schedule, schedule_any
+from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, without_search
 from iossim.search.streams import NAME
 from iossim.search.streams.bounds import stream_bound_us
-from iossim.search.streams.search import search_launches
+from iossim.search.streams.search import problem_of, search_launches
 from iossim.tasks.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
 from iossim.tasks.objective import Objective
 
@@ -54,7 +55,8 @@ LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 
 @dataclass(frozen=True)
 class Way:
-    """One way of running all: when all have ended, also event by event, and when each model has; us.
+    """One way of running all: when all have ended, also event by event (None: there was no time for it), and when each
+    model has; us.
 
     Models that do not run side by side have no schedule in common.
     """
@@ -62,22 +64,27 @@ class Way:
     name: str
     schedule: AnySchedule | None
     makespan_us: float
-    simulated_us: float
+    simulated_us: float | None
     ends_us: Mapping[str, float]
     spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True)
 class Coschedule:
-    """Ways of running several networks at a time, and what none takes less than."""
+    """Ways of running several networks at a time, and what none takes less than, us, where that is known.
+
+    Not ``complete`` if it was interrupted: ways that were searched until then. ``notes``: what there was no time for.
+    """
 
     network: Network
     labels: tuple[str, ...]
     device: str
     engine: str
-    bound_us: float
+    bound_us: float | None
     ways: tuple[Way, ...]
     objective: Objective = field(default_factory=Objective)
+    complete: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def best(self) -> Way:
@@ -93,6 +100,8 @@ class Coschedule:
             "device": self.device,
             "engine": self.engine,
             "bound_us": self.bound_us,
+            "complete": self.complete,
+            "notes": list(self.notes),
             "objective": self.objective.to_json(),
             "ways": [
                 {
@@ -118,9 +127,10 @@ def coschedule(
 ) -> Coschedule:
     """Run networks (by label) at the same time, in each way; ``progress`` is told of each network, and of the search.
 
-    Streams are searched for the ``objective``, by default the time until all have ended. Raises OptionError for prices
-    that know no streams, a label with a slash, or an objective of other models; GraphError for networks of different
-    precisions.
+    Streams are searched for the ``objective``, by default the time until all have ended. All of it together has the
+    seconds of the options; KeyboardInterrupt ends it with the ways that are known (:mod:`iossim.search.anytime`).
+    Raises OptionError for prices that know no streams, a label with a slash, or an objective of other models;
+    GraphError for networks of different precisions.
     """
     options, objective = options or SearchOptions(), objective or Objective()
     objective.check(networks)
@@ -129,11 +139,35 @@ def coschedule(
     for label in networks:
         if BEHIND in label:
             raise OptionError(f"label {label!r} has a {BEHIND}; give one without")
-    whole = union(networks)
+    try:
+        steps = Steps(Clock(options.seconds))
+        return _coscheduled(networks, union(networks), prices, options, progress, objective, steps)
+    except KeyboardInterrupt:  # between two steps: what takes no search
+        steps = Steps(interrupted=True)
+        return _coscheduled(networks, union(networks), prices, options, progress, objective, steps)
+
+
+def _coscheduled(
+    networks: Mapping[str, Network],
+    whole: Network,
+    prices: StreamCostModel,
+    options: SearchOptions,
+    progress: Progress,
+    objective: Objective,
+    steps: Steps,
+) -> Coschedule:
+    """Each way that there is time for. Of the time that is left, as many as are to come have equal parts: the searches
+    of each model's streams, that of all, and one of the stages of all.
+    """
     own: dict[str, AnySchedule] = {}
     for label, network in networks.items():
         progress(len(own), len(networks) + 1)
-        own[label] = schedule_any(network, prices, NAME, options)
+        if not steps.interrupted:
+            seconds = steps.clock.part_s(1 / (len(networks) - len(own) + 2))
+            own[label] = schedule_any(network, prices, NAME, replace(options, seconds=seconds))
+            steps.interrupted |= not own[label].complete
+        else:
+            own[label] = without_search(network, prices, NAME)
     progress(len(own), len(networks) + 1)
     launches = {label: _issued(label, own[label], network) for label, network in networks.items()}
     first = 0
@@ -146,24 +180,48 @@ def coschedule(
         for number, (label, order) in enumerate(launches.items())
     }
     beside, alone = _alternating(beside_of), _alternating(alone_of)
-    in_turn = _one_after_another(networks, own, prices)
+    in_turn = _one_after_another(networks, own, prices, steps)
     starts = [beside, alone, [launch for order in beside_of.values() for launch in order]]
     if not objective.is_plain:
         # All of a model before the next one, in the same streams: first what may not wait, then the short and weighty.
         ranked = sorted(networks, key=lambda label: _rank(label, in_turn, objective))
         starts.append([launch for label in ranked for launch in launches[label]])
-    bound_us, found = search_launches(whole, prices, starts, options, objective.of)
-    if objective.weights:
-        bound_us = sum(objective.weight(label) * _bound_us(whole, prices, order) for label, order in launches.items())
-    ways = [in_turn, time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices)]
-    if (divided := _partitions(whole, prices)) is not None:
-        ways.append(divided)
-    ways.append(_way(STAGES_BESIDE, _stages_beside(whole, networks, prices, options), whole, prices))
-    candidates = [_way(STREAMS, _streams(whole, prices, order), whole, prices) for order in found]
+    found = search_launches(whole, prices, starts, options.seed, steps, steps.clock.part_s(1 / 2), objective.of)
+    weights = {label: objective.weight(label) for label in launches} if objective.weights else {}
+
+    def bound_us() -> float:
+        check = steps.clock.check
+        if weights:
+            return sum(weight * _bound_us(whole, prices, launches[label], check) for label, weight in weights.items())
+        return _bound_us(whole, prices, starts[0], check)
+
+    least_us = steps.take(bound_us, None)
+    ways = [in_turn, time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices, steps)]
+    divided = steps.take(lambda: [_partitions(whole, prices, steps)], None)
+    ways += filter(None, divided or [])
+    stages = steps.take(lambda: _stages_beside(whole, networks, prices, options, steps), None)
+    if stages is not None:
+        ways.append(_way(STAGES_BESIDE, stages, whole, prices, steps))
+    candidates: list[Way] = []
+    for order in found:  # the best in the fluid first, the starts last
+        if candidates and len(found) > len(starts) and steps.ended:
+            break
+        candidates.append(_way(STREAMS, _streams(whole, prices, order), whole, prices, steps))
     ways.append(min(candidates, key=lambda way: _fitness(way, objective)))
     progress(len(networks) + 1, len(networks) + 1)
     identity = prices.identity
-    return Coschedule(whole, tuple(networks), identity.device, identity.engine, bound_us, tuple(ways), objective)
+    notes = []
+    if least_us is None:
+        notes.append(f"no lower bound, so that the gap is not known: {steps.cause}")
+    if any(way.simulated_us is None for way in ways):
+        notes.append(f"not every way was run event by event: {steps.cause}")
+    skipped = [name for name, made in ((PARTITIONS, divided), (STAGES_BESIDE, stages)) if made is None]
+    if skipped:
+        notes.append(f"not looked at: {' and '.join(skipped)}; {steps.cause}")
+    return Coschedule(
+        whole, tuple(networks), identity.device, identity.engine, least_us, tuple(ways), objective,
+        not steps.interrupted, tuple(notes),
+    )  # fmt: skip
 
 
 def _rank(label: str, in_turn: Way, objective: Objective) -> tuple[bool, float]:
@@ -173,15 +231,16 @@ def _rank(label: str, in_turn: Way, objective: Objective) -> tuple[bool, float]:
 
 def _fitness(way: Way, objective: Objective) -> tuple[float, float]:
     """By events all may take longer than in the fluid, and then each model is taken to take as much longer."""
-    slower = max(1.0, way.simulated_us / way.makespan_us) if way.makespan_us else 1.0
+    slower = max(1.0, (way.simulated_us or 0.0) / way.makespan_us) if way.makespan_us else 1.0
     return objective.order({label: slower * end_us for label, end_us in way.ends_us.items()})
 
 
-def _bound_us(whole: Network, prices: StreamCostModel, order: Sequence[IssuedLaunch]) -> float:
-    """What no streams of one model's launches take less than, even if it has the device for itself."""
-    launches = [[whole.unit_index[unit] for unit in launch.units] for launch in order]
-    problem = StreamProblem.of(whole, launches, [launch.variant for launch in order])
-    return stream_bound_us(problem, prices.launch_work(problem))
+def _bound_us(
+    whole: Network, prices: StreamCostModel, order: Sequence[IssuedLaunch], check: Callable[[], None]
+) -> float:
+    """What no streams of launches take less than, even if they have the device for themselves."""
+    problem = problem_of(whole, order)
+    return stream_bound_us(problem, prices.launch_work(problem), check=check)
 
 
 def _issued(label: str, found: AnySchedule, network: Network) -> list[IssuedLaunch]:
@@ -224,10 +283,18 @@ def _streams(whole: Network, prices: CostModel, order: Sequence[IssuedLaunch]) -
 
 
 def _stages_beside(
-    whole: Network, networks: Mapping[str, Network], prices: CostModel, options: SearchOptions
+    whole: Network, networks: Mapping[str, Network], prices: CostModel, options: SearchOptions, steps: Steps
 ) -> Schedule:
-    """Of each model the best stages without merges; the first of all are one stage, then the second, and so on."""
-    of_model = {label: schedule(network, prices, "ios-parallel", options) for label, network in networks.items()}
+    """Of each model the best stages without merges; the first of all are one stage, then the second, and so on.
+
+    Raises KeyboardInterrupt where a search was interrupted.
+    """
+    of_model: dict[str, Schedule] = {}
+    for label, network in networks.items():
+        seconds = steps.clock.part_s(1 / (len(networks) - len(of_model) + 1))
+        of_model[label] = schedule(network, prices, "ios-parallel", replace(options, seconds=seconds))
+        if not of_model[label].complete:
+            raise KeyboardInterrupt
     named = [
         [[[f"{label}{BEHIND}{unit}" for unit in group] for group in stage.groups] for stage in found.stages]
         for label, found in of_model.items()
@@ -242,26 +309,35 @@ def _stages_beside(
     return Schedule(**_saved(whole, prices, STAGES_BESIDE), blocks=[BlockSchedule(name=block.name, stages=stages)])
 
 
-def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel) -> Way:
+def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel, steps: Steps) -> Way:
     plan = lower_schedule(found, whole, prices.identity.engine)
     spans = prices.plan_spans(whole, plan)
     makespan_us = max((span.end_us for span in spans), default=0.0)
     found = found.model_copy(update={"latency_us": makespan_us})
-    return Way(name, found, makespan_us, prices.simulated_plan_us(whole, plan), _ends_us(spans), spans)
+    return Way(name, found, makespan_us, _run_us(whole, plan, prices, steps), _ends_us(whole, spans), spans)
 
 
-def _ends_us(spans: Sequence[Span]) -> dict[str, float]:
-    ends_us: dict[str, float] = {}
+def _run_us(network: Network, plan: Plan, prices: StreamCostModel, steps: Steps) -> float | None:
+    """What a plan takes event by event; None where there was no time for it."""
+    return steps.take(lambda: prices.simulated_plan_us(network, plan, steps.clock.check), None)
+
+
+def _ends_us(whole: Network, spans: Sequence[Span]) -> dict[str, float]:
+    ends_us = {label_of(unit.name): 0.0 for unit in whole.units}  # a model without kernels has no span
     for span in spans:
         label = label_of(span.unit)
         ends_us[label] = max(ends_us.get(label, 0.0), span.end_us)
     return ends_us
 
 
-def _one_after_another(networks: Mapping[str, Network], own: Mapping[str, AnySchedule], prices: StreamCostModel) -> Way:
+def _one_after_another(
+    networks: Mapping[str, Network], own: Mapping[str, AnySchedule], prices: StreamCostModel, steps: Steps
+) -> Way:
     """Each model in its own streams, when the one before it has ended."""
     spans: list[Span] = []
-    makespan_us = simulated_us = 0.0
+    ends_us: dict[str, float] = {}
+    makespan_us = 0.0
+    simulated_us: float | None = 0.0
     for label, network in networks.items():
         plan = lower_schedule(own[label], network, prices.identity.engine)
         spans += [
@@ -273,9 +349,10 @@ def _one_after_another(networks: Mapping[str, Network], own: Mapping[str, AnySch
             )
             for span in prices.plan_spans(network, plan)
         ]
-        makespan_us = max((span.end_us for span in spans), default=0.0)
-        simulated_us += prices.simulated_plan_us(network, plan)
-    return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, _ends_us(spans), tuple(spans))
+        ends_us[label] = makespan_us = max((span.end_us for span in spans), default=0.0)
+        run_us = _run_us(network, plan, prices, steps)
+        simulated_us = None if simulated_us is None or run_us is None else simulated_us + run_us
+    return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, ends_us, tuple(spans))
 
 
 def _alone_us(in_turn: Way) -> dict[str, float]:
@@ -301,7 +378,7 @@ def time_sliced(in_turn: Way) -> Way:
     return Way(TIME_SLICING, None, in_turn.makespan_us, in_turn.simulated_us, ends_us, tuple(spans))
 
 
-def _partitions(whole: Network, prices: StreamCostModel) -> Way | None:
+def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> Way | None:
     """Each model on SMs of its own, unit by unit, the SMs divided so that the longest takes least.
 
     A model of several parts without an edge between them has SMs for each. None where there is but one part, the
@@ -331,7 +408,7 @@ def _partitions(whole: Network, prices: StreamCostModel) -> Way | None:
         return tuple(next((sms_of[unit] for unit in group if unit in sms_of), range(0)) for group in names)
 
     plan = lower_schedule(found, whole, Engine.PARTITION, divided=divide)
-    return Way(PARTITIONS, found, makespan_us, divided.simulated_plan_us(whole, plan), _ends_us(spans), spans)
+    return Way(PARTITIONS, found, makespan_us, _run_us(whole, plan, divided, steps), _ends_us(whole, spans), spans)
 
 
 class Server:
@@ -372,6 +449,8 @@ class Server:
             if known is None:
                 networks = {label: self._networks[label] for label in ordered}
                 known = self._keep(coschedule(networks, self._prices, self._options))
+                if not known[1].complete:
+                    raise KeyboardInterrupt
             labels, found = known
             ends_us = next(one for one in found.ways if one.name == way).ends_us
             return {own: ends_us.get(label, 0.0) for own, label in zip(ordered, labels, strict=True)}

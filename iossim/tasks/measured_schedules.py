@@ -120,7 +120,8 @@ def measure_network(
     """Find the schedules of a network on a backend, then time them and the baselines.
 
     Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's
-    estimates for ``device``, by default the one that is measured; predictions are those of the same simulator.
+    estimates for ``device``, by default the one that is measured; predictions are those of the same simulator. One
+    that is interrupted is the last.
     Schedulers of streams search at these estimates, and what they find is measured as a whole. Raises OptionError
     where that device has no profile.
     """
@@ -138,9 +139,11 @@ def measure_network(
                 streams = schedule_any(network, estimates, name, options, bar)
                 note = f"searched at the estimates of the simulator of {estimates.identity.device}"
                 found[name] = streams.model_copy(update={"notes": [*streams.notes, note]})
-                continue
-            task = Task(network, prices, name, options or SearchOptions(), budget=budget, device=device)
-            found[name] = task.search(bar, lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done))
+            else:
+                task = Task(network, prices, name, options or SearchOptions(), budget=budget, device=device)
+                found[name] = task.search(bar, lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done))
+            if not found[name].complete:
+                break
     own = backend.context.device
     estimate = device or (own if own in device_names() else None)
     predicted = predictions(network, found, estimate, backend.context.engine) if estimate else {}

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iossim._version import __version__
+from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.measured.stage_plans import step_operators
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.network import Network
+from iossim.ir.network import Network, Unit
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
+from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.profilers.layer_times import LayerTimes
+from iossim.measurements.profilers.layer_times import ONNXRUNTIME, LayerTimes
 from iossim.models.sources import onnx_file
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
+from iossim.tasks.profile_checks import other_device, too_fast, too_fast_words
 from iossim.tasks.profile_match import by_name, layer_class, matched, names_suffice, op_class
 
 
@@ -46,6 +49,8 @@ class ProfileReport:
     """The units in order; ``unmatched`` are layers of none. ``possible`` is how many times as fast the best schedule
     is predicted to be as one unit after another. ``is_doubtful``: the profile names nodes, and most are not the
     network's, so that it may be of another model. ``products_times`` as many products ran as the network has.
+    ``too_fast`` says which units took less than the device can take; empty where none did. ``other_device`` is the
+    profile's where that is another.
     """
 
     times: LayerTimes
@@ -55,6 +60,8 @@ class ProfileReport:
     possible: float
     is_doubtful: bool = False
     products_times: float = 1.0
+    too_fast: str = ""
+    other_device: str = ""
 
     @property
     def matched_share(self) -> float:
@@ -74,14 +81,20 @@ class ProfileReport:
 def measured_units(report: ProfileReport, network: Network, device: DeviceProfile) -> MeasurementSet:
     """The units that ran as a single layer, as a measurement set; what has no columns there is left out, and noted.
 
-    Layers are the kernels of a call of the network on a GPU, and operators on a CPU, without gaps.
+    Layers are the kernels of a call of the network on a GPU, and operators on a CPU, without gaps. Raises OptionError
+    where they are of another device or cannot be of this precision.
     """
+    if report.other_device:
+        raise OptionError(
+            f"`measurements`: recorded on {report.other_device}, not on {device.name}; give that one as `device`"
+        )
+    if report.too_fast:
+        raise OptionError(f"`measurements`: {report.too_fast}")
     taken: list[Measurement] = []
     stages: list[StageMeasurement] = []
     for row, (unit, found) in enumerate(zip(network.units, report.rows, strict=True)):
         if found.measured_us and len(found.layers) == 1:
-            records = step_operators(unit_steps(network, unit)) or []
-            operators = tuple(read_record(record, network.precision) for record in records)
+            operators = _operators(network, unit)
             if len(operators) == 1:
                 taken.append(Measurement(operators[0], found.measured_us, row=row, samples=report.times.runs))
             elif operators:
@@ -110,16 +123,20 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
     for place, number in enumerate(found):
         if number is not None:
             layers[number].append(place)
-    rows = []
+    rows, fast = [], []
     for unit, places in zip(network.units, layers, strict=True):
         facts = prices.stage_facts(network, Stage(strategy=Strategy.CONCURRENT, groups=[[unit.name]], latency_us=0.0))
         own = [times.layers[place] for place in places]
+        measured_us = sum(layer.duration_us for layer in own) if own else None
+        if measured_us:
+            resolution_us = 1.0 if times.source == ONNXRUNTIME else 0.0  # whole microseconds
+            fast.append(too_fast(unit.name, _operators(network, unit), measured_us, resolution_us, prices.profile))
         rows.append(
             ProfileRow(
                 unit.name,
                 unit.kind,
                 sum(kernel.alone_us for kernel in facts.kernels),
-                sum(layer.duration_us for layer in own) if own else None,
+                measured_us,
                 None if facts.bound is None else str(facts.bound),
                 tuple(layer.name for layer in own),
             )
@@ -130,4 +147,19 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
     ops = sum(op_class(network.graph, node) == "product" for node in network.graph.nodes)
     ran = sum(layer_class(layer) == "product" for layer in times.layers)
     unmatched = tuple(layer.name for layer in lost)
-    return ProfileReport(times, tuple(rows), unmatched, matched_us, possible, doubtful, ran / ops if ops else 1.0)
+    return ProfileReport(
+        times,
+        tuple(rows),
+        unmatched,
+        matched_us,
+        possible,
+        doubtful,
+        ran / ops if ops else 1.0,
+        too_fast_words([one for one in fast if one is not None], network, prices.profile),
+        other_device(times, prices.profile),
+    )
+
+
+def _operators(network: Network, unit: Unit) -> tuple[Operator, ...]:
+    """The operators of a unit; none if one of them has no columns in the format of measurements."""
+    return tuple(read_record(one, network.precision) for one in step_operators(unit_steps(network, unit)) or [])

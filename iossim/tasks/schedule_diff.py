@@ -93,14 +93,12 @@ class Difference(Generic[Either]):
     def regrets(self) -> tuple[float, float] | None:
         """What each schedule loses on the other's setup, as a fraction (negative: better there); None if unknown."""
         if self.same_prices:
-            lost = self.first.latency_us / self.second.latency_us - 1.0 if self.second.latency_us else 0.0
-            return lost, 1.0 / (1.0 + lost) - 1.0
-        if self.cross is None:
+            there_us = self.first.latency_us, self.second.latency_us
+        elif self.cross is not None:
+            there_us = self.cross.first_at_second_us, self.cross.second_at_first_us
+        else:
             return None
-        return (
-            self.cross.first_at_second_us / self.second.latency_us - 1.0,
-            self.cross.second_at_first_us / self.first.latency_us - 1.0,
-        )
+        return self.second.excess(there_us[0]), self.first.excess(there_us[1])
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
+from iossim.search.anytime import Steps
 from iossim.search.assemble import reprice
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
@@ -38,12 +40,16 @@ from iossim.search.scheduler import (
     schedule,
     silent,
     stage_scheduler,
+    without_search,
 )
 from iossim.tasks.comparison import ChangedSchedule, Comparison, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Transform, change
 
-#: The search is there for a line of print: as the paper prunes, and blocks that take long even so are split.
-_LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
+#: The search is there for a line of print: as the paper prunes, and blocks that take long even so are split; of a limit
+#: in seconds it has a quarter.
+_LIMITS, _PART = SearchLimits(max_states=20_000, max_transitions=2_000_000), 0.25
+#: How long the network that an interrupted transform leaves is scheduled.
+_AFTER_INTERRUPT_S = 1.0
 
 
 def under_other_engine(
@@ -66,18 +72,19 @@ def under_other_engine(
     )
     searching = found.scheduler if found.scheduler.startswith("ios") else "ios-both"
     try:
-        best = schedule(network, there, searching, SearchOptions(space, _LIMITS))
+        seconds = None if options is None or options.seconds is None else _PART * options.seconds
+        best = schedule(network, there, searching, SearchOptions(space, _LIMITS, seconds=seconds))
         same_us = _same_us(found, network, there)
-        sequential_us = schedule(network, there, "sequential").latency_us
+        sequential = schedule(network, there, "sequential")
     except KeyboardInterrupt:
         return None
-    if not best.complete or not sequential_us:
+    if not (best.complete and sequential.complete and sequential.latency_us):
         return None
     return OtherEngine(
         engine,
         same_us,
-        sequential_us,
-        min(best.latency_us, same_us, sequential_us),
+        sequential.latency_us,
+        min(best.latency_us, same_us, sequential.latency_us),
         space.max_group_size or PAPER_GROUP_SIZE,
         space.max_groups or PAPER_GROUPS,
     )
@@ -127,7 +134,7 @@ class Task:
     options: SearchOptions = field(default_factory=SearchOptions)
     transforms: tuple[Transform, ...] = ()
     budget: Budget | None = None
-    device: DeviceProfile | str | None = None
+    device: DeviceProfile | str | Path | None = None
 
     def __repr__(self) -> str:
         return f"<Task: {self.scheduler} of {self.network!r}, priced by {self.prices.identity.name}>"
@@ -149,17 +156,34 @@ class Task:
     def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
         """Change and schedule the network, judge the schedule, and remark what the other engine gives.
 
-        KeyboardInterrupt ends a search with the best so far.
+        KeyboardInterrupt ends it with the best schedule so far (:mod:`iossim.search.anytime`): of what an interrupted
+        transform leaves, the best of a second.
         """
+        try:
+            return self._run(progress, measuring, Steps())
+        except KeyboardInterrupt:  # between two steps
+            return Scheduled(
+                without_search(self.network, self.prices, self.scheduler, self.options), Changed(self.network)
+            )
+
+    def _run(self, progress: StartProgress, measuring: MeasuredProgress, steps: Steps) -> Scheduled:
         changed = self.change(progress)
         task = replace(self, network=changed.network, transforms=())
-        _warm_up(changed.network, self.prices)
-        found = task.search(progress(self.scheduler), measuring)
-        if not self._is_measured:
-            beside = "sequential" if found.complete and self.scheduler != "sequential" else ""
-            (found,) = judged(changed.network, [found], self.prices, beside)
+        if changed.interrupted and self.budget is None:
+            task = replace(task, options=_soon(self.options))
+        steps.take(lambda: _warm_up(changed.network, self.prices), None)
+        made = steps.take(lambda: task.search(progress(self.scheduler), measuring), None)
+        if made is None:
+            made = without_search(changed.network, self.prices, self.scheduler, self.options)
+        ended = {"complete": False, "proven": False} if changed.interrupted else {}
+        alone = [made.model_copy(update=ended)]
+        beside = "sequential" if alone[0].complete and self.scheduler != "sequential" else ""
+        measured = self._is_measured
+        (found,) = alone if measured else steps.take(lambda: judged(changed.network, alone, self.prices, beside), alone)
         found = changed.remarked(found)
-        there = under_other_engine(changed.network, found, self.prices, self.options) if found.complete else None
+        there = None
+        if found.complete and not steps.interrupted:
+            there = under_other_engine(changed.network, found, self.prices, self.options)
         if there is not None:
             found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
         return Scheduled(found, changed)
@@ -173,7 +197,9 @@ class Task:
         measuring: MeasuredProgress = ignore_measuring,
         memo: SearchMemo | None = None,
     ) -> Schedule:
-        """The schedule of the network as it is, neither changed nor judged."""
+        """The schedule of the network as it is, neither changed nor judged; KeyboardInterrupt ends it with the best so
+        far.
+        """
         if self._is_measured:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
@@ -194,33 +220,41 @@ class Task:
 def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = silent) -> Comparison:
     """A network scheduled as given by several schedulers, and as changed for the task's scheduler.
 
-    KeyboardInterrupt ends the comparison with the schedules so far, once there is one.
+    KeyboardInterrupt ends the comparison with the schedules so far, at the least the first one's.
     """
-    _warm_up(task.network, task.prices)
+    try:
+        return _compared(task, schedulers, progress, Steps())
+    except KeyboardInterrupt:  # between two steps
+        return _compared(task, schedulers, progress, Steps(interrupted=True))
+
+
+def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, steps: Steps) -> Comparison:
+    steps.take(lambda: _warm_up(task.network, task.prices), None)
     given = replace(task, transforms=())
     memo = SearchMemo(task.prices)
     found: list[Schedule] = []
-    complete = True
     for name in schedulers:
-        try:
-            found.append(replace(given, scheduler=name).search(progress(name), memo=memo))
-            complete = found[-1].complete
-        except KeyboardInterrupt:
-            if not found:
-                raise
-            complete = False
-        if not complete:
+        search = replace(given, scheduler=name).search
+        made = steps.take(lambda search=search, name=name: search(progress(name), memo=memo), None)  # type: ignore[misc]
+        if made is None and not found:
+            made = without_search(task.network, task.prices, name, task.options)
+        found += [] if made is None else [made]
+        if steps.interrupted or not found[-1].complete:
+            steps.interrupted = True
             break
     identity = task.prices.identity
-    schedules = tuple(judged(task.network, bounded_by_searches(found, task.options.space), task.prices))
-    comparison = Comparison(task.network, identity.device, identity.engine, identity.to_json(), schedules, complete)
-    if not complete:
-        return comparison
-    comparison = replace(comparison, left_out_us=_left_out_us(comparison, task))
-    try:
-        return _with_changed(comparison, task, progress) if task.transforms else comparison
-    except KeyboardInterrupt:
-        return replace(comparison, complete=False)
+    bounded = bounded_by_searches(found, task.options.space)
+    schedules = steps.take(lambda: judged(task.network, bounded, task.prices), bounded)
+    comparison = Comparison(task.network, identity.device, identity.engine, identity.to_json(), tuple(schedules))
+    comparison = replace(comparison, left_out_us=steps.take(lambda: _left_out_us(comparison, task), {}))
+    if task.transforms:
+        comparison = steps.take(lambda: _with_changed(comparison, task, progress), comparison)
+    return replace(comparison, complete=comparison.complete and not steps.interrupted)
+
+
+def _soon(options: SearchOptions) -> SearchOptions:
+    """The options of a search that is to end soon, since the one before it was interrupted."""
+    return replace(options, seconds=min(options.seconds or _AFTER_INTERRUPT_S, _AFTER_INTERRUPT_S))
 
 
 def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> list[Schedule]:
@@ -237,6 +271,8 @@ def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> lis
 def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -> Comparison:
     """The comparison with the schedules of the networks that the transforms make beside it."""
     outcomes = task.change(progress).outcomes
+    interrupted = any(outcome.interrupted for outcome in outcomes)
+    options = _soon(task.options) if interrupted else task.options
     shown: list[tuple[Outcome, str, Network, str]] = []
     for outcome in outcomes:
         own = [(outcome, label, network, task.scheduler) for label, network in outcome.alternatives.items()]
@@ -249,11 +285,10 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
         shown += own
     schedules: list[ChangedSchedule] = []
     for outcome, label, network, name in shown:
-        found = replace(task, network=network, transforms=(), scheduler=name).search()
+        found = replace(task, network=network, transforms=(), scheduler=name, options=options).search()
         schedules.append(ChangedSchedule(outcome.name, label, network, judged(network, [found], task.prices)[0]))
         if not found.complete:
             break
-    interrupted = any(outcome.interrupted for outcome in outcomes)
     complete = not interrupted and all(each.schedule.complete for each in schedules)
     return replace(comparison, outcomes=outcomes, changed=tuple(schedules), complete=complete)
 
@@ -261,16 +296,19 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
 def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
     """The schedules with their intervals, and their ties among them and with that of a scheduler ``beside`` them.
 
-    Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were
-    found are kept.
+    Prices that predict no device have no noise.
     """
-    try:
-        errors = schedule_errors(network, prices)
-        if errors is None:
-            return list(schedules)
-        return errors.judged(schedules, [schedule(network, prices, beside)] if beside else [])
-    except KeyboardInterrupt:
+    errors = schedule_errors(network, prices)
+    if errors is None:
         return list(schedules)
+    return errors.judged(schedules, [_whole(schedule(network, prices, beside))] if beside else [])
+
+
+def _whole(found: Schedule) -> Schedule:
+    """A schedule that is worth nothing unless it is complete; else raises KeyboardInterrupt."""
+    if not found.complete:
+        raise KeyboardInterrupt
+    return found
 
 
 def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
@@ -283,10 +321,7 @@ def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
     if profile is None:
         return {}
     other = prices.at(profile)
-    try:
-        return {name: schedule(network, other, name, task.options).latency_us for name in published}
-    except KeyboardInterrupt:
-        return {}
+    return {name: _whole(schedule(network, other, name, task.options)).latency_us for name in published}
 
 
 def _warm_up(network: Network, prices: CostModel) -> None:
@@ -295,11 +330,13 @@ def _warm_up(network: Network, prices: CostModel) -> None:
     prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
 
 
-def estimating_model(truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:
+def estimating_model(
+    truth: MeasuringCostModel, device: DeviceProfile | str | Path | None, precision: Precision
+) -> CostModel:
     """The simulator that proposes what to measure; raises OptionError where the device has no profile."""
     own = truth.identity.device
     try:
-        profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device
+        profile = load_device(own if device is None else device)
     except DeviceError:
         if device is not None:
             raise

@@ -131,6 +131,7 @@ def assert_no_slower_than(
     network: Network,
     prices: CostModel,
     tolerance: float = 0.0,
+    changed_model: bool = False,
 ) -> None:
     """The schedule takes no longer than a saved one, priced by ``prices`` too
     (:func:`iossim.tasks.checks.no_slower_than`).
@@ -140,7 +141,7 @@ def assert_no_slower_than(
     from iossim.tasks.checks import no_slower_than
 
     before = read_schedule(Path(baseline)) if isinstance(baseline, Path | str) else baseline
-    _assert(no_slower_than(schedule, before, network, prices, tolerance))
+    _assert(no_slower_than(schedule, before, network, prices, tolerance, changed_model))
 
 
 def assert_plan_race_free(plan: Plan | AnySchedule, network: Network | None = None, engine: str = "paper") -> None:

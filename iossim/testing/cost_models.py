@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 import numpy as np
 import pytest
 
-from iossim.cost.model import CostModel
+from iossim.cost.model import START, CostModel
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.network import Network
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import ModelSource, Network
+from iossim.models.layers import conv_relu, join
 from iossim.models.seeded_network import seeded_network
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.counting import distinct_stages
 from iossim.search.options import StageSpace
 from iossim.search.scheduler import schedule
@@ -91,6 +93,44 @@ class CostModelConformance(ABC):
         for network in self.networks():
             sequential, best = (schedule(network, prices, name) for name in ("sequential", "ios-both"))
             assert best.latency_us <= sequential.latency_us * (1 + ROUNDING)
+
+    def test_blocks_that_look_alike_are_solved_by_their_own_prices(self, prices: CostModel) -> None:
+        """Their units have equal work and other names; what is proven of a schedule is held to all schedules."""
+        network = twin_network()
+        found = schedule(network, prices, "ios-parallel")
+        assert found.latency_us == pytest.approx(least_latency_us(network, prices), rel=ROUNDING)
+        assert found.lower_bound_us is None or found.lower_bound_us <= found.latency_us * (1 + ROUNDING)
+
+
+def twin_network() -> Network:
+    """Two equal blocks of three convolutions of one input, and their sum."""
+    b = GraphBuilder("twins")
+    x = b.input("image", (1, 8, 14, 14))
+    for block in ("first", "second"):
+        with b.block(block):
+            branches = [conv_relu(b, f"{block}.{n}", x, 8, k, padding=k // 2) for n, k in enumerate((1, 3, 3))]
+            x = join(b, f"{block}.sum", [branches])
+    return b.network([x], ModelSource("twins"))
+
+
+def least_latency_us(network: Network, prices: CostModel) -> float:
+    """The least latency of all schedules of concurrent stages, from every state of every block in turn."""
+    best = {START: 0.0}
+    for batch in batches(network):
+        stages = list(zip(batch.masks.tolist(), prices.price_stages(batch).tolist(), strict=True))
+        reached = {(0, bit): us for bit, us in best.items()}
+        for done in range(batch.problem.full):
+            ready = batch.problem.ancestors.tolist()
+            for mask, price_us in stages:
+                if mask & done or any(ready[unit] & ~(done | mask) for unit in bits(mask)):
+                    continue
+                bit = int(len(batch.problem.groups(mask)) > 1)
+                for before in {before for state, before in reached if state == done}:
+                    between_us = 0.0 if before == START else prices.price_boundary(bool(before), bool(bit))
+                    total_us = reached[done, before] + between_us + price_us
+                    reached[done | mask, bit] = min(total_us, reached.get((done | mask, bit), np.inf))
+        best = {bit: us for (state, bit), us in reached.items() if state == batch.problem.full}
+    return min(best.values())
 
 
 def batches(network: Network) -> list[StageBatch]:

@@ -63,6 +63,29 @@ class Transform(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class Unchanged:
+    """What an interrupt leaves of a transform that knew no network yet but the one that it was given."""
+
+    network: Network
+
+    name = "unchanged"
+    interrupted = True
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        return {}
+
+    def sentence(self) -> str:
+        return "The network is as it was: what was to change it was interrupted."
+
+    def remarked(self, schedule: Schedule) -> Schedule:
+        return schedule.model_copy(update={"remarks": [*schedule.remarks, self.sentence()]})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"sentence": self.sentence()}
+
+
+@dataclass(frozen=True, eq=False)
 class Changed:
     """A network behind all transforms, with the outcome of each."""
 
@@ -88,9 +111,14 @@ def change(
     options: SearchOptions,
     progress: StartProgress,
 ) -> Changed:
-    """Apply transforms one after the other, each to what the one before it leaves."""
+    """Apply transforms one after the other, each to what the one before it leaves; none behind an interrupted one."""
     outcomes: list[Outcome] = []
     for transform in transforms:
-        outcomes.append(transform.apply(network, prices, scheduler, options, progress))
+        try:
+            outcomes.append(transform.apply(network, prices, scheduler, options, progress))
+        except KeyboardInterrupt:
+            outcomes.append(Unchanged(network))
         network = outcomes[-1].network
+        if outcomes[-1].interrupted:
+            break
     return Changed(network, tuple(outcomes))

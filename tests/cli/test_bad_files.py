@@ -160,7 +160,7 @@ def test_device_file_that_holds_no_profile(contents: str, reason: str, capsys: p
 
 
 def test_device_file_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.yaml").write_bytes(b"\xff\xfe\x00\x01")
+    Path("mine.yaml").write_bytes(b"\x80\xfe\x00\x01")
     assert "not text" in refused(capsys, "devices show mine.yaml")
     assert "mine.yaml" in refused(capsys, "devices show ./folder/mine.yaml")
 
@@ -227,7 +227,7 @@ SCHEDULES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
     "block missing": (with_field("blocks", []), ["0 blocks"]),
     "other model": (with_field("source.model", "squeezenet"), ["hash"]),
     "unknown model": (with_field("source.model", "squeezenett"), ["'squeezenett'", "did you mean"]),
-    "model file gone": (with_field("source.model", "gone.onnx"), ["gone.onnx", "does not exist"]),
+    "model file gone": (with_field("source.model", "gone.onnx"), ["gone.onnx", "does not exist", "--model"]),
     "other batch": (with_field("source.batch", 2), ["hash"]),
     "batch below one": (with_field("source.batch", 0), ["'source.batch'"]),
     "unknown option": (with_field("source.options", {"colour": "green"}), ["'colour'"]),

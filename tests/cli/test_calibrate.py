@@ -158,6 +158,10 @@ def labelled_as_another() -> None:
     write_measurements(made("t4"), Path("gemm.v100-sxm2.jsonl"))
 
 
+def of_a_cpu() -> None:
+    write_measurements(made(label="cpu"), Path("gemm.cpu.jsonl"))
+
+
 def full_of_nan() -> None:
     def change(index: int, cells: dict[str, str]) -> None:
         if index % 3 == 0:
@@ -190,6 +194,7 @@ BAD: dict[Callable[[], None], list[str]] = {
     truncated: ["cut"],
     mislabelled: ["is the device right", "--trust-labels"],
     labelled_as_another: ["recorded on t4, not on v100-sxm2"],
+    of_a_cpu: ["recorded on cpu, not on v100-sxm2", "--trust-labels"],
     full_of_nan: ["of 32 rows are not usable", "line 2", "latency_us is not a number"],
     in_milliseconds: ["faster than v100-sxm2 can be", "is the unit us"],
     in_nanoseconds: ["times slower", "is the unit us"],
@@ -208,6 +213,30 @@ def test_files_that_are_wrong(make: Callable[[], None], capsys: pytest.CaptureFi
         assert word in line
     assert Path("old.yaml").read_text() == "as it was"
     assert sorted(each.name for each in folder.iterdir()) == sorted([path.name, "old.yaml"])
+
+
+def test_measurements_of_another_device_are_fitted_where_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    write_measurements(made(label="lab-board"), Path("lab.jsonl"))
+    assert "recorded on lab-board, not on v100-sxm2" in refused(capsys, "calibrate lab.jsonl -d v100-sxm2 --folds 0")
+    printed(capsys, "calibrate lab.jsonl -d v100-sxm2 --folds 0 --trust-labels")
+    assert device("./v100-sxm2.calibrated.yaml").provenance.kind == "fitted"
+
+
+def test_what_is_faster_than_the_peak_is_named_with_the_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    """TF32, as TensorRT runs fp32 by default: convolutions at over four times the peak of fp32."""
+    sizes = [f"in_channels=256 out_channels={8 * n} kernel=3 in_size=14" for n in range(24, 56)]
+    rows = [parse_description(f"conv batch=32 {size} padding=1 stride=1") for size in sizes]
+    peak = 1e6 * device("a100-sxm-40gb").fp32_tflops
+    several = tuple(Measurement(row, row.flops / (4.5 * peak)) for row in rows)
+    for precision, suffix in ((Precision.FP32, "csv"), (Precision.TF32, "jsonl")):
+        labelled = tuple(replace(one, operator=replace(one.operator, precision=precision)) for one in several)
+        header = Header(device="a100-sxm-40gb", data_set="lab", precision=precision)
+        write_measurements(MeasurementSet(header, labelled), Path(f"lab.{suffix}"))
+    line = refused(capsys, "calibrate lab.csv -d a100-sxm-40gb --folds 0")
+    assert "32 of 32 rows are faster than a100-sxm-40gb can be in fp32" in line
+    assert "did they run in tf32?" in line
+    assert list(Path().glob("*.yaml")) == []
+    printed(capsys, "calibrate lab.jsonl -d a100-sxm-40gb --folds 0 --trust-labels")
 
 
 def test_a_few_bad_rows_are_stated(capsys: pytest.CaptureFixture[str]) -> None:

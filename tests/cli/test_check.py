@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
+from jsonschema import Draft202012Validator
 
 from iossim.cli.main import main
+from iossim.report.schemas import schema
+
+
+def validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(schema(name))
 
 
 def fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
@@ -32,6 +38,8 @@ def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
     over = f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3 * 0.999}"
     assert "FAIL latency: " in fails(capsys, over)
     found = json.loads(fails(capsys, f"{over} --json"))
+    assert validator("check").is_valid(found)
+    assert found["checks"][-1]["latency_us"] > found["checks"][-1]["limit_us"]
     assert found["holds"] is False
     assert found["latency_us"] == latency_us
     assert [check["holds"] for check in found["checks"]] == [True, True, False]
@@ -48,11 +56,38 @@ def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     slow = fails(capsys, f"{line} --scheduler sequential")
     assert "(priced again)" in slow
     assert "(priced again) + 200.0%" in printed(capsys, f"{line} --scheduler sequential --tolerance 2")
-    # Another batch is another graph: the saved latency counts, since the same prices made it.
-    assert "(as it was saved)" in fails(capsys, f"{line} --batch 2")
-    assert "cannot be compared" in refused(
-        capsys, f"check ios_sample --batch 2 --device v100-sxm2 --baseline {tmp_path}/best/schedule.json"
-    )
+    found = printed_json(capsys, f"{line} --json")
+    assert validator("check").is_valid(found)
+    (gate,) = (check for check in found["checks"] if check["check"] == "no slower than before")
+    assert gate["latency_us"] == gate["baseline_us"] == found["latency_us"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("squeezenet -d t4", "model ios_sample, not squeezenet"),
+        ("squeezenet -d t4 --changed-model --dtype fp16", "dtype fp32, not fp16; cost model"),
+        ("ios_sample -d t4 --batch 2", "batch 1, not 2; give"),
+        ("ios_sample -d v100-sxm2", "device t4, not v100-sxm2; give"),
+        ("ios_sample -d t4 --engine graph", "engine paper, not graph; give"),
+        ("ios_sample -d t4 --units none", "units by default, not none; give"),
+        ("ios_sample -d t4 --training", "training by default, not True; give"),
+    ],
+)
+def test_a_baseline_of_another_question_is_refused(
+    asked: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the two take: "no slower" would mean nothing."""
+    printed(capsys, f"optimize ios_sample --device t4 --scheduler sequential --out {tmp_path} --no-plot --no-trace")
+    said = refused(capsys, f"check {asked} --baseline {tmp_path}/schedule.json --tolerance 100")
+    assert "--baseline is of another question: " in said
+    assert words in said
+
+
+def test_a_changed_model_is_compared_as_it_was_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
+    line = f"check squeezenet -d t4 --baseline {tmp_path}/schedule.json --changed-model"
+    assert "(as it was saved, of 'ios_sample')" in fails(capsys, line)
 
 
 def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,6 +91,40 @@ def test_many_rows_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(whole.splitlines()) > len(short.splitlines()) + 15
 
 
+NSYS = (
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,StcSMem (MB),Device,Ctx,Strm,Name\n"
+    "1000,50000,1,216,1,1,256,1,1,0.131,NVIDIA A100-SXM4-80GB (0),1,7,a\n"
+    "12000,40000,2,216,1,1,256,1,1,0,NVIDIA A100-SXM4-80GB (0),1,20,b\n"
+    "60000,4000,3,216,1,1,256,1,1,0,NVIDIA A100-SXM4-80GB (0),1,7,c\n"
+)
+
+
+def test_a_recording_is_priced_on_its_own_device_and_tells_how_long_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("nsys.csv").write_bytes(NSYS.encode("utf-16"))  # as PowerShell redirects it
+    document = printed_json(capsys, "corun nsys.csv --json")
+    assert list(Draft202012Validator(schema("corun")).iter_errors(document)) == []
+    assert (document["device"], document["recorded_us"]) == ("a100-sxm-80gb", 63.0)
+    assert document["difference_percent"] == pytest.approx(100 * (document["makespan_us"] / 63 - 1))
+    assert any("2 of 3 kernels ran beside others" in note for note in document["notes"])
+    assert not any("recorded on" in note for note in document["notes"])
+    text = " ".join(printed(capsys, "corun nsys.csv").split())
+    assert "Recorded: 63.0 us from the first start to the last end, 8.0 us of it without a kernel; simulated" in text
+    assert printed_json(capsys, "corun KERNELS.csv -d t4 --json")["recorded_us"] is None
+
+
+def test_a_recording_on_another_device(capsys: pytest.CaptureFixture[str]) -> None:
+    """What does not fit is the device's fault, not that of a cell."""
+    Path("nsys.csv").write_text(NSYS)
+    line = refused(capsys, "corun nsys.csv -d v100-sxm2")
+    assert "shared_bytes: 131000 is more than a block has on v100-sxm2: at most 98304" in line
+    assert "it was recorded on a100-sxm-80gb: give that --device" in line
+    Path("nsys.csv").write_text(NSYS.replace("0.131", "0"))
+    notes = printed_json(capsys, "corun nsys.csv -d v100-sxm2 --json")["notes"]
+    assert "recorded on a100-sxm-80gb, not on v100-sxm2" in notes[0]
+    Path("nsys.csv").write_text(NSYS.replace("A100-SXM4-80GB", "CMP 170HX"))
+    assert "was recorded on cmp-170hx, which has no profile" in refused(capsys, "corun nsys.csv")
+
+
 def test_files(capsys: pytest.CaptureFixture[str]) -> None:
     document = printed_json(capsys, "corun KERNELS.csv -d v100-sxm2 --json --out out --no-plot")
     assert sorted(path.name for path in Path("out").iterdir()) == ["corun.json", "kernels.csv", "trace.json"]

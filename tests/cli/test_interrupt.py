@@ -15,11 +15,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from interrupts import Calls
 
 import iossim
 from iossim import api
 from iossim.cli import progress
 from iossim.cli.main import main
+from iossim.cli.outputs import ScheduleOutputs
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
 from iossim.report.schedule_words import summary
@@ -134,8 +136,49 @@ def test_interrupted_comparison_keeps_what_was_found() -> None:
 
 
 def test_interrupt_before_there_is_a_schedule() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([1])))
+    """The first scheduler's needs no search."""
+    comparison = iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([1])))
+    assert not comparison.complete
+    (found,) = comparison.schedules
+    assert (found.scheduler, found.complete) == ("sequential", False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"optimize ios_sample -d t4 --scheduler {name} --no-plot" for name in ("ios-both", "ios-streams")),
+        "compare ios_sample -d t4 --schedulers ios-both,ios-streams --no-plot",
+        "coschedule ios_sample --copies 2 -d t4 --arrivals poisson --requests 20",
+        "check ios_sample -d t4 --scheduler ios-streams --max-latency-ms 9",
+        "deploy ios_sample -d t4 --runtime tensorrt",
+        pytest.param("optimize ios_sample -d t4 --rewrite --no-plot", marks=pytest.mark.slow),
+        "optimize ios_sample -d t4 -b 4 --micro-batch auto --no-plot",
+    ],
+)
+@pytest.mark.parametrize("call", [1, 12])
+def test_commands_end_with_what_they_promise(
+    command: str, call: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3, said to be that; files are written."""
+    writes = not command.startswith(("check", "deploy"))
+    with Calls(at=call, within="iossim.schedule.problem").counted() as calls:
+        code = main([*command.split(), *(["--out", str(tmp_path / "out")] if writes else [])])
+    output = capsys.readouterr()
+    assert calls.interrupted
+    assert output.err.startswith("interrupted: ending with the best schedule so far; once more to stop at once\n")
+    assert (code, "Interrupted" in output.out) == ((3, True) if "tensorrt" not in command else (3, False))
+    assert (tmp_path / "out").exists() == writes
+    for path in (tmp_path / "out").glob("*schedule.json"):
+        assert '"complete": false' in path.read_text()
+
+
+def test_an_interrupt_of_drawing_keeps_the_schedule(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ScheduleOutputs, "files", lambda *given, **named: signal.raise_signal(signal.SIGINT))
+    assert main(["optimize", "ios_sample", "-d", "t4", "--out", str(tmp_path)]) == 3
+    assert json.loads((tmp_path / "schedule.json").read_text())["complete"] is True
+    assert capsys.readouterr().err.endswith(f"wrote {tmp_path / 'schedule.json'}\n")
 
 
 @pytest.fixture
@@ -201,6 +244,7 @@ import sys, time
 from iossim import api
 from iossim.cli import progress
 from iossim.cli.main import main
+from iossim.cli.outputs import ScheduleOutputs
 from iossim.cost.random import RandomCostModel
 
 class Slow(RandomCostModel):

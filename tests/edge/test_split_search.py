@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from edge_devices import made
 
-from iossim import api
+from iossim import related
 from iossim.base.errors import DeviceError
 from iossim.edge import optimize
 from iossim.edge.operators import operators
@@ -98,7 +98,7 @@ def test_progress_counts_all_operators_of_all_plans() -> None:
     def start(label: str) -> optimize.Progress:
         return lambda done, total: told.setdefault(label, []).append((done, total))
 
-    api.dataflow("ios_sample", "c6678", policy="exhaustive", progress=start)
+    related.dataflow("ios_sample", "c6678", policy="exhaustive", progress=start)
     units = len(load("ios_sample").units)
     assert told["operators split"] == [(done, 3 * units) for done in range(1, 3 * units + 1)]
     assert told["plans checked and timed"][-1] == (6, 6)

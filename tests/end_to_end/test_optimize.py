@@ -7,11 +7,12 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
-from command_line import printed, printed_json
+from command_line import printed, printed_json, refused
 from trace_format import check_trace, counters
 
 import iossim
-from iossim.models.load import load_source
+from iossim.models.load import load, load_source
+from iossim.models.onnx.export import write_onnx
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 
@@ -163,6 +164,34 @@ def test_model_that_has_moved(
     path.rename("moved.onnx")
     moved = printed_json(capsys, ["simulate", "sortie préférée/schedule.json", "--model", "moved.onnx", "--json"])
     assert moved["latency_us"] == saved.latency_us
+
+
+@pytest.mark.parametrize(
+    "place", ["out/net.onnx", "out/models/net.onnx", "models/net.onnx", "elsewhere/models/net.onnx"]
+)
+@pytest.mark.parametrize(
+    "command", ["simulate {}", "explain {}", "diff {} {}", "schedules export {} --out {}.ios --format dot",
+                "deploy {} --runtime tensorrt", "run {} --backend numpy_reference --rounds 1"],
+)  # fmt: skip
+def test_a_model_is_found_from_its_schedule(
+    command: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside the schedule, from the working directory, or where the command ran that wrote it, above the schedule."""
+    model, saved = Path("models/net.onnx"), tmp_path / "out" / "schedule.json"
+    monkeypatch.chdir(tmp_path)
+    model.parent.mkdir()
+    write_onnx(load("ios_sample").graph, model, name="net")
+    printed(capsys, f"optimize {model} -d t4 --scheduler sequential --no-plot --out out")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    kept = (tmp_path / place).resolve()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / model).rename(kept)
+    printed(capsys, command.replace("{}", str(saved)))
+    kept.unlink()
+    assert "'models/net.onnx' does not exist; say where it is now with --model" in refused(
+        capsys, command.replace("{}", str(saved))
+    )
 
 
 @pytest.mark.parametrize("options", ["", "--engine graph"])

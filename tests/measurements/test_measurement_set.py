@@ -150,8 +150,8 @@ def test_device(tmp_path: Path) -> None:
     path = tmp_path / "set.jsonl"
     write_measurements(small_set(), path)
     assert read_measurements(path, "t4").device == "t4"
-    assert read_measurements(path, "mine.yaml").device == "mine.yaml"
-    assert "recorded on t4, not on p4" in refusal(path, "p4")
+    # What the file says counts; calibration refuses it for another.
+    assert read_measurements(path, "p4").device == "t4"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -67,6 +67,6 @@ def test_one_impossible_row_is_dropped(v100_set: MeasurementSet) -> None:
 @settings(max_examples=20)
 @given(operators())
 def test_no_prediction_is_impossible(operator: Operator) -> None:
-    for name in ("v100-sxm2", "t4"):
+    for name in ("v100-sxm2", "t4", "p100-pcie-16gb", "a100-pcie-80gb"):
         (prediction,) = predict([operator], device(name))
         assert prediction.gpu_time_us >= fastest_possible_us(operator, device(name))

@@ -8,7 +8,7 @@ import pytest
 from edge_devices import made
 from trace_format import check_trace
 
-from iossim import api
+from iossim import related
 from iossim.edge.plan import Variant
 from iossim.edge.planned import Dataflow
 from iossim.report.figures.dataflow import MOST_UNITS, dataflow_lanes, dataflow_timeline_figure
@@ -19,7 +19,7 @@ from iossim.report.traces import dataflow_trace
     scope="module", params=[{}, {"units": 40, "dma__channels": 3, "shared__bytes": 60_000, "private_bytes": 8192}]
 )
 def found(request: pytest.FixtureRequest) -> Dataflow:
-    return api.dataflow("ios_sample", made(**request.param))
+    return related.dataflow("ios_sample", made(**request.param))
 
 
 @pytest.mark.parametrize("variant", list(Variant))

@@ -1,25 +1,48 @@
-"""Searches that end when their time is up; here a clock moves on by one second whenever it is looked at."""
+"""Searches that end at any moment: by an interrupt, or when their time is up; here a clock moves on by one second
+whenever it is looked at.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import printed, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interrupts import Calls
+from measuring_model import Measuring
 from random_networks import random_network
 
 import iossim
+from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
+from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
+from iossim.execution.engine import Engine
+from iossim.hardware.load import device as load_device
+from iossim.ir.network import Network
+from iossim.models.seeded_network import seeded_network
+from iossim.report.coschedule import bound_words
 from iossim.schedule.fit import fit
+from iossim.schedule.schedule import AnySchedule
 from iossim.search import anytime
 from iossim.search.ios import STRATEGIES
-from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import schedule
+from iossim.search.options import Budget, SearchOptions, StageSpace
+from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
+from iossim.tasks.coschedule import STREAMS as TOGETHER
+from iossim.tasks.coschedule import coschedule
+from iossim.tasks.task import Task, compare
+from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
+from iossim.transforms.rewriting.backtracking import RewriteBudget
+from iossim.transforms.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.scheduled import Rewrite
 
 
 @pytest.fixture
@@ -104,3 +127,128 @@ def test_seconds_end_no_search_that_measures(capsys: pytest.CaptureFixture[str])
 def test_no_time_is_refused() -> None:
     with pytest.raises(OptionError, match="leaves no time to search"):
         SearchOptions(seconds=0.0)
+
+
+NETWORK, BATCHED = seeded_network(3, units=5, blocks=2), seeded_network(3, units=5, blocks=1, batch=4)
+RULES = (*rule_set("metaflow"), *rule_set("simplify"))
+
+
+Whole = tuple[AnySchedule, Network]
+Search = Callable[[], Whole]
+
+
+def _task(prices: CostModel, network: Network = NETWORK, **fields: Any) -> Search:
+    task = Task(network, prices, **fields)
+
+    def run() -> Whole:
+        found = task.run()
+        return found.schedule.model_copy(update={"complete": found.complete}), found.network
+
+    return run
+
+
+def _streams(prices: CostModel, name: str) -> Search:
+    return lambda: (schedule_any(NETWORK, prices, name), NETWORK)
+
+
+def _comparison(prices: CostModel) -> Search:
+    task = Task(NETWORK, prices)
+
+    def run() -> Whole:
+        found = compare(task, ["sequential", "greedy", "ios-both"])
+        return found.best.model_copy(update={"complete": found.complete or found.best.proven}), NETWORK
+
+    return run
+
+
+def _coschedule(prices: CostModel) -> Search:
+    networks = {"a": seeded_network(1, units=4, blocks=1), "b": seeded_network(2, units=3, blocks=1)}
+
+    def run() -> Whole:
+        found = coschedule(networks, prices)
+        way = next(way for way in found.ways if way.name == TOGETHER)
+        assert way.schedule is not None
+        return way.schedule.model_copy(update={"complete": found.complete}), found.network
+
+    return run
+
+
+#: All searches that claim to end with the best schedule so far, at given prices, by name.
+SEARCHES: dict[str, Callable[[CostModel], Search]] = {
+    **{name: partial(_task, scheduler=name) for name in scheduler_names()},
+    **{name: partial(_streams, name=name) for name in stream_scheduler_names()},
+    "company": partial(_task, options=SearchOptions(company=True)),
+    "workspace limit": partial(_task, options=SearchOptions(workspace_limit_bytes=1 << 30)),
+    "measured": lambda prices: _task(Measuring(prices), BATCHED, budget=Budget(measurements=9), device="t4"),
+    "rewriting": partial(_task, transforms=(Rewrite(RULES, budget=RewriteBudget(graphs=6), unproved=True),)),
+    "micro-batches": partial(_task, network=BATCHED, transforms=(MicroBatch("auto"),)),
+    "comparison": _comparison,
+    "coschedule": _coschedule,
+}
+
+#: Those whose test takes about a second.
+QUICK = {*scheduler_names(), *stream_scheduler_names(), "measured", "comparison", "coschedule"}
+
+
+def _simulator() -> SimulatorCostModel:
+    return SimulatorCostModel(load_device("t4"), NETWORK.precision, Engine.GRAPH)
+
+
+@pytest.mark.usefixtures("clock")
+def test_what_there_is_no_time_for_is_left_out_and_said() -> None:
+    """Neither bounds nor runs event by event, which take most."""
+    soon, prices = SearchOptions(seconds=0.5), _simulator()
+    run = Counter[str]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(prices, "simulated_plan_us", lambda *given: run.update(["simulated"]))
+        streams = schedule_any(NETWORK, prices, "ios-streams", soon)
+        together = coschedule({"a": NETWORK, "b": NETWORK}, prices, soon)
+        company = schedule_any(NETWORK, prices, "ios-both", replace(soon, company=True))
+    assert not run
+    for found in (streams, company):
+        fit(found, NETWORK)
+        assert found.complete
+        assert any("the time was up" in note for note in found.notes)
+    assert "ios-streams: no lower bound of streams, so that the gap is not known: the time was up" in streams.notes
+    assert together.complete
+    assert (together.bound_us, together.to_json()["bound_us"]) == (None, None)
+    assert {way.simulated_us for way in together.ways} == {None}
+    assert "not every way was run event by event: the time was up" in together.notes
+    assert "not known" in bound_words(together)
+
+
+def _ends_whole(search: str, moments: int) -> None:
+    calls, run = Calls(), SEARCHES[search](_simulator())
+    with calls.counted():
+        whole, _ = run()
+    assert whole.complete
+    interrupts = 0
+    for moment in range(moments):
+        run = SEARCHES[search](_simulator())
+        # As soon as the search has begun, and then later and later.
+        interrupted = Calls(at=30 + int((calls.count - 30) * (moment / moments) ** 2))
+        with interrupted.counted():
+            found, network = run()
+        fit(found, network)
+        interrupts += interrupted.interrupted
+        if found.complete:  # nothing was left to be searched
+            assert found.latency_us == whole.latency_us
+        else:
+            assert interrupted.interrupted
+            assert not found.proven
+            sequential = schedule(network, _simulator(), "sequential")
+            assert found.latency_us <= sequential.latency_us * (1 + 1e-9)
+    assert interrupts > moments / 2  # what is loaded once takes calls, too
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one may fall into a generator's end
+@pytest.mark.parametrize(
+    ("search", "moments"),
+    [
+        pytest.param(search, moments, marks=marks)
+        for search in SEARCHES
+        for moments, marks in ((3, () if search in QUICK else pytest.mark.slow), (40, pytest.mark.slow))
+    ],
+)
+def test_an_interrupt_at_any_moment_leaves_a_whole_schedule(search: str, moments: int) -> None:
+    _ends_whole(search, moments)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iossim import api
+from iossim import related
 from iossim.base.errors import ScenarioError
 from iossim.edge.capacity import uses
 from iossim.edge.plan import Variant
@@ -40,7 +40,7 @@ def test_a_row_a_plan(tmp_path: Path) -> None:
     assert [(row.device, row.scheduler) for row in results.rows] == [
         (device, str(variant)) for device in ("c6678", "c6678 (units=4)") for variant in Variant
     ]
-    found = api.dataflow("ios_sample", "c6678")
+    found = related.dataflow("ios_sample", "c6678")
     for row, variant in zip(results.rows, Variant, strict=False):
         assert row.latency_ms == pytest.approx(found.total_us(variant) / 1e3)
         assert row.speedup == pytest.approx(found.total_us(Variant.VANILLA) / found.total_us(variant))
@@ -49,7 +49,7 @@ def test_a_row_a_plan(tmp_path: Path) -> None:
         assert row.shared_mib == most / MIB
         assert sum(row.time_by_kind_us.values()) == pytest.approx(found.total_us(variant))
         assert (row.sent_mib, row.waited_ms, row.schedule) == (None, None, None)
-    four = api.dataflow("ios_sample", "c6678+units=4")
+    four = related.dataflow("ios_sample", "c6678+units=4")
     assert results.rows[-1].latency_ms == pytest.approx(four.total_us(Variant.FULL) / 1e3)
     assert results.answers[1].holds is True
 
@@ -59,7 +59,7 @@ def test_several_devices_against_one(tmp_path: Path) -> None:
     assert scenario.schedulers == ["full"]
     one, ring, server = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert [row.dataflow for row in (one, ring, server)] == ["1 device", "two", "2 devices, server, outC"]
-    found = api.distribute("squeezenet", "c6678", 2)
+    found = related.distribute("squeezenet", "c6678", 2)
     assert one.latency_ms == pytest.approx(found.one_us / 1e3)
     assert (one.speedup, ring.speedup) == (1.0, pytest.approx(found.speedup))
     assert ring.sent_mib == pytest.approx(found.distribution.sent_bytes / MIB)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import iossim
-from iossim import api
+from iossim import related
 from iossim.base.errors import ScenarioError
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
@@ -37,7 +37,7 @@ def test_rows_tell_what_the_api_finds(tmp_path: Path) -> None:
     assert free.latency_ms < limited.latency_ms
     network = iossim.load("alexnet", batch=8)
     for row, limits in ((limited, {"workspace": "1MiB"}), (shared, {"total_workspace": "4MiB"})):
-        found = api.microbatch(network, "p100-sxm2", policy="power-of-two", **limits)  # type: ignore[arg-type]
+        found = related.microbatch(network, "p100-sxm2", policy="power-of-two", **limits)  # type: ignore[arg-type]
         assert row.convolutions_ms == pytest.approx(found.time_us / 1e3)
         assert row.micro_batch_gain == pytest.approx(found.gain)
         assert row.largest_gain == max(one.gain for one in found.kernels if one.gain is not None)

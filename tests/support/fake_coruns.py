@@ -31,4 +31,4 @@ def fake_corun() -> Corun:
         Span(row.kernel.name, str(number), 0, row.kernel.stream, row.start_us, row.end_us)
         for number, row in enumerate(rows)
     ]
-    return Corun(100.0, 50.0, 82.0, rows, fake_execution(spans))
+    return Corun(100.0, 50.0, 82.0, rows, fake_execution(spans), "v100-sxm2")

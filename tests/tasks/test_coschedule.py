@@ -194,6 +194,9 @@ def test_side_by_side_all_go_slower() -> None:
     assert serve_side_by_side(requests, ends) == pytest.approx([12.5, 12.5])
     queued = [Request(0.0, "a"), Request(0.0, "a")]
     assert serve_side_by_side(queued, ends) == pytest.approx([10.0, 20.0])
+    # Late, a clock's digits are 128 us apart: requests take a multiple of that, and end.
+    late = [Request(1e18 + one.time_us, one.model) for one in (*requests, *queued)]
+    assert max(serve_side_by_side(late, ends)) < 256.0
 
 
 @given(SEEDS, st.integers(1, 40))
@@ -217,7 +220,7 @@ def test_a_server_tells_percentiles_by_policy(tmp_path: Path) -> None:
 
     server = Server(networks, MODELS[Engine.GRAPH], SearchOptions(), found)
     path = tmp_path / "arrivals.csv"
-    path.write_text("time_ms,model\n0.5,b\n0,a\n0.5,a\n")
+    path.write_text("time_ms,model\n1700000000000.5,b\n1.7e12,a\n1700000000000.5,a\n")
     trace = read_trace(path, ["a", "b"])
     assert trace == [Request(0.0, "a"), Request(500.0, "b"), Request(500.0, "a")]
     served = server.serve(trace, server.load(trace))
@@ -233,7 +236,8 @@ def test_a_server_tells_percentiles_by_policy(tmp_path: Path) -> None:
         ("time_ms,model\n", "holds no requests"),
         ("time_ms,model\nsoon,a\n", "line 2: time_ms 'soon' is not a number"),
         ("time_ms,model\n0,a\n1,c\n", "line 3: 'c' is not one of the models"),
-        ("time_ms,model\n-1,a\n", "line 2: 'a' comes at no time"),
+        ("time_ms,model\n-1,a\n", "line 2: time_ms '-1' is negative"),
+        ("time_ms,model\n0,a\n1e15,a\n", "line 3: time_ms '1e15' is"),
     ],
 )
 def test_traces_that_cannot_be_read(text: str, message: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from edge_devices import made
 
-from iossim import api
+from iossim import related
 from iossim.base.errors import OptionError
 from iossim.edge.explain import PAIRS, explain_dataflow
 from iossim.edge.plan import Variant
@@ -42,7 +42,7 @@ def two_convs(channels: int = 64, size: int = 16) -> Network:
 def test_what_a_device_lacks_bounds(device: dict[str, float], bound: str) -> None:
     # One unit alone needs no DMA, and takes longer only with much arithmetic.
     network = two_convs(256 if bound == "DMA" else 64)
-    explained = explain_dataflow(api.dataflow(network, made(**device)))
+    explained = explain_dataflow(related.dataflow(network, made(**device)))
     first = explained.operators[0]
     assert first.bound == bound
     assert first.saves_us[bound] > 0.8 * first.time_us
@@ -51,7 +51,7 @@ def test_what_a_device_lacks_bounds(device: dict[str, float], bound: str) -> Non
 
 
 def test_what_it_says_is_what_the_simulator_says() -> None:
-    found = api.dataflow("ios_sample", "c6678")
+    found = related.dataflow("ios_sample", "c6678")
     explained = explain_dataflow(found)
     assert sum(one.share for one in explained.operators) == pytest.approx(1)
     faster = found.device.changed({"port_gbps": 20e6, "multiply_adds_per_cycle.fp32": 8e6})
@@ -65,7 +65,7 @@ def test_what_it_says_is_what_the_simulator_says() -> None:
 
 
 def test_linking_and_other_splits_are_told() -> None:
-    found = api.dataflow("mobilenet_v1", "c6678")
+    found = related.dataflow("mobilenet_v1", "c6678")
     rows = {row.operator: row for row in found.operators}
     explained = {one.operator: one for one in explain_dataflow(found, ["conv1"]).operators}
     reader, writer = explained["conv2.pointwise"], explained["conv2.depthwise"]
@@ -79,7 +79,7 @@ def test_linking_and_other_splits_are_told() -> None:
     assert splits["conv2.pointwise"] == ["outC 8", "inH 8", "inW 8"]
     best = explained["conv1"].others[-1]
     assert best.priced_us <= min(other.priced_us for other in explained["conv1"].others)
-    searched = api.dataflow("mobilenet_v1", "c6678", policy="exhaustive").operators[0]
+    searched = related.dataflow("mobilenet_v1", "c6678", policy="exhaustive").operators[0]
     assert best.partition == searched.partition
     text = "\n".join(explanation_lines(reader))
     assert "in 2 slices" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import printed, printed_json
+from command_line import printed, printed_json, refused
 from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 
@@ -50,6 +50,17 @@ def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path, capsys: pytes
     assert told["other_engine"] is None
     assert {(each["latency_us"], each["speedup"]) for each in told["schedules"]} == {(0.0, 1.0)}
     assert printed_json(capsys, f"optimize {tmp_path / 'views.onnx'} -d v100-sxm2 --json")["latency_us"] == 0.0
+    kept = tmp_path / "kept"
+    plain = f"{tmp_path / 'views.onnx'} -d v100-sxm2"
+    told = printed_json(capsys, f"optimize {plain} --scheduler ios-streams --out {kept} --json")
+    assert (told["latency_us"], told["scheduler"]) == (0.0, "ios-streams")
+    assert printed_json(capsys, f"diff {kept}/schedule.json {kept}/schedule.json --json")["regrets"] == [0.0, 0.0]
+    beside = f"coschedule {tmp_path / 'views.onnx'} squeezenet -d a100-sxm-40gb"
+    (tmp_path / "requests.csv").write_text("time_ms,model\n0,views\n5,squeezenet\n5,views\n")
+    told = printed_json(capsys, f"{beside} --objective latency --arrivals {tmp_path / 'requests.csv'} --json")
+    assert {way["ends_us"]["views"] for way in told["ways"]} == {0.0}
+    assert len(told["served"]) == 3
+    assert "the models take no time" in refused(capsys, f"coschedule {plain} --arrivals poisson")
 
 
 def test_a_network_that_gains_nothing_on_streams_is_told_what_a_graph_gains(capsys: pytest.CaptureFixture[str]) -> None:

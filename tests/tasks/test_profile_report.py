@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from command_line import printed, printed_json, refused
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
 import iossim
 from iossim.cli.main import main
@@ -28,6 +33,7 @@ from iossim.measurements.text_files import CsvError
 from iossim.tasks.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
 
 NETWORK = iossim.load("squeezenet")
+CPU = str(Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml")
 #: What a library calls kernels of each class.
 KERNELS = {
     "product": "sm80_xmma_fprop_implicit_gemm_f32",
@@ -369,7 +375,7 @@ def test_batch_norms_are_of_the_convolution_before() -> None:
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
     path = tmp_path / "profile.json"
-    run = [(NETWORK.graph.nodes[unit.nodes[-1]].name, 10.0 + place) for place, unit in enumerate(NETWORK.units)]
+    run = [(NETWORK.graph.nodes[unit.nodes[-1]].name, 1e4 + place) for place, unit in enumerate(NETWORK.units)]
     path.write_text(onnxruntime_profile([*run, ("nobody", 5.0)]))
     return path
 
@@ -402,21 +408,163 @@ def test_a_profile_of_another_model(profile: Path, capsys: pytest.CaptureFixture
 def test_units_of_one_layer_are_what_calibrate_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A convolution and its activation in one node are the convolution; what is in two nodes is left out."""
     first, *others = NETWORK.units
-    run = [(NETWORK.graph.nodes[unit.nodes[-1]].name, 10.0 + place) for place, unit in enumerate(others, 1)]
-    both = [(NETWORK.graph.nodes[node].name, 7.0) for node in first.nodes]
+    run = [(NETWORK.graph.nodes[unit.nodes[-1]].name, 1e4 + place) for place, unit in enumerate(others, 1)]
+    both = [(NETWORK.graph.nodes[node].name, 7e3) for node in first.nodes]
     assert len(both) == 2
     profile, out = tmp_path / "profile.json", tmp_path / "measured.jsonl"
     profile.write_text(onnxruntime_profile([*both, *run]))
-    assert main(["profile-report", "squeezenet", str(profile), "--device", "t4", "--measurements", str(out)]) == 0
+    assert main(["profile-report", "squeezenet", str(profile), "--device", CPU, "--measurements", str(out)]) == 0
     told = capsys.readouterr()
     assert "units left out" in told.out
     assert f"wrote {out}" in told.err
     found = read_measurements(out)
-    assert found.device == "t4"
+    assert found.device == "example-cpu"
     assert not found.header.includes_gaps
-    expected = {10.0 + place for place, unit in enumerate(others, 1) if unit.kind == "Conv-Relu"}
+    expected = {1e4 + place for place, unit in enumerate(others, 1) if unit.kind == "Conv-Relu"}
     assert {row.latency_us for row in found.measurements if row.operator.kind == "conv"} == expected
     assert found.measurements[0].operator.inputs[0] == NETWORK.graph.types[NETWORK.units[1].inputs[0]]
+
+
+def stated_profile(*batches: int, size: int = 64, dtype: str = "float", provider: str = "CPUExecutionProvider") -> str:
+    """ONNX Runtime's profile of two convolutions: a run at each batch."""
+    events = []
+    for run, batch in enumerate(batches):
+        for place, (name, channels) in enumerate((("first", 16), ("second", 32))):
+            event = node_event(name, 1e5 * run + 4e4 * place, 3e4)
+            shape = [{dtype: [batch, channels, size, size]}]
+            event["args"] |= {"provider": provider, "output_type_shape": shape, "input_type_shape": shape}
+            events.append(event)
+    return json.dumps(events)
+
+
+@pytest.fixture
+def two_convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model that leaves its batch open, in the folder that the test runs in."""
+    monkeypatch.chdir(tmp_path)
+    value = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
+    weights = [
+        numpy_helper.from_array(np.ones(shape, np.float32), name)
+        for name, shape in (("v", (16, 3, 1, 1)), ("w", (32, 16, 1, 1)))
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], "first"),
+        helper.make_node("Conv", ["a", "w"], ["y"], "second"),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [value("x", shape=("batch", 3, 64, 64))], [value("y", shape=("batch", 32, 64, 64))], weights
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
+    return tmp_path
+
+
+def test_the_batch_of_a_profile_is_the_networks(two_convolutions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("p.json.gz").write_bytes(gzip.compress(stated_profile(8, 8).encode()))
+    document = printed_json(capsys, f"profile-report m.onnx p.json.gz -d {CPU} --measurements out.jsonl --json")
+    assert "the batch is 8, at which p.json.gz was recorded" in document["remarks"]
+    assert [row.operator.inputs[0].shape[0] for row in read_measurements(Path("out.jsonl"), fewest=1).measurements] == [
+        8,
+        8,
+    ]
+    assert "recorded at batch 8, and not at 2; give --batch 8" in refused(
+        capsys, f"profile-report m.onnx p.json.gz -d {CPU} -b 2"
+    )
+    Path("p.json").write_text(stated_profile(1))
+    assert not any(
+        "batch" in remark
+        for remark in printed_json(capsys, f"profile-report m.onnx p.json -d {CPU} -b 1 --json")["remarks"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (stated_profile(1, size=96), "'first' ran at 1x16x96x96, which nothing in m has"),
+        (stated_profile(1, dtype="float16"), "its products ran in fp16, and not in fp32; give --dtype fp16"),
+        (stated_profile(1, 2), "its runs are of several shapes, as those of 'first'"),
+    ],
+)
+def test_other_shapes_and_precisions_are_refused(
+    text: str, words: str, two_convolutions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.json").write_text(text)
+    assert words in refused(capsys, f"profile-report m.onnx p.json -d {CPU} --measurements out.jsonl")
+    assert not Path("out.jsonl").exists()
+
+
+def test_shapes_of_operators_that_launched_kernels(two_convolutions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trace of PyTorch names its GPU, which is the default, and its operators' shapes."""
+    events = [
+        operator("aten::conv2d", 40 * place, 30)
+        | {"args": {"Input Dims": [[4, channels, 64, 64], []], "Input type": ["float", ""]}}
+        for place, channels in enumerate((3, 16))
+    ]
+    events += run_of_two_streams(0, late=False)[:2]
+    Path("t.json").write_text(json.dumps({"traceEvents": events, "deviceProperties": [{"id": 0, "name": "Tesla T4"}]}))
+    document = printed_json(capsys, "profile-report m.onnx t.json --json")
+    assert document["device"] == "t4"
+    assert "the batch is 4, at which t.json was recorded" in document["remarks"]
+    other = printed_json(capsys, "profile-report m.onnx t.json -d p4 --json")
+    assert "t.json was recorded on t4, and the predictions are for p4" in other["remarks"]
+    line = refused(capsys, "profile-report m.onnx t.json -d p4 --measurements out.jsonl")
+    assert "recorded on t4, not on p4; give that one as --device" in line
+
+
+def test_a_profile_of_a_cpu_makes_no_rows_of_a_gpu(two_convolutions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("p.json").write_text(stated_profile(1))
+    remarks = printed_json(capsys, "profile-report m.onnx p.json -d t4 --json")["remarks"]
+    assert any("was recorded on a CPU, and the predictions are for t4" in remark for remark in remarks)
+    assert "recorded on a CPU, not on t4" in refused(
+        capsys, "profile-report m.onnx p.json -d t4 --measurements out.jsonl"
+    )
+    Path("p.json").write_text(stated_profile(1, provider="CUDAExecutionProvider"))
+    assert "recorded on a GPU, not on example-cpu" in refused(
+        capsys, f"profile-report m.onnx p.json -d {CPU} --measurements out.jsonl"
+    )
+
+
+def test_what_is_faster_than_the_peak_names_the_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TF32, which TensorRT takes by default: squeezenet at batch 64 at three times fp32's peak."""
+    network = iossim.load("squeezenet", batch=64)
+    flops = [sum(network.graph.work(node).flops for node in network.unit_nodes(unit)) for unit in network.units]
+    rows = [
+        {
+            "name": network.graph.nodes[unit.nodes[-1]].name,
+            "averageMs": 1e-3 * count / 60e6 if "Conv" in unit.kind else 5,
+        }
+        for unit, count in zip(network.units, flops, strict=True)
+    ]
+    path, out = tmp_path / "trt.json", tmp_path / "out.jsonl"
+    path.write_text(json.dumps([{"count": 10}, *rows]))
+    command = f"profile-report squeezenet {path} -d a100-sxm-40gb -b 64"
+    said = " ".join(printed(capsys, command).split())
+    assert "more units are faster than fp32's peak of a100-sxm-40gb" in said
+    assert "try --dtype tf32" in said
+    assert "try --dtype tf32" in refused(capsys, f"{command} --measurements {out}")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("value", ["-5", "Infinity", "NaN", "1e300", "9" * 400, "9" * 5000, "true", "null"])
+@pytest.mark.parametrize("kind", ["nodes", "layers", "operators", "kernels"])
+def test_times_that_cannot_be(kind: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {
+        "nodes": onnxruntime_profile([("a", 8.25)]),
+        "layers": json.dumps([{"name": "a", "averageMs": 8.25}]),
+        "operators": json.dumps([operator("aten::conv2d", 0, 8.25)]),
+        "kernels": json.dumps([{**run_of_two_streams(0, late=False)[0], "dur": 8.25}]),
+    }
+    path = tmp_path / "p.json"
+    path.write_text(texts[kind].replace("8.25", value))
+    assert "record it again" in refused(capsys, f"profile-report squeezenet {path} -d t4")
+    assert "p.json" in refused(capsys, f"corun {path} -d t4")
+    assert "p.json" in refused(capsys, f"calibrate {path} -d t4")
+
+
+def test_profiles_that_are_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.json"
+    for text in ("[" * 100_000, '{"traceEvents": ' + "[" * 100_000):
+        path.write_text(text)
+        for command in ("profile-report squeezenet", "corun", "calibrate"):
+            assert "nested too deeply" in refused(capsys, f"{command} {path} -d t4")
 
 
 def test_a_product_with_a_weight_and_its_bias_is_one_of_two_matrices() -> None:
@@ -435,7 +583,9 @@ def test_mistakes_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "nowhere" in refused(capsys, "profile-report squeezenet nowhere.json --device t4")
     path = tmp_path / "no.json"
     path.write_text("{}")
-    assert "its format is not known" in refused(capsys, f"profile-report squeezenet {path} --device t4")
+    assert "JSON without any objects; give ONNX Runtime's profile" in refused(
+        capsys, f"profile-report squeezenet {path} --device t4"
+    )
     path.write_text(onnxruntime_profile([("a", 1)]))
     said = refused(capsys, f"profile-report squeezenet {path} --device t4 --cost-model random:1")
     assert "needs prices of kernels" in said

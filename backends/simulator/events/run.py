@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from iossim.backends.simulator.events.device import Observer
 from iossim.backends.simulator.events.engine import execute, execute_on_all
 from iossim.backends.simulator.events.program import Instruction, IssueKernel, KernelLibrary, Link, instructions
 from iossim.backends.simulator.stage_pricing import StagePricing
@@ -50,13 +51,15 @@ def run_plan(
     profile: DeviceProfile,
     engine: str = Engine.PAPER,
     stages: Mapping[str, int] | None = None,
+    observer: Observer | None = None,
 ) -> Execution:
     """Run a plan of ``network`` on a device under one of the engines.
 
     ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0.
+    ``observer`` is called at each change.
     Raises ScheduleError for another network's plan or a kernel that fits no SM, OptionError for several devices.
     """
-    (found,) = run_plan_on(plan, network, (profile,), engine, stages)
+    (found,) = run_plan_on(plan, network, (profile,), engine, stages, observer=observer)
     return found
 
 
@@ -67,6 +70,7 @@ def run_plan_on(
     engine: str = Engine.PAPER,
     stages: Mapping[str, int] | None = None,
     link: Link | None = None,
+    observer: Observer | None = None,
 ) -> tuple[Execution, ...]:
     """Run a plan on several devices, numbered as ``profiles``: what each of them did, until all had ended.
 
@@ -74,7 +78,7 @@ def run_plan_on(
     issues to all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
     """
     libraries = [KernelLibrary(profile, Engine.named(engine)) for profile in profiles]
-    return execute_on_all(instructions(plan, network, libraries, stages, link), profiles)
+    return execute_on_all(instructions(plan, network, libraries, stages, link), profiles, observer=observer)
 
 
 def run_schedule(

@@ -6,9 +6,10 @@ It is the event-driven engine with another way in: a stream's kernels run in ord
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import fsum
+from pathlib import Path
 from typing import Any
 
 from iossim.backends.simulator.events.demand import BlockDemand
@@ -20,12 +21,13 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import RawKernel, raw_kernel_work
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError
+from iossim.calibration.prediction.kernel_table import kernels_of, profile_for, read_rows
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.plan import Queue
 from iossim.hardware.profile import DeviceProfile
 
-__all__ = ["Corun", "CorunKernel", "Slowed", "Through", "corun"]
+__all__ = ["Corun", "CorunKernel", "Slowed", "Through", "corun", "corun_file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +58,29 @@ class CorunKernel:
 
 @dataclass(frozen=True, slots=True)
 class Corun(Printed):
-    """Streams side by side: until all have ended, the longest of them by itself, and one after another."""
+    """Streams side by side: until all have ended, the longest of them by itself, and one after another.
+
+    ``recorded_us`` is how long the kernels of a recording took together, None of any other table; for ``idle_us`` of
+    that none of them ran. ``notes`` tell how the file was read.
+    """
 
     makespan_us: float
     alone_us: float
     sequential_us: float
     kernels: tuple[CorunKernel, ...]
     execution: Execution
+    device: str
+    recorded_us: float | None = None
+    idle_us: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def difference_percent(self) -> float | None:
+        """How much longer the simulated run is than the recorded one, of the latter."""
+        return 100 * (self.makespan_us / self.recorded_us - 1) if self.recorded_us else None
 
     def __repr__(self) -> str:
-        return (
-            f"<Corun of {len(self.kernels)} kernels: {self.makespan_us:,.1f} us, {self.sequential_us:,.1f} in sequence>"
-        )
+        return f"<Corun of {len(self.kernels)} kernels on {self.device}: {self.makespan_us:,.1f} us>"
 
     def to_json(self) -> dict[str, Any]:
         """What ``iossim corun --json`` prints."""
@@ -84,11 +97,33 @@ class Corun(Printed):
             for row in self.kernels
         ]
         return {
+            "device": self.device,
             "makespan_us": self.makespan_us,
+            "recorded_us": self.recorded_us,
+            "difference_percent": self.difference_percent,
             "alone_us": self.alone_us,
             "sequential_us": self.sequential_us,
             "kernels": rows,
+            "notes": list(self.notes),
         }
+
+
+def corun_file(
+    path: Path,
+    device: DeviceProfile | str | Path | None = None,
+    engine: str = Engine.GRAPH,
+    sm_share: Sequence[float] | None = None,
+) -> Corun:
+    """The kernels of a table or of a recording side by side, on ``device`` or the one that the recording names.
+
+    Raises KernelTableError, OptionError or ScheduleError.
+    """
+    rows = read_rows(path)
+    profile = profile_for(rows, path, device)
+    called = Engine.named(engine, profile)
+    table = kernels_of(rows, path, profile, called)
+    run = corun(table.kernels, profile, called, sm_share)
+    return replace(run, recorded_us=rows.recorded_us, idle_us=rows.idle_us, notes=table.notes)
 
 
 def corun(
@@ -131,9 +166,8 @@ def corun(
         slowed.sort(key=lambda one: (-one.us, one.by, one.through))
         alone_us = run.demand.alone_us - run.demand.work.gap_us
         rows.append(CorunKernel(raw, run.ready_us, run.start_us, run.end_us, alone_us, tuple(slowed), phrases))
-    return Corun(
-        execution.latency_us, max(by_themselves_us, default=0.0), fsum(by_themselves_us), tuple(rows), execution
-    )
+    longest_us = max(by_themselves_us, default=0.0)
+    return Corun(execution.latency_us, longest_us, fsum(by_themselves_us), tuple(rows), execution, profile.name)
 
 
 def _by_itself_us(kernels: Sequence[IssuedKernel]) -> float:

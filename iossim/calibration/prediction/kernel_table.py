@@ -34,14 +34,18 @@ from typing import Any
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
+from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
 from iossim.base.user_files import read_text
 from iossim.calibration.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 from iossim.execution.engine import Engine
+from iossim.hardware.load import device as load_device
+from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Libraries, resident_blocks
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS
+from iossim.measurements.other_exports import binary_export, text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import KernelRows, side_by_side
 from iossim.measurements.rows import Row
@@ -59,8 +63,7 @@ _OF_OPERATORS = frozenset({"op", *PRECISION_COLUMNS, *SHAPE_COLUMNS})
 
 #: Larger grids take the simulator minutes.
 _MOST_BLOCKS = 1 << 24
-_PLAIN = "write a plain number"
-_EXTENT = re.compile(r"\d+(?:\s*x\s*\d+){0,2}|[\[(]\s*\d+(?:[\s,]+\d+){0,2}\s*[\])]")
+_EXTENT = re.compile(r"\d{1,18}(?:\s*x\s*\d{1,18}){0,2}|[\[(]\s*\d{1,18}(?:[\s,]+\d{1,18}){0,2}\s*[\])]")
 
 
 class KernelTableError(IossimError):
@@ -83,35 +86,56 @@ class KernelTable:
     notes: tuple[str, ...] = ()
 
 
+def read_rows(path: Path) -> KernelRows:
+    """The rows of a table or of a profiler's recording, gzipped or not; raises KernelTableError."""
+    remedy = "give a CSV file with a row for each kernel, or a trace of PyTorch's profiler"
+    text = read_text(path, "kernels", remedy, KernelTableError, binary_export)
+    try:
+        if (recorded := profile_of(text)) is not None:
+            return side_by_side(recorded)
+        if other := text_export(text, remedy):
+            raise KernelTableError(f"{path} is {other}")
+        written = csv_rows(text)
+        _check_columns(written.columns, path, header_line(text))
+        return KernelRows(written.rows)
+    except CsvError as error:
+        where = f"{path}" if error.line is None else f"{path}:{error.line}"
+        raise KernelTableError(f"{where}: {error.reason}; {error.remedy}") from None
+
+
+def profile_for(rows: KernelRows, path: Path, device: DeviceProfile | str | Path | None) -> DeviceProfile:
+    """The device that is asked for, or else that of the recording; raises OptionError where neither is known."""
+    if device is None and not rows.device:
+        raise OptionError(f"corun needs a device; give `device` NAME; known: {', '.join(device_names())}")
+    if device is None and rows.device not in device_names():
+        raise OptionError(f"{path} was recorded on {rows.device}, which has no profile; give another with `device`")
+    chosen = rows.device if device is None else device
+    return load_device(chosen)
+
+
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
-    """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
+    """The kernels of a file: :func:`kernels_of` its rows."""
+    return kernels_of(read_rows(path), path, profile, engine)
+
+
+def kernels_of(rows: KernelRows, path: Path, profile: DeviceProfile, engine: Engine) -> KernelTable:
+    """The kernels of rows; operators run as the libraries of ``engine`` have them.
 
     Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU.
     """
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")
-    remedy = "give a CSV file with a row for each kernel"
-    text = read_text(path, "kernels", remedy, KernelTableError)
-    read = _RowReader(profile, engine)
-    try:
-        recorded = profile_of(text)
-        if recorded is not None:
-            table = side_by_side(recorded)
-        else:
-            written = csv_rows(text)
-            _check_columns(written.columns, path, header_line(text))
-            table = KernelRows(written.rows)
-    except CsvError as error:
-        where = f"{path}" if error.line is None else f"{path}:{error.line}"
-        raise KernelTableError(f"{where}: {error.reason}; {error.remedy}") from None
+    elsewhere = rows.device if rows.device != profile.name.partition("+")[0] else ""
+    read = _RowReader(profile, engine, elsewhere)
     kernels: list[RawKernel] = []
-    for row in table.rows:
+    for row in rows.rows:
         try:
             kernels += read(row.cells, len(kernels))
         except _RowError as error:
-            where = f"{path}: {table.place} {row.line}" if table.place else f"{path}:{row.line}"
+            where = f"{path}: {rows.place} {row.line}" if rows.place else f"{path}:{row.line}"
             raise KernelTableError(f"{where}: {error}") from None
-    return KernelTable(tuple(kernels), table.notes)
+    told = f"recorded on {elsewhere}, not on {profile.name}: times alone are those of the recording"
+    return KernelTable(tuple(kernels), (told, *rows.notes) if elsewhere else rows.notes)
 
 
 def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
@@ -136,8 +160,10 @@ def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
 class _RowReader:
     """The kernels of each row: one, or those that its operator runs as; raises _RowError."""
 
-    def __init__(self, profile: DeviceProfile, engine: Engine) -> None:
+    def __init__(self, profile: DeviceProfile, engine: Engine, elsewhere: str) -> None:
+        """``elsewhere``: the device of the recording where that is another."""
         self._profile = profile
+        self._remedy = f"it was recorded on {elsewhere}: give that `device`" if elsewhere else "correct the cell"
         # What runs side by side was launched by frameworks, which call their libraries in graphs, too.
         libraries = Libraries.CURRENT if engine.is_recorded else engine.libraries_on(profile.architecture)
         self._model = KernelModel(profile, libraries=libraries)
@@ -219,12 +245,12 @@ class _RowReader:
         ):
             if value is not None and value > most:
                 reason = f"{value} is more than a block has on {device}: at most {most}"
-                raise _cell_error(column, reason, "correct the cell")
+                raise _cell_error(column, reason, self._remedy)
         if resident_blocks(limits, threads, registers or 0, shared or 0) == 0:
             raise _cell_error(
                 "registers_per_thread",
                 f"a block of {threads} threads with {registers or 0} registers each does not fit an SM of {device}",
-                "correct the row, or choose another device",
+                f"{self._remedy}, or choose another device",
             )
 
 
@@ -236,7 +262,7 @@ def _count(cells: Row, column: str, least: int) -> int | None:
     if _EXTENT.fullmatch(text) and (column in ("blocks", "threads") or text.isdigit()):
         value = math.prod(int(size) for size in re.findall(r"\d+", text)[:3])
     else:
-        given = _amount(cells, column, "whole numbers", least=-math.inf)
+        given = _amount(cells, column, "whole numbers", least=-LARGEST)
         assert given is not None
         if not given.is_integer():
             raise _cell_error(column, f"{text!r} is not a whole number", "correct the cell")
@@ -249,17 +275,13 @@ def _count(cells: Row, column: str, least: int) -> int | None:
 
 
 def _amount(cells: Row, column: str, unit: str, least: float = 0.0) -> float | None:
-    """A finite number; None for an empty cell. A time alone is above 0."""
+    """A number; None for an empty cell. A time alone is above 0."""
     text = cells.get(column)
     if text is None:
         return None
+    is_time = column == "alone_us"
     try:
-        value = float(text) if "_" not in text else math.nan
-    except ValueError:
+        return read_number(text, positive=is_time, least=least, most=LONGEST_US if is_time else LARGEST)
+    except NumberError as error:
         comma = ", with a point for decimals and nothing between thousands" if "," in text else f", in {unit}"
-        raise _cell_error(column, f"{text!r} is not a number", _PLAIN + comma) from None
-    if not math.isfinite(value):
-        raise _cell_error(column, f"{text!r} is not a finite number", f"{_PLAIN}, or leave the cell empty")
-    if value < least or (column == "alone_us" and value == 0.0):
-        raise _cell_error(column, f"{text!r} is not positive", "correct the cell")
-    return value
+        raise _cell_error(column, f"{text!r} {error}", f"write a plain number{comma}") from None

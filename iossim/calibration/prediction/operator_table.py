@@ -9,13 +9,14 @@ it is; one that has the name of a predicted column goes on as ``input_NAME``.
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import IossimError, did_you_mean
+from iossim.base.numbers import LARGEST, NumberError, read_number
 from iossim.base.tables import csv_text
 from iossim.base.user_files import read_text
 from iossim.calibration.prediction.predict import Prediction, rounded
@@ -160,11 +161,8 @@ def _kept_names(columns: Sequence[str]) -> list[str]:
 
 
 def _number_or_text(cell: str) -> int | float | str:
-    for read in (int, float):
-        try:
-            value = read(cell)
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            return value
-    return cell
+    try:
+        value = read_number(cell, least=-LARGEST)
+    except NumberError:
+        return cell
+    return int(cell) if re.fullmatch(r"\s*[+-]?\d+\s*", cell) else value

@@ -105,6 +105,9 @@ class MeasuredCostModel:
     def identity(self) -> CostModelIdentity:
         return identity_of(self.context.timed(self.timing))
 
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        return self._signatures.price_keys(problem)
+
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         return list(self._keys_of(batch))
 

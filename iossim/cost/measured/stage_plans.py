@@ -85,6 +85,13 @@ class StageSignatures:
             self._placements[network] = in_place_buffers(network)
         return self._placements[network]
 
+    def price_keys(self, problem: ScheduleProblem) -> tuple[str, ...]:
+        """For each unit its work, and what its placement changes of it."""
+        placement = self.placement(network_of(problem))
+        return tuple(
+            work + placement.signature(unit) for work, unit in zip(problem.signatures, problem.units, strict=True)
+        )
+
     def unit_key(self, network: Network, unit: int) -> str:
         """What a unit is compared by; empty if it launches nothing when it runs."""
         placement = self.placement(network)

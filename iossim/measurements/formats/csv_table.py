@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from iossim.base.numbers import read_json
 from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.json_lines import (
     header_record,
@@ -44,8 +45,8 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return read_json(text)
+    except ValueError:
         return text
 
 

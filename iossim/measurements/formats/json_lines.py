@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from iossim.base.numbers import read_json
 from iossim.base.values import first_problem
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
@@ -75,8 +76,8 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = read_json(line)
+        except ValueError:
             if index in (0, last):
                 where = "the header is not JSON" if index == 0 else f"cut short at line {index + 1}"
                 raise unusable(path, f"{where}; copy or record the file again") from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from iossim.base.numbers import read_json
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
@@ -56,8 +56,8 @@ class Recorded:
         if not isinstance(text, str) or not text:
             return None
         try:
-            return json.loads(text.lower())
-        except (ValueError, RecursionError):
+            return read_json(text.lower())
+        except ValueError:
             return None
 
     def pair(self, index: int) -> tuple[int, int] | None:

@@ -39,7 +39,14 @@ from iossim.measurements.measurement import (
     unusable,
 )
 from iossim.measurements.operator import Operator
-from iossim.measurements.profilers.pytorch_trace import TraceEvent, is_chrome_trace, read_trace
+from iossim.measurements.other_exports import MATCH
+from iossim.measurements.profilers.pytorch_trace import (
+    TraceEvent,
+    is_chrome_trace,
+    onnxruntime_nodes,
+    product_of,
+    read_trace,
+)
 from iossim.measurements.rows import Sieve
 from iossim.measurements.text_files import CsvError, read_file
 
@@ -63,13 +70,15 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     sieve = Sieve(path, place="GPU event")
     operators = [event for event in events if event.category in _OPERATOR_CATEGORIES]
     kernels = [event for event in events if event.category in _GPU_CATEGORIES]
+    if onnxruntime_nodes(events):
+        raise unusable(path, f"it is ONNX Runtime's profile; {MATCH}")
     if not kernels:
         raise unusable(path, "the trace has no GPU kernels; profile with activity CUDA")
     if not any("input dims" in event.arguments for event in operators):
         raise unusable(path, "the trace has no shapes; record with profile(record_shapes=True)")
     calls, others = _calls(operators, kernels, events, sieve)
     header = Header(
-        device=device_of(path, _product(trace), device),
+        device=device_of(path, device_of_product(product_of(trace)), device),
         data_set=path.name,
         libraries=_libraries(trace),
         includes_gaps=False,
@@ -203,13 +212,6 @@ class _Nesting:
 
 def _end_us(event: TraceEvent) -> float:
     return event.begin_us + event.duration_us
-
-
-def _product(trace: dict[str, Any]) -> str | None:
-    devices = trace.get("deviceProperties")
-    first = devices[0] if isinstance(devices, list) and devices else None
-    name = first.get("name") if isinstance(first, dict) else None
-    return device_of_product(name) if isinstance(name, str) and name.strip() else None
 
 
 def _libraries(trace: dict[str, Any]) -> dict[str, str]:

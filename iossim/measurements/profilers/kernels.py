@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
+from iossim.measurements.measurement import device_of_product
 from iossim.measurements.rows import NumberedRow
 from iossim.measurements.text_files import CsvError
 
@@ -42,6 +44,7 @@ class Profile:
     """All kernels of a file in its order; ``others`` is the number of copies and memsets beside them.
 
     ``place`` is what the kernels' places count, if not lines. If they ran ``one_by_one``, starts are an order only.
+    ``product`` is the device as its driver calls it; empty where the file does not name it.
     """
 
     kernels: tuple[ProfiledKernel, ...]
@@ -49,27 +52,40 @@ class Profile:
     others: int = 0
     notes: tuple[str, ...] = ()
     one_by_one: bool = False
+    product: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRows:
-    """Rows of a table of kernels; ``place`` is what their numbers count, if not lines."""
+    """Rows of a table of kernels; ``place`` is what their numbers count, if not lines.
+
+    Of a recording ``device`` is what it was recorded on, empty where it does not say; ``recorded_us`` is from the
+    first start to the last end, and for ``idle_us`` of that no kernel ran; None where kernels ran one by one.
+    """
 
     rows: tuple[NumberedRow, ...]
     place: str = ""
     notes: tuple[str, ...] = ()
+    device: str = ""
+    recorded_us: float | None = None
+    idle_us: float = 0.0
 
 
 def number(text: str, column: str, line: int) -> float:
-    """The finite number in a cell; raises CsvError."""
+    """The number in a cell, 0 or more; raises CsvError."""
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+        return read_number(text)
+    except NumberError as error:
         remedy = "profile with LC_ALL=C" if "," in text else "export the report again"
-        raise CsvError(f"{column}: {text!r} is not a number", remedy, line)
-    return value
+        raise CsvError(f"{column}: {text!r} {error}", remedy, line) from None
+
+
+def check_time(what: str, value_us: float, least: float = 0.0, most: float = LONGEST_US) -> None:
+    """Raise CsvError for a time that cannot be."""
+    try:
+        read_number(value_us, least=least, most=most)
+    except NumberError as error:
+        raise CsvError(f"{what}, {value_us:g} us, {error}", "record it again") from None
 
 
 def side_by_side(profile: Profile) -> KernelRows:
@@ -90,8 +106,11 @@ def side_by_side(profile: Profile) -> KernelRows:
         notes.append(f"streams of {len(contexts)} contexts are numbered from 0, in the order in which they started")
     else:
         numbers = {kernel.queue: kernel.queue[1] for kernel in ordered}
-    timed = [one for one in ordered if math.isfinite(one.start_us + one.duration_us)]
-    beside = 0 if profile.one_by_one else _beside_others(timed)
+    for kernel in ordered:
+        check_time(f"the start of {kernel.cells['name']!r}", kernel.start_us, -LARGEST, LARGEST)
+    # A duration that cannot be is refused in its row.
+    timed = [] if profile.one_by_one else [one for one in ordered if 0 <= one.duration_us <= LONGEST_US]
+    beside = _beside_others(timed)
     if beside:
         notes.append(
             f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: what they took then "
@@ -103,7 +122,14 @@ def side_by_side(profile: Profile) -> KernelRows:
     for kernel in ordered:
         own = {"stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"}
         rows.append(NumberedRow(kernel.place, {**kernel.cells, **own}))
-    return KernelRows(tuple(rows), profile.place, tuple(notes))
+    recorded_us = max(one.start_us + one.duration_us for one in timed) - ordered[0].start_us if timed else None
+    busy_us, end_us = 0.0, -math.inf
+    for one in timed:
+        busy_us += max(0.0, one.start_us + one.duration_us - max(one.start_us, end_us))
+        end_us = max(end_us, one.start_us + one.duration_us)
+    idle_us = (recorded_us or busy_us) - busy_us
+    device = device_of_product(profile.product) if profile.product else ""
+    return KernelRows(tuple(rows), profile.place, tuple(notes), device, recorded_us, idle_us)
 
 
 def _beside_others(kernels: Sequence[ProfiledKernel]) -> int:

@@ -7,24 +7,31 @@ the CPU; Nsight's tables kernels, with the ranges of NVTX around them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import gcd, isnan
+from math import gcd, nan
 from statistics import median
 from typing import Any
 
+from iossim.base.numbers import LARGEST, read_json
+from iossim.measurements.other_exports import text_export
 from iossim.measurements.profilers import profile_of
-from iossim.measurements.profilers.kernels import Profile
-from iossim.measurements.profilers.pytorch_trace import TraceEvent, is_chrome_trace, read_trace
+from iossim.measurements.profilers.kernels import Profile, check_time
+from iossim.measurements.profilers.pytorch_trace import (
+    NODE_SUFFIX,
+    TraceEvent,
+    is_chrome_trace,
+    onnxruntime_nodes,
+    read_trace,
+)
 from iossim.measurements.text_files import CsvError
 
-_NODE_SUFFIX = "_kernel_time"
 _HEAD = 100_000
 #: What PyTorch's profiler calls the step of a run, with its number, where it has a schedule.
 _STEP = "ProfilerStep#"
-_ONNXRUNTIME, _TENSORRT = "ONNX Runtime", "TensorRT"
+ONNXRUNTIME, _TENSORRT = "ONNX Runtime", "TensorRT"
+_EXPECTED = "give ONNX Runtime's profile, trtexec's --exportProfile or a trace of PyTorch's profiler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,8 @@ class TimedLayer:
     """A layer, node, operator or kernel: its name, what it is where the file says so, and its median over runs.
 
     ``span_us`` is from when to when it ran in the last run, None where the file does not tell. ``ranges`` are names of
-    what is around it.
+    what is around it. ``shape`` and ``dtype`` are those of its first output (ONNX Runtime) or first input (PyTorch), in
+    the words of the file; empty where it does not tell, or runs differ.
     """
 
     name: str
@@ -40,20 +48,29 @@ class TimedLayer:
     duration_us: float
     span_us: tuple[float, float] | None = None
     ranges: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """The layers of one run in order, over ``runs`` that were recorded, and who recorded them."""
+    """The layers of one run in order, over ``runs`` that were recorded, and who recorded them.
+
+    ``product`` is the device as its driver calls it, where the file names it; ``on_cpu`` whether it is a CPU, None
+    where that is not told. ``operators`` are those of the framework that are recorded beside kernels.
+    """
 
     source: str
     layers: tuple[TimedLayer, ...]
     runs: int
+    product: str = ""
+    on_cpu: bool | None = False
+    operators: tuple[TimedLayer, ...] = ()
 
     @property
     def names_nodes(self) -> bool:
         """Whether layers have the names of the model's nodes."""
-        return self.source in (_ONNXRUNTIME, _TENSORRT)
+        return self.source in (ONNXRUNTIME, _TENSORRT)
 
     @property
     def total_us(self) -> float:
@@ -91,37 +108,51 @@ def layer_times(text: str, runs: int | None = None) -> LayerTimes:
         return _of_json(text, runs)
     found = profile_of(text)
     if found is None or not found.kernels:
-        raise CsvError(
-            "its format is not known" if found is None else "it has no kernels",
-            "give ONNX Runtime's or trtexec's JSON, a trace of PyTorch's profiler, or CSV of Nsight",
-        )
-    return _one_run("Nsight", _of_kernels(found), runs)
+        what, _, remedy = text_export(text, _EXPECTED).partition("; ") if found is None else ("", "", "")
+        reason = f"it is {what}" if what else "its format is not known" if found is None else "it has no kernels"
+        raise CsvError(reason, remedy or f"{_EXPECTED}, or CSV of Nsight")
+    return replace(_one_run("Nsight", _of_kernels(found), runs), product=found.product)
 
 
 def _of_json(text: str, runs: int | None) -> LayerTimes:
     try:
-        document = json.loads(text)
+        document = read_json(text)
     except ValueError as error:
         raise CsvError(f"it is not complete JSON ({error})", "record it again") from None
     rows = [row for row in document if isinstance(row, dict)] if isinstance(document, list) else []
-    try:
-        if any("averageMs" in row for row in rows):
-            return _of_tensorrt(rows)
-    except (TypeError, ValueError) as error:
-        raise CsvError(f"it is not complete ({type(error).__name__}: {error})", "record it again") from None
+    if any("averageMs" in row for row in rows):
+        return _of_tensorrt(rows)
     if not is_chrome_trace(text[:_HEAD]):
-        raise CsvError("its format is not known", "give ONNX Runtime's, trtexec's, or a trace of PyTorch's profiler")
+        what, _, remedy = text_export(text, _EXPECTED).partition("; ")
+        raise CsvError(f"it is {what}", remedy)
     _, events = read_trace(text)
-    if nodes := [one for one in events if one.category == "node" and one.name.endswith(_NODE_SUFFIX)]:
+    if nodes := onnxruntime_nodes(events):
         return _of_onnxruntime(nodes)
     found = profile_of(text)
     steps = len({event.name for event in events if event.name.startswith(_STEP)})
+    operators = [
+        replace(_timed(one.name, one.begin_us, one.duration_us), **_stated(one.arguments))
+        for one in _outer(events, "cpu_op")
+    ]
     if found is not None and found.kernels:
-        return _one_run("PyTorch (kernels)", _of_kernels(found), runs, steps)
-    operators = [_timed(one.name, one.begin_us, one.duration_us) for one in _outer(events, "cpu_op")]
+        times = _one_run("PyTorch (kernels)", _of_kernels(found), runs, steps)
+        return replace(times, product=found.product, operators=tuple(operators))
     if not operators:
         raise CsvError("it has no kernels and no operators", "record with ProfilerActivity.CPU or CUDA")
-    return _one_run("PyTorch (operators)", [operators], runs, steps)
+    return replace(_one_run("PyTorch (operators)", [operators], runs, steps), on_cpu=True)
+
+
+def _stated(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The shape and the dtype that an event states, by field of a layer."""
+    if outputs := told.get("output_type_shape"):  # ONNX Runtime: [{"float": [8, 16, 64, 64]}]
+        first = outputs[0] if isinstance(outputs, list) and isinstance(outputs[0], dict) else {}
+        shapes, types = list(first.values()), list(first)
+    else:
+        shapes, types = (told.get(f"input {what}") for what in ("dims", "type"))
+    shape = shapes[0] if isinstance(shapes, list) and shapes else None
+    if not isinstance(shape, list) or not all(type(size) is int for size in shape):
+        return {}
+    return {"shape": tuple(shape), "dtype": str(types[0]) if isinstance(types, list) and types else ""}
 
 
 def _of_kernels(found: Profile) -> list[list[TimedLayer]]:
@@ -135,7 +166,14 @@ def _of_kernels(found: Profile) -> list[list[TimedLayer]]:
 
 
 def _timed(name: str, start_us: float, duration_us: float, ranges: tuple[str, ...] = (), kind: str = "") -> TimedLayer:
+    _check_times(name, start_us, duration_us)
     return TimedLayer(name, kind, duration_us, (start_us, start_us + duration_us), ranges)
+
+
+def _check_times(name: str, start_us: float, duration_us: float) -> None:
+    """Raise CsvError for a time that cannot be."""
+    check_time(f"the start of {name!r}", start_us, -LARGEST, LARGEST)
+    check_time(f"the time of {name!r}", duration_us)
 
 
 def _of_onnxruntime(nodes: Sequence[TraceEvent]) -> LayerTimes:
@@ -143,30 +181,45 @@ def _of_onnxruntime(nodes: Sequence[TraceEvent]) -> LayerTimes:
 
     A node inside another is in the body of a loop or a branch, whose time holds its own.
     """
-    if any(isnan(node.begin_us + node.duration_us) for node in nodes):
-        raise CsvError("it has nodes without times", "record it again")
-    times: dict[str, list[TraceEvent]] = {}
+    times: dict[str, list[TimedLayer]] = {}
     for node in _outer(nodes, "node"):
-        times.setdefault(node.name.removesuffix(_NODE_SUFFIX), []).append(node)
+        name, kind = node.name.removesuffix(NODE_SUFFIX), str(node.arguments.get("op_name", ""))
+        one = replace(_timed(name, node.begin_us, node.duration_us, kind=kind), **_stated(node.arguments))
+        times.setdefault(name, []).append(one)
+    varying = [name for name, taken in times.items() if len({one.shape for one in taken}) > 1]
+    if 2 * len(varying) > len(times):
+        raise CsvError(f"its runs are of several shapes, as those of {varying[0]!r}", "record one shape in a file")
     layers = []
     for name, taken in times.items():
         kept = taken[1:] or taken
-        one = _timed(name, kept[-1].begin_us, kept[-1].duration_us, kind=str(kept[-1].arguments.get("op_name", "")))
-        layers.append(replace(one, duration_us=median(node.duration_us for node in kept)))
+        shape = () if name in varying else kept[-1].shape
+        layers.append(replace(kept[-1], duration_us=median(one.duration_us for one in kept), shape=shape))
     runs = max(len(taken) for taken in times.values())
-    return LayerTimes(_ONNXRUNTIME, tuple(sorted(layers, key=_begin)), runs)
+    providers = {str(node.arguments.get("provider", "")) for node in nodes}
+    on_cpu = providers <= {"CPUExecutionProvider"} if providers != {""} else None
+    return LayerTimes(ONNXRUNTIME, tuple(sorted(layers, key=_begin)), runs, on_cpu=on_cpu)
 
 
 def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
     """The layers in the order of the file, which is that of the engine; a row without a name says how many runs."""
-    runs = next((int(row["count"]) for row in rows if "count" in row and "name" not in row), 1)
-    timed = [row for row in rows if "averageMs" in row and "name" in row]
-    layers = [TimedLayer(str(row["name"]), "", 1e3 * float(row.get("medianMs", row["averageMs"]))) for row in timed]
+    runs = next((row["count"] for row in rows if type(row.get("count")) is int and "name" not in row), 1)
+    layers = []
+    for row in rows:
+        if "averageMs" in row and "name" in row:
+            taken_ms = row.get("medianMs", row["averageMs"])
+            taken_us = 1e3 * taken_ms if type(taken_ms) in (int, float) else nan
+            layers.append(replace(_timed(str(row["name"]), 0.0, taken_us), span_us=None))
     return LayerTimes(_TENSORRT, tuple(layers), runs)
 
 
 def _outer(events: Sequence[TraceEvent], category: str) -> list[TraceEvent]:
-    """The events of a category that no other of their thread holds, in order: not what an operator calls."""
+    """The events of a category that no other of their thread holds, in order: not what an operator calls.
+
+    Raises CsvError for times that cannot be, of what is held, too.
+    """
+    for event in events:
+        if event.category == category:
+            _check_times(event.name, event.begin_us, event.duration_us)
     ordered = sorted(
         (event for event in events if event.category == category),
         key=lambda event: (event.thread, event.begin_us, -event.duration_us),

@@ -41,7 +41,7 @@ def is_header(line: str) -> bool:
 def profile(text: str) -> Profile:
     """The kernels of a file; raises CsvError."""
     table, header = _table(text)
-    kernels = []
+    kernels, product = [], ""
     for order, (metrics, row) in enumerate(
         _rows_of_metrics(table, header) if "Metric Name" in table.columns else _rows(table, header)
     ):
@@ -52,6 +52,7 @@ def profile(text: str) -> Profile:
             for name in _NEEDED
             if name not in table.columns
         }
+        product = product or str(metrics.cells.get("device__attribute_display_name", ""))
         duration_us = metrics.amount(next(name for name in _DURATIONS if name in metrics.cells), DURATION, faults)
         cells = {
             "name": str(row["Kernel Name"]),
@@ -71,7 +72,7 @@ def profile(text: str) -> Profile:
                 tuple(str(cell) for column, cell in row.items() if "Range" in column or "nvtx" in column.lower()),
             )
         )
-    return Profile(tuple(kernels), one_by_one=True)
+    return Profile(tuple(kernels), one_by_one=True, product=product)
 
 
 def _table(text: str) -> tuple[CsvRows, int]:

@@ -56,7 +56,10 @@ def profile(text: str, header: int) -> Profile:
     notes = []
     if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(scales.values()) > 1e3:
         notes.append("shared memory is as Nsight Systems rounds it, to three digits behind the point of its unit")
-    return Profile(tuple(kernels), "", len(table.rows) - len(kernels), tuple(notes))
+    # ``NVIDIA A100-SXM4-80GB (0)``, the number last; ``GPU (0)`` names none.
+    product = re.sub(r"\s*\(\d+\)$", "", kernels[0].device) if kernels else ""
+    product = "" if product == "GPU" else product
+    return Profile(tuple(kernels), "", len(table.rows) - len(kernels), tuple(notes), product=product)
 
 
 def _scale(units: Mapping[str, str], name: str, known: Mapping[str, float], default: str, header: int) -> float:

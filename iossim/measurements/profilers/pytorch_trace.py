@@ -5,15 +5,18 @@ They tell no bytes and no arithmetic of a kernel, but which operator launched it
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from iossim.base.numbers import read_json
+from iossim.measurements.other_exports import MATCH
 from iossim.measurements.profilers.kernels import Profile, ProfiledKernel
 from iossim.measurements.text_files import CsvError
 
+#: What ONNX Runtime adds to the names of nodes.
+NODE_SUFFIX = "_kernel_time"
 #: How a file says in its first letters that it is one.
 _MARKS = ('"traceEvents"', '"ph"', '"deviceProperties"')
 
@@ -44,19 +47,36 @@ def is_chrome_trace(head: str) -> bool:
 def read_trace(text: str) -> tuple[dict[str, Any], list[TraceEvent]]:
     """The document, and its complete events in order; raises CsvError for a trace that is not whole."""
     try:
-        trace = json.loads(text)
+        trace = read_json(text)
         document = trace if isinstance(trace, dict) else {"traceEvents": trace}
         return document, list(_complete_events(document))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CsvError(f"is no whole trace: {error}", "it may be cut short, record it again") from None
+
+
+def onnxruntime_nodes(events: Iterable[TraceEvent]) -> list[TraceEvent]:
+    """The nodes that ONNX Runtime timed, which writes the same events."""
+    return [one for one in events if one.category == "node" and one.name.endswith(NODE_SUFFIX)]
 
 
 def profile(text: str) -> Profile:
     """The kernels of a trace; raises CsvError."""
-    _, events = read_trace(text)
+    document, events = read_trace(text)
     on_device = [event for event in events if event.category in ("kernel", "gpu_memcpy", "gpu_memset")]
     kernels = [_kernel(event, place) for place, event in enumerate(on_device, 1) if event.category == "kernel"]
-    return Profile(tuple(kernels), "GPU event", len(on_device) - len(kernels))
+    if not kernels and onnxruntime_nodes(events):
+        raise CsvError("it is ONNX Runtime's profile, of nodes and not of kernels", MATCH)
+    product = product_of(document, kernels[0].device if kernels else "0")
+    return Profile(tuple(kernels), "GPU event", len(on_device) - len(kernels), product=product)
+
+
+def product_of(document: Mapping[str, Any], device: str = "0") -> str:
+    """The GPU of a number as its driver calls it, the first where none has it; empty where the trace names none."""
+    listed = document.get("deviceProperties")
+    known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    own = [one for one in known if str(one.get("id")) == device] or known
+    name = own[0].get("name") if own else None
+    return name.strip() if isinstance(name, str) else ""
 
 
 def _kernel(event: TraceEvent, place: int) -> ProfiledKernel:

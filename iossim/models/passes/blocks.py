@@ -22,6 +22,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.public import is_count
 from iossim.ir.network import Block, Network, boundary, make_unit, subgraph
 from iossim.schedule.problem import MAX_UNITS
 
@@ -75,7 +76,7 @@ def narrow_blocks(network: Network) -> Network:
 
 def check_max_block(max_block: int | None) -> None:
     """Raise OptionError unless a block may have that many units at most."""
-    if max_block is not None and (not isinstance(max_block, int) or max_block < 1):
+    if max_block is not None and not is_count(max_block):
         raise OptionError(f"blocks of at most {max_block!r} units cannot be: give 1 or more, or leave it out")
 
 
@@ -235,9 +236,9 @@ def _found(blocks: Sequence[Block], block: str | int, network: str) -> Block:
             block = int(block)
         except ValueError:
             raise OptionError(f"network {network!r} has no block {block!r}; {did_you_mean(block, by_name)}") from None
-    if not 1 <= abs(block) <= len(blocks):
+    if not is_count(block, -len(blocks)) or not 1 <= abs(block) <= len(blocks):
         raise OptionError(
-            f"network {network!r} has {len(blocks)} blocks, and none has the number {block}; "
+            f"network {network!r} has {len(blocks)} blocks, and none has the number {block!r}; "
             f"give 1 to {len(blocks)}, or -1 for the last"
         )
     return blocks[block - 1 if block > 0 else block]

@@ -6,7 +6,6 @@ version, so the text is kept in the user's cache folder.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.tables import Cell
-from iossim.base.user_files import user_cache, write_atomically
+from iossim.base.user_files import own_folder, user_cache, write_atomically
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import ROWS, LegendEntry
 
@@ -58,13 +57,15 @@ def libraries() -> str:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
         installed = ""
-    kept = user_cache() / f"vega-{installed}-{vega_lite_version()}.js"
-    if installed and kept.is_file():
-        return kept.read_text(encoding="utf-8")
+    kept = None
+    with suppress(OSError):  # a cache folder that cannot be used costs time, no more
+        kept = own_folder(user_cache()) / f"vega-{installed}-{vega_lite_version()}.js"
+        if installed and kept.is_file():
+            return kept.read_text(encoding="utf-8")
     bundle: str = need_vl_convert().javascript_bundle(vl_version=vega_lite_version())
-    with suppress(OSError):  # a cache folder that cannot be written costs time, no more
-        os.makedirs(kept.parent, exist_ok=True)
-        write_atomically(kept, bundle)
+    with suppress(OSError):
+        if kept is not None:
+            write_atomically(kept, bundle)
     return bundle
 
 

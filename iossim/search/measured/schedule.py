@@ -7,10 +7,11 @@ from math import log, sqrt
 from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.ir.network import Network
-from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
+from iossim.schedule.problem import MAX_UNITS
 from iossim.schedule.schedule import Schedule
+from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
 from iossim.search.measured.search import DEVIATION, measured_search
@@ -38,7 +39,7 @@ def schedule_measured(
     """
     started = working_s()
     concurrent, merge = STRATEGIES[name]
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    problems = problems_of(network, truth)
     for problem in problems:
         if problem.is_wide:
             raise OptionError(
@@ -56,30 +57,34 @@ def schedule_measured(
         deviation=expected_deviation(estimate),
         progress=progress,
     )
-    estimated_us = total_latency_us(price_blocks(problems, found.plans, estimate))
-    return build_schedule(
-        network,
-        problems,
-        found.plans,
-        truth,
-        name,
-        options=options.space.to_json()
-        | {
-            "concurrent": concurrent,
-            "merge": merge,
-            "budget": str(budget),
-            "measurements": found.measurements,
-            "everything_measured": found.exhaustive,
-            "settled": found.complete,
-            "kappa": found.kappa,
-            "estimate": estimate.identity.to_json(),
-            "estimated_us": estimated_us,
-        },
-        notes=[*network.notes, *found.notes],
-        complete=not found.interrupted,
-        proven=found.exhaustive and not network.notes and not found.notes,
-        search_s=working_s() - started,
-    )
+
+    def build(goes_on: bool) -> Schedule:
+        estimated_us = total_latency_us(price_blocks(problems, found.plans, estimate))
+        return build_schedule(
+            network,
+            problems,
+            found.plans,
+            truth,
+            name,
+            options=options.space.to_json()
+            | {
+                "concurrent": concurrent,
+                "merge": merge,
+                "budget": str(budget),
+                "measurements": found.measurements,
+                "everything_measured": found.exhaustive,
+                "settled": found.complete,
+                "kappa": found.kappa,
+                "estimate": estimate.identity.to_json(),
+                "estimated_us": estimated_us,
+            },
+            notes=[*network.notes, *found.notes],
+            complete=goes_on and not found.interrupted,
+            proven=goes_on and found.exhaustive and not network.notes and not found.notes,
+            search_s=working_s() - started,
+        )
+
+    return finished(build)
 
 
 def expected_deviation(estimate: CostModel) -> float:

@@ -13,7 +13,7 @@ resources constraints, 1990) for work that may run slower, and never faster, tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +22,22 @@ from iossim.cost.capabilities import LaunchWork
 from iossim.schedule.stream_problem import StreamProblem
 
 Floats = NDArray[np.float64]
+Check = Callable[[], None]
 
 #: Bounds are lowered by this part, so that rounding never lifts one above a price.
 _KEPT = 1.0 - 1e-9
 
 
-def stream_bound_us(problem: StreamProblem, work: LaunchWork, counts_host: bool = True) -> float:
+def stream_bound_us(
+    problem: StreamProblem, work: LaunchWork, counts_host: bool = True, check: Check = lambda: None
+) -> float:
     """What every schedule of a problem takes at least, us.
 
-    ``counts_host``: does the host begin to issue when the device is there, and so cannot be ahead?
+    ``counts_host``: does the host begin to issue when the device is there, and so cannot be ahead? ``check`` is called
+    all along, and may raise to end it.
     """
     parts = cut(problem)
-    device_us = sum(_part_bound_us(problem, work, part) for part in parts)
+    device_us = sum(_part_bound_us(problem, work, part, check) for part in parts)
     if not counts_host:
         return device_us * _KEPT
     # The host issues a launch behind all that it reads; what reads it is behind both.
@@ -87,20 +91,21 @@ def _longest(neighbours: Sequence[Sequence[int]], serial_us: Floats, reverse: bo
     return found
 
 
-def _part_bound_us(problem: StreamProblem, work: LaunchWork, part: Sequence[int]) -> float:
+def _part_bound_us(problem: StreamProblem, work: LaunchWork, part: Sequence[int], check: Check) -> float:
     place = {launch: number for number, launch in enumerate(part)}
     reads = [[place[one] for one in problem.reads[launch] if one in place] for launch in part]
     readers = [[place[one] for one in problem.readers[launch] if one in place] for launch in part]
     serial_us, needs, share = (values[list(part)] for values in (work.serial_us, work.work_us, work.share))
-    heads = _heads(reads, serial_us, needs, share)
+    heads = _heads(reads, serial_us, needs, share, check)
     last = len(part) - 1
     # The same from the end, where order is reversed.
     backwards = [[last - one for one in readers[launch]] for launch in reversed(range(len(part)))]
-    tails = _heads(backwards, serial_us[::-1], needs[::-1], share[::-1])[::-1]
+    tails = _heads(backwards, serial_us[::-1], needs[::-1], share[::-1], check)[::-1]
     path_us = float((heads + serial_us + tails).max())
     lost_behind = np.maximum(0.0, tails[:, None] - tails[None, :])[:, :, None] * share[None]  # [q, j, resource]
     most_us = path_us
     for head in np.unique(heads):
+        check()
         left = needs - share * np.maximum(0.0, head - heads)[:, None]
         kept = np.maximum(0.0, left[None] - lost_behind).sum(axis=1)  # [q, resource]
         # Where no launch must run, the interval may be of no length.
@@ -108,11 +113,12 @@ def _part_bound_us(problem: StreamProblem, work: LaunchWork, part: Sequence[int]
     return most_us
 
 
-def _heads(reads: Sequence[Sequence[int]], serial_us: Floats, needs: Floats, share: Floats) -> Floats:
+def _heads(reads: Sequence[Sequence[int]], serial_us: Floats, needs: Floats, share: Floats, check: Check) -> Floats:
     """When each launch starts at the earliest, by the paths to it and by the work of all before it."""
     heads = np.zeros(len(reads))
     before: list[int] = []
     for launch, own in enumerate(reads):
+        check()
         mask = 0
         for one in own:
             mask |= before[one] | 1 << one

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from iossim.base.compiled import jit
 from iossim.cost.capabilities import StreamCostModel
 from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+from iossim.search.anytime import Clock
 from iossim.search.streams.bounds import critical_us
 
 Integers = NDArray[np.int64]
@@ -46,9 +47,10 @@ def best_streams(
     most_priced: int,
     first: int = 0,
     bounded: bool = True,
+    clock: Clock | None = None,
 ) -> BestStreams:
     """The best schedule of a problem, from the ``known`` ones; gives up after so many prices, or many times
-    as many launches that were tried.
+    as many launches that were tried, or when the time of the clock is up.
 
     The ``first`` launches come first, and in stream 0. Unless ``bounded`` every schedule is priced.
     """
@@ -64,7 +66,7 @@ def best_streams(
     ends = np.zeros((3, count + 1), dtype=np.float64)
     orders, streams = (np.empty((_BATCH, count), dtype=np.int64) for _ in range(2))
     priced = tried = 0
-    while priced <= most_priced and tried <= _TRIED_A_PRICE * most_priced:
+    while priced <= most_priced and tried <= _TRIED_A_PRICE * most_priced and not (clock and clock.is_up):
         upper_us = best.latency_us if bounded else np.inf
         found = _next_schedules(reads, read_begin, serial_us, critical, first, upper_us, state, ends, orders, streams)
         if found:

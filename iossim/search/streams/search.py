@@ -1,12 +1,10 @@
 """The search of streams: which launch is in which, and when the host issues it.
 
-The search begins with the stages of ios-both as streams, and with list scheduling in two to eight streams. It goes
-part by part: launches between two that are in order with all others. A small part is solved exactly, if schedules
-that are not bounded are few; any other by local search from several starts, in which a batch of random changes is
-priced at a time, and the best of them is taken even where it is a little worse, less so as time goes on.
-
-What is found is never worse than the stages, at the same prices: those of the whole plan, in the fluid and event by
-event. Where neither the search nor the stages as streams are faster in both, the stages themselves are returned.
+The search begins with schedules that are given, and with list scheduling in two to eight streams. It goes part by
+part: launches between two that are in order with all others. A small part is solved exactly, if schedules that are not
+bounded are few; any other by local search from several starts, in which a batch of random changes is priced at a time,
+and the best of them is taken even where it is a little worse, less so as time goes on. An interrupt ends it with what
+is known, also within a part.
 """
 
 from __future__ import annotations
@@ -19,16 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compile_time import working_s
 from iossim.cost.capabilities import LaunchWork, StreamCostModel, StreamPrices
-from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule, issue_order
 from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem, flat
-from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
-from iossim.search.options import SearchOptions
-from iossim.search.streams import NAME
-from iossim.search.streams.bounds import critical_us, cut, stream_bound_us
+from iossim.schedule.streams import IssuedLaunch
+from iossim.search.anytime import Clock, Steps
+from iossim.search.streams.bounds import critical_us, cut
 from iossim.search.streams.exact import best_streams
 from iossim.search.streams.moves import neighbours
 
@@ -36,6 +30,8 @@ Integers = NDArray[np.int64]
 
 #: Changes priced at a time; schedules priced a launch of a part, and at most, where no time is given; starts of a part.
 _TOGETHER, _PRICED_A_LAUNCH, _MOST_OF_A_PART, _STARTS = 16, 240, 32_000, 4
+#: Of all schedules found, the best are kept.
+_MOST_KEPT = 8
 #: How much worse, as a fraction, the next schedule may be at the beginning.
 _WORSE = 0.01
 #: Parts of up to so many launches are solved exactly, if they take no more than so many prices.
@@ -69,40 +65,22 @@ class _Part:
     first: int
 
 
-def streams_from(
-    network: Network, cost_model: StreamCostModel, stages: Schedule, options: SearchOptions, started_s: float
-) -> AnySchedule:
-    """The streams that a search from stages finds, or these; ``started_s`` is when all of it began."""
-    begun = as_streams(stages, network)
-    order = issue_order(begun)
-    problem = StreamProblem.of(
-        network,
-        [[network.unit_index[unit] for unit in launch.units] for _, launch in order],
-        [launch.variant for _, launch in order],
-    )
-    work = cost_model.launch_work(problem)
-    bound_us = stream_bound_us(problem, work)
-    start = Ordered(np.arange(len(problem)), np.array([stream for stream, _ in order], dtype=np.int64))
-    searched = _Search(problem, cost_model, work, options).run(start)
-    return _chosen(network, cost_model, stages, [*_as_schedules(begun, problem, searched), begun], bound_us, started_s)
-
-
 def search_launches(
     network: Network,
     cost_model: StreamCostModel,
     starts: Sequence[Sequence[IssuedLaunch]],
-    options: SearchOptions,
+    seed: int,
+    steps: Steps,
+    seconds: float | None,
     values_of: Callable[[StreamProblem], Values] = lambda problem: latencies,
-) -> tuple[float, list[list[IssuedLaunch]]]:
-    """What no streams of these launches take less than, us, and schedules of them: what was found, the best first,
-    and then the ``starts``, which are the same launches. The best is what has the least of ``values_of`` the launches.
+) -> list[list[IssuedLaunch]]:
+    """Schedules of these launches: what was found, the best first, and then the ``starts``, of the same launches.
+
+    The best is what has the least of ``values_of`` the launches. Without ``seconds`` the search takes a number of
+    schedules that grows with the network.
     """
     order = starts[0]
-    problem = StreamProblem.of(
-        network,
-        [[network.unit_index[unit] for unit in launch.units] for launch in order],
-        [launch.variant for launch in order],
-    )
+    problem = problem_of(network, order)
     number = {launch.units: index for index, launch in enumerate(order)}
     ordered: list[Ordered] = []
     for start in starts:
@@ -110,60 +88,17 @@ def search_launches(
         streams = np.empty(len(order), dtype=np.int64)
         streams[issued] = [launch.stream for launch in start]
         ordered.append(Ordered(issued, streams))
-    work = cost_model.launch_work(problem)
-    found = _Search(problem, cost_model, work, options, values_of(problem)).run(*ordered)
-    schedules = [problem.issued(one.order.tolist(), one.streams.tolist()) for one in (*found, *ordered)]
-    return stream_bound_us(problem, work), schedules
+    search = _Search(problem, cost_model, seed, seconds, values_of)
+    steps.take(lambda: search.run(*ordered), None)
+    steps.interrupted |= search.interrupted
+    found = [one for _, one in sorted(search.kept, key=lambda one: one[0])[:_MOST_KEPT]]
+    return [problem.issued(one.order.tolist(), one.streams.tolist()) for one in (*found, *ordered)]
 
 
-def _as_schedules(begun: StreamSchedule, problem: StreamProblem, found: Sequence[Ordered]) -> Iterator[StreamSchedule]:
-    for one in found:
-        launches = problem.issued(one.order.tolist(), one.streams.tolist())
-        yield begun.model_copy(update=in_streams(problem.network, launches))
-
-
-def _chosen(
-    network: Network,
-    cost_model: StreamCostModel,
-    stages: Schedule,
-    candidates: Sequence[StreamSchedule],
-    bound_us: float,
-    started_s: float,
-) -> AnySchedule:
-    """The first candidate that is no slower than the stages in the fluid and event by event; else the stages."""
-    engine = cost_model.identity.engine
-    plan = lower_schedule(stages, network, engine)
-    stages_us, stages_simulated_us = cost_model.plan_us(network, plan), cost_model.simulated_plan_us(network, plan)
-    best: tuple[float, float, StreamSchedule] | None = None
-    for candidate in candidates:
-        plan = lower_schedule(candidate, network, engine)
-        fluid_us = cost_model.plan_us(network, plan)
-        if fluid_us > stages_us or (best is not None and fluid_us >= best[0]):
-            continue
-        simulated_us = cost_model.simulated_plan_us(network, plan)
-        if simulated_us <= stages_simulated_us:
-            best = fluid_us, simulated_us, candidate
-    said = {"scheduler": NAME, "search_s": working_s() - started_s, "relaxed_bound_us": bound_us, "proven": False}
-    if best is None:
-        note = f"{NAME}: no streams were found that take less than these stages, in the fluid and event by event"
-        return stages.model_copy(update={**said, "notes": [*stages.notes, note]})
-    fluid_us, simulated_us, found = best
-    note = (
-        f"{NAME}: {fluid_us / 1e3:.4g} ms, the stages it began from {stages_us / 1e3:.4g} ms as a plan "
-        f"({fluid_us / stages_us - 1:+.1%}); event by event {simulated_us / 1e3:.4g} and "
-        f"{stages_simulated_us / 1e3:.4g} ms ({simulated_us / stages_simulated_us - 1:+.1%})"
-    )
-    fields = {
-        name: getattr(stages, name) for name in SavedSchedule.model_fields if name not in {*said, "format_version"}
-    }
-    bounds: dict[str, object] = {
-        "lower_bound_us": min(bound_us, fluid_us),
-        "latency_us": fluid_us,
-        "interval_us": None,
-        "ties": [],
-    }
-    proven = bool(fluid_us <= bound_us * (1 + 1e-9))
-    return found.model_copy(update={**fields, **said, **bounds, "proven": proven, "notes": [*stages.notes, note]})
+def problem_of(network: Network, launches: Sequence[IssuedLaunch]) -> StreamProblem:
+    """Launches of a network as a problem, in the order of their issue."""
+    units = [[network.unit_index[unit] for unit in launch.units] for launch in launches]
+    return StreamProblem.of(network, units, [launch.variant for launch in launches])
 
 
 class _Search:
@@ -173,24 +108,28 @@ class _Search:
         self,
         problem: StreamProblem,
         cost_model: StreamCostModel,
-        work: LaunchWork,
-        options: SearchOptions,
-        values: Values = latencies,
+        seed: int,
+        seconds: float | None,
+        values_of: Callable[[StreamProblem], Values],
     ) -> None:
-        self.problem, self.cost_model, self.work, self.seconds = problem, cost_model, work, options.seconds
-        self.values = values
-        self.random = np.random.default_rng(options.seed)
+        self.problem, self.cost_model, self.seconds = problem, cost_model, seconds
+        self.work, self.values = cost_model.launch_work(problem), values_of(problem)
+        self.random = np.random.default_rng(seed)
+        self.interrupted = False
+        #: Schedules, each better than those before, and their values.
+        self.kept: list[tuple[float, Ordered]] = []
         self._solved: dict[tuple[object, ...], list[Ordered]] = {}
 
-    def run(self, *starts: Ordered) -> list[Ordered]:
-        """Schedules that were found from some others, the best first."""
+    def run(self, *starts: Ordered) -> None:
+        """Search from some schedules on."""
         parts = list(self._parts())
         launches = sum(len(part.members) - part.first for part in parts)
         began = perf_counter()
         best = min(starts, key=self._whole_us)
         best_us = self._whole_us(best)
-        kept: list[tuple[float, Ordered]] = []
         for part in parts:
+            if self.interrupted:
+                break
             seconds = None
             if self.seconds is not None:
                 done = perf_counter() - began
@@ -202,9 +141,7 @@ class _Search:
                 whole_us = self._whole_us(whole)
                 if whole_us < best_us:
                     best, best_us = whole, whole_us
-                    kept.append((whole_us, whole))
-        kept.sort(key=lambda one: one[0])
-        return [one for _, one in kept[:8]]
+                    self.kept.append((whole_us, whole))
 
     def _parts(self) -> Iterator[_Part]:
         before: tuple[int, ...] = ()
@@ -279,23 +216,31 @@ class _Search:
         return self._solved[key]
 
     def _search_anew(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
-        starts = [*start, *list_schedules(part.problem, self.cost_model.launch_work(part.problem))]
+        clock, starts = Clock(seconds), list(start)
+        for one in list_schedules(part.problem, self.cost_model.launch_work(part.problem)):
+            starts.append(one)
+            if clock.is_up:
+                break
         batch = StreamBatch(
             part.problem, np.stack([one.order for one in starts]), np.stack([one.streams for one in starts]), ahead_us
         )
         found: list[Ordered] = []
+        began = perf_counter()
         if len(part.members) - part.first <= MOST_EXACT and self.values is latencies:
-            exact = best_streams(part.problem, self.cost_model, batch, _MOST_PRICED, part.first)
-            found = [Ordered(exact.order, exact.streams)]
-            if exact.complete:
-                return found
+            try:
+                exact = best_streams(part.problem, self.cost_model, batch, _MOST_PRICED, part.first, clock=clock)
+                found = [Ordered(exact.order, exact.streams)]
+            except KeyboardInterrupt:
+                self.interrupted = True
+            else:
+                if exact.complete:
+                    return found
         values = self._values(batch)
         ranked = [starts[index] for index in np.argsort(values, kind="stable").tolist()]
         rounds = min(_MOST_OF_A_PART, _PRICED_A_LAUNCH * len(part.members)) // (_TOGETHER * _STARTS) + 1
-        began = perf_counter()
         results: list[tuple[float, Ordered]] = []
         number = 0
-        while number < _STARTS or seconds is not None:
+        while not self.interrupted and (number < _STARTS or seconds is not None):
             spent = perf_counter() - began
             if seconds is not None and number and spent >= seconds:
                 break
@@ -304,12 +249,12 @@ class _Search:
             results.append(self._descend(part, origin, ahead_us, rounds, until))
             number += 1
         results.sort(key=lambda one: -one[0])
-        return [*found, *(one for _, one in results)]
+        return [*found, *(one for _, one in results)] or ranked[:1]
 
     def _descend(
         self, part: _Part, start: Ordered, ahead_us: float, rounds: int, until: float | None
     ) -> tuple[float, Ordered]:
-        """Local search from one schedule; ``until`` is a time, instead of so many rounds."""
+        """Local search from one schedule; ``until`` is a time, instead of so many rounds. An interrupt ends it."""
         problem = part.problem
         reads, read_begin = problem.flat_reads
         readers, reader_begin = flat(problem.readers)
@@ -320,29 +265,32 @@ class _Search:
             self._values(StreamBatch(problem, start.order[None], start.streams[None], ahead_us))[0]
         )
         began, number = perf_counter(), 0
-        while number < rounds if until is None else perf_counter() < until:
-            gone = number / rounds if until is None else (perf_counter() - began) / max(1e-9, until - began)
-            seed = np.uint64(self.random.integers(1, 2**62))
-            neighbours(
-                now.order,
-                now.streams,
-                reads,
-                read_begin,
-                readers,
-                reader_begin,
-                part.first,
-                most,
-                seed,
-                orders,
-                streams,
-            )
-            values = self._values(StreamBatch(problem, orders, streams, ahead_us))
-            at = int(values.argmin())
-            if values[at] <= now_value * (1.0 + _WORSE * max(0.0, 1.0 - 1.25 * gone) ** 2):
-                now, now_value = Ordered(orders[at].copy(), streams[at].copy()), float(values[at])
-                if now_value < best_value:
-                    best, best_value = now, now_value
-            number += 1
+        try:
+            while number < rounds if until is None else perf_counter() < until:
+                gone = number / rounds if until is None else (perf_counter() - began) / max(1e-9, until - began)
+                seed = np.uint64(self.random.integers(1, 2**62))
+                neighbours(
+                    now.order,
+                    now.streams,
+                    reads,
+                    read_begin,
+                    readers,
+                    reader_begin,
+                    part.first,
+                    most,
+                    seed,
+                    orders,
+                    streams,
+                )
+                values = self._values(StreamBatch(problem, orders, streams, ahead_us))
+                at = int(values.argmin())
+                if values[at] <= now_value * (1.0 + _WORSE * max(0.0, 1.0 - 1.25 * gone) ** 2):
+                    now, now_value = Ordered(orders[at].copy(), streams[at].copy()), float(values[at])
+                    if now_value < best_value:
+                        best, best_value = now, now_value
+                number += 1
+        except KeyboardInterrupt:
+            self.interrupted = True
         return best_value, best
 
     def _values(self, batch: StreamBatch) -> NDArray[np.float64]:
@@ -363,9 +311,9 @@ def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered
         streams = np.zeros(len(problem), dtype=np.int64)
         order: list[int] = []
         starts: list[float] = []
-        waiting = set(range(len(problem)))
-        while waiting:
-            ready = [one for one in waiting if all(before in end_us for before in problem.reads[one])]
+        missing = [len(before) for before in problem.reads]
+        ready = {one for one, count in enumerate(missing) if not count}
+        while ready:
             launch = max(ready, key=lambda one: (critical[one], float(total_us[one]), -one))
             there_us = max((end_us[one] for one in problem.reads[launch]), default=0.0)
             made = {int(streams[one]) for one in problem.reads[launch]}
@@ -375,7 +323,11 @@ def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered
             streams[launch] = stream
             order.append(launch)
             starts.append(begin[stream])
-            waiting.remove(launch)
+            ready.remove(launch)
+            for reader in problem.readers[launch]:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    ready.add(reader)
         # What is first in every schedule stays so: it is read by all others.
         sequence = sorted(range(len(order)), key=lambda index: (starts[index], index))
         yield Ordered(np.array([order[index] for index in sequence], dtype=np.int64), streams)

@@ -12,6 +12,8 @@ from math import inf
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError
+from iossim.base.numbers import read_json
+from iossim.base.public import is_count
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
@@ -97,9 +99,9 @@ class MicroBatched:
     seen: int = 0
     wide: tuple[str, ...] = ()
 
+    interrupted: bool = False
+
     name = "micro_batches"
-    #: The search raises KeyboardInterrupt where it is interrupted.
-    interrupted = False
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
@@ -150,8 +152,8 @@ class MicroBatch:
     policy: str | int
 
     def __post_init__(self) -> None:
-        is_number = isinstance(self.policy, int) or self.policy.isdecimal()
-        if self.policy != AUTO and not (is_number and int(self.policy) >= 1):
+        number = int(self.policy) if isinstance(self.policy, str) and self.policy.isdecimal() else self.policy
+        if self.policy != AUTO and not is_count(number):
             raise OptionError(
                 f"`micro_batch` {self.policy!r} is not known; give {AUTO}, or how many micro-batches, as 2"
             )
@@ -263,12 +265,17 @@ class _Search:
             block.name: [tuple(stage.units) for stage in own.stages]
             for block, own in zip(self.network.blocks, undivided.blocks, strict=True)
         }
+        self._latency_us[scheduler, whole] = undivided.latency_us
+        interrupted = False
         begin = [whole, *(tuple(self._most(own, count) for own in self.choices) for count in TRIED)]
-        if scheduler != "sequential":
-            begin.append(self._climb(whole, "sequential"))
-            first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
-            begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
-        ends = [self._climb(way, scheduler) for way in dict.fromkeys(begin)]
+        try:
+            if scheduler != "sequential":
+                begin.append(self._climb(whole, "sequential"))
+                first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
+                begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
+            ends = [self._climb(way, scheduler) for way in dict.fromkeys(begin)]
+        except KeyboardInterrupt:  # of those that were tried
+            ends, interrupted = [way for name, way in self._latency_us if name == scheduler], True
         found = min(ends, key=lambda way: self._us(way, scheduler))
         if self._us(found, scheduler) >= self._us(whole, scheduler):
             found = whole
@@ -281,6 +288,7 @@ class _Search:
             self._us(found, scheduler),
             sum(name == scheduler for name, _ in self._latency_us),
             tuple(name for name, count in division.parts.items() if self._is_wide(name, count)),
+            interrupted,
         )
 
     def _climb(self, way: tuple[int, ...], scheduler: str) -> tuple[int, ...]:
@@ -350,7 +358,7 @@ def with_micro_batches(network: Network, division: Division) -> Network:
 def divided_again(network: Network, text: str) -> Network:
     """The network divided as the text of its source says; raises ScheduleError for a text that says no parts."""
     try:
-        division = Division.of_json(json.loads(text))
+        division = Division.of_json(read_json(text))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ScheduleError(
             f"option {OPTION!r} of the schedule's source names no micro-batches of blocks or units; write it anew"

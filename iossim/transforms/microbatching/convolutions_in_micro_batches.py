@@ -18,7 +18,7 @@ from pydantic import Field, RootModel, ValidationError
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import read_text
-from iossim.base.values import Value, first_problem
+from iossim.base.values import TimeUs, Value, first_problem
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import Kind, MeasurementRecord
@@ -71,7 +71,7 @@ def simulated_rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkR
 class _Row(Value):
     batch: Annotated[int, Field(ge=1)]
     algorithm: Annotated[str, Field(min_length=1)]
-    time_us: Annotated[float, Field(gt=0)]
+    time_us: Annotated[TimeUs, Field(gt=0)]
     workspace_bytes: Annotated[int, Field(ge=0)]
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import START, CostModel, price_path
+from iossim.cost.model import START, CostModel, price_path, problems_of
 from iossim.ir.network import Block, Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
@@ -57,16 +57,18 @@ class SumOfOperators(GraphCost):
         return float(sum(self.of_units(network))) + between_us
 
     def of_units(self, network: Network) -> list[float]:
-        """Microseconds of each unit as a stage of its own; units of equal signatures are priced once."""
-        new = {signature: unit for unit, signature in enumerate(network.signatures) if signature not in self._known_us}
+        """Microseconds of each unit as a stage of its own; units that the cost model prices alike are priced once."""
+        keys = [key for problem in problems_of(network, self.cost_model) for key in problem.signatures]
+        keys = [key for _, key in sorted(zip((u for b in network.blocks for u in b.units), keys, strict=True))]
+        new = {key: unit for unit, key in enumerate(keys) if key not in self._known_us}
         ordered = sorted(new.values())
         for begin in range(0, len(ordered), MAX_UNITS):
             units = tuple(ordered[begin : begin + MAX_UNITS])
             problem = ScheduleProblem.of_block(network, Block("units", units))
             alone = np.left_shift(np.uint64(1), np.arange(len(units), dtype=np.uint64))
             prices = self.cost_model.price_stages(StageBatch.concurrent(problem, alone))
-            self._known_us |= zip(problem.signatures, prices.tolist(), strict=True)
-        return [self._known_us[signature] for signature in network.signatures]
+            self._known_us |= zip((keys[unit] for unit in units), prices.tolist(), strict=True)
+        return [self._known_us[key] for key in keys]
 
 
 @dataclass(eq=False)
@@ -90,7 +92,7 @@ class OptimalSchedule(GraphCost):
 
     def us(self, network: Network) -> float:
         try:
-            problems = _problems(network)
+            problems = problems_of(network, self.cost_model)
             found = solve(
                 problems, self.cost_model, self.options, concurrent=self.concurrent, merge=self.merge, memo=self._memo
             )
@@ -107,7 +109,7 @@ class OptimalSchedule(GraphCost):
         if known is None or known.prices <= MANY:
             return self.us(network)
         total_us, leaving = 0.0, START
-        for problem in _problems(network):
+        for problem in problems_of(network, self.cost_model):
             stages = known.stages(problem, network)
             if not all(self._forms(problem, stage) for stage in stages):
                 return self.us(network)
@@ -122,7 +124,10 @@ class OptimalSchedule(GraphCost):
 
     def at_least_us(self, network: Network) -> float:
         """The bounds of its blocks (critical path; least work over capacity); 0 where the cost model knows none."""
-        return sum(self._block_at_least_us(problem, not index) for index, problem in enumerate(_problems(network)))
+        return sum(
+            self._block_at_least_us(problem, not index)
+            for index, problem in enumerate(problems_of(network, self.cost_model))
+        )
 
     def _block_at_least_us(self, problem: ScheduleProblem, first: bool) -> float:
         key = problem.key, first
@@ -182,7 +187,3 @@ class Transferred:
             strategy = Strategy.MERGE if self.merged.get(stage) == made else Strategy.CONCURRENT
             planned.append(PlannedStage(mask, strategy))
         return planned
-
-
-def _problems(network: Network) -> list[ScheduleProblem]:
-    return [ScheduleProblem.of_block(network, block) for block in network.blocks]

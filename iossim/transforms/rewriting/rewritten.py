@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from iossim.base.errors import OptionError
+from iossim.base.numbers import read_json
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
 from iossim.models.passes.blocks import cut_blocks, split_blocks
@@ -132,7 +133,7 @@ def rewritten_again(network: Network, rewriting: str) -> Network:
 def rules_and_steps(rewriting: str) -> tuple[tuple[Rule, ...], list[Step]]:
     """What the text of a source says; raises ReplayError for one that says nothing."""
     try:
-        saved = json.loads(rewriting)
+        saved = read_json(rewriting)
         rules = read_rules(saved["rules"], "the schedule's rules")
         return rules, [Step.from_json(step) for step in saved["steps"]]
     except (ValueError, KeyError, TypeError):

@@ -104,14 +104,13 @@ class JointlyFound:
     """The best network under the sum of operators, by backtracking (``summed``) and by saturation (``saturated``),
     and the best under its optimal schedule (``joint``).
 
-    ``summed_us`` and ``saturated_us``: the optimal schedules of the former two.
+    ``first_us``: the optimal schedules of the former two, by the search, where no interrupt came before.
     """
 
     summed: Found
     saturated: Found
     joint: Found
-    summed_us: float
-    saturated_us: float
+    first_us: Mapping[RewriteSearch, float]
 
     @property
     def seen(self) -> int:
@@ -167,13 +166,17 @@ def search_jointly(
     summed = search_in_parts(network, rules, operators, alpha=alpha, budget=budget, progress=progress)
     nothing = Found(Candidate(network, (), summed.before_us), summed.before_us, 1, 0, False, True, summed.matched)
     saturated = nothing if summed.interrupted else saturation.search(network)
-    known = begun
-    first_us = []
-    for found in (summed, saturated):
-        candidate = Candidate(found.best.network, found.best.steps, scheduled.us(found.best.network))
-        known = cheaper(known, candidate)
-        first_us.append(candidate.cost_us)
-    if saturated.interrupted:
+    known, interrupted = begun, saturated.interrupted
+    first_us: dict[RewriteSearch, float] = {}
+    ways: tuple[tuple[RewriteSearch, Found], ...] = (("backtracking", summed), ("saturation", saturated))
+    try:
+        for name, found in ways:
+            candidate = Candidate(found.best.network, found.best.steps, scheduled.us(found.best.network))
+            known = cheaper(known, candidate)
+            first_us[name] = candidate.cost_us
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
         joint = Found(known, before_us, 1, 0, False, True, summed.matched)
     else:
         joint = search_in_parts(
@@ -188,7 +191,7 @@ def search_jointly(
             progress=progress,
         )
     joint = replace(joint, best=cheaper(joint.best, known))
-    return JointlyFound(summed, saturated, joint, *first_us)
+    return JointlyFound(summed, saturated, joint, first_us)
 
 
 #: How many graphs are searched on unless a budget says otherwise.
@@ -337,13 +340,10 @@ class Rewrite:
             return _rewriting(found, used, scheduler, self.search, len(without_proof))
         cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
         every = search_jointly(network, used, prices, cost=cost, alpha=self.alpha, budget=self.budget, progress=tell)
-        ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
-            ("backtracking", every.summed, every.summed_us),
-            ("saturation", every.saturated, every.saturated_us),
-        )
+        ways = {"backtracking": every.summed, "saturation": every.saturated}
         first = tuple(
-            RewrittenFirst(name, with_rewriting(each.best.network, each.best.steps, used), latency_us)
-            for name, each, latency_us in ways
+            RewrittenFirst(name, with_rewriting(ways[name].best.network, ways[name].best.steps, used), latency_us)
+            for name, latency_us in every.first_us.items()
         )
         found_jointly = _rewriting(every.joint, used, scheduler, self.search, len(without_proof))
         return replace(found_jointly, seen=every.seen, first=first)

@@ -19,7 +19,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from iossim.base.user_files import user_cache, write_atomically
+from iossim.base.numbers import read_json
+from iossim.base.user_files import own_folder, user_cache, write_atomically
 from iossim.transforms.rewriting.expression import ExpressionError, parse_expression
 from iossim.transforms.rewriting.refute import Counterexample
 from iossim.transforms.rewriting.rule import Rule
@@ -148,10 +149,8 @@ def recall(rule: Rule) -> Verification | None:
 
 def remember(rule: Rule, verification: Verification) -> None:
     """Keep a verdict in the user's cache, where that can be written."""
-    place = _place(rule)
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, written([(rule, verification)]))
+        write_atomically(_place(rule), written([(rule, verification)]))
 
 
 def written(verdicts: Iterable[tuple[Rule, Verification]]) -> str:
@@ -161,7 +160,8 @@ def written(verdicts: Iterable[tuple[Rule, Verification]]) -> str:
 
 
 def _place(rule: Rule) -> Path:
-    return user_cache() / "verdicts" / f"{rule.hash}.json"
+    """The file of a rule's verdict; raises OSError where others can write there, who could call any rule proved."""
+    return own_folder(user_cache() / "verdicts") / f"{rule.hash}.json"
 
 
 @cache
@@ -176,7 +176,7 @@ def _shipped() -> Mapping[str, Verification]:
 def _trusted(text: str) -> dict[str, Verification]:
     """The verdicts of a file by the hash of their rule; none where it is of another checker, or damaged."""
     try:
-        data = json.loads(text)
+        data = read_json(text)
         if data["text"] != checker_text_hash() and data["checker"] != checker_hash():
             return {}
         return {key: Verification.from_json(value) for key, value in data["verdicts"].items()}

@@ -246,6 +246,10 @@ def test_the_libraries_are_kept_in_the_cache(tmp_path: Path, monkeypatch: pytest
     texts = {vega.libraries.__wrapped__() for _ in range(3)}
     assert texts == {f"// Vega-Lite {vega.vega_lite_version()}"}
     assert bundler.calls == 1
+    (kept,) = (tmp_path / "new" / "cache").iterdir()
+    kept.write_text("// of somebody else")
+    kept.parent.chmod(0o777)  # pages would run it
+    assert vega.libraries.__wrapped__() in texts
     monkeypatch.setenv("IOSSIM_CACHE_DIR", "/dev/null/no")
     assert vega.libraries.__wrapped__() in texts
 

@@ -10,7 +10,7 @@ from random_networks import random_inputs
 from seeded_weights import LIGHT_MODELS, write_seeded
 
 import iossim
-from iossim import api
+from iossim import api, related
 from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
 from iossim.execution.backend import create_backend
@@ -101,7 +101,7 @@ def test_variants_of_another_device_are_left_to_the_backends_own_kernels() -> No
 
 def test_micro_batches_run_in_the_workspace_of_their_kernel() -> None:
     network = iossim.load("alexnet", batch=256)
-    found = api.microbatch(network, "p100-sxm2", policy="power-of-two", total_workspace="60MiB")
+    found = related.microbatch(network, "p100-sxm2", policy="power-of-two", total_workspace="60MiB")
     assert any(one.configuration.micro_batches > 1 for one in found.kernels)
     schedule = runnable_schedule(found, network, api.cost_model("simulator", "p100-sxm2"))
     simulator = create_backend("simulator", options={"device": "p100-sxm2"})

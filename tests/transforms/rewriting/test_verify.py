@@ -126,6 +126,9 @@ def test_a_damaged_verdict_is_none(cache: Path, text: str) -> None:
     remember(MERGED, Verification(Verdict.PROVED, "", conditions=("g == 1",)))
     (file,) = (cache / "verdicts").iterdir()
     assert recall(MERGED) is not None
+    file.parent.chmod(0o777)  # anybody may have called it proved
+    assert recall(MERGED) is None
+    file.parent.chmod(0o700)
     file.write_text(text or file.read_text().replace("g == 1", "g =="))
     assert recall(MERGED) is None
 

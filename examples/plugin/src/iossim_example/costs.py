@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,10 @@ class PerUnit:
     @property
     def identity(self) -> CostModelIdentity:
         return CostModelIdentity("per-unit", self.device, version=str(self.unit_us))
+
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        """All units cost the same."""
+        return [""] * len(problem)
 
     def price_stages(self, batch: StageBatch) -> Prices:
         longest = [

@@ -1,8 +1,11 @@
-"""Sizes of memory as people write and read them: ``64MiB``."""
+"""Memory: sizes as people write and read them (``64MiB``), and the most that a process has held."""
 
 from __future__ import annotations
 
 import re
+import resource
+import sys
+from pathlib import Path
 
 from iossim.base.errors import OptionError
 
@@ -26,3 +29,14 @@ def size_text(size: int) -> str:
     """The size in the largest unit of which it has one or more: ``100 B``, ``48.9 MiB``."""
     unit = next((unit for unit in reversed(_UNITS) if size >= _UNITS[unit]), "B")
     return f"{size / _UNITS[unit]:,.{0 if unit == 'B' else 1}f} {unit}"
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process has held at once: its peak resident set."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # ru_maxrss survives exec on Linux, so that of a child starts at its parent's.
+        (peak,) = (line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
+        return int(peak.split()[1]) * 1024
+    peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak_rss if sys.platform == "darwin" else peak_rss * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iossim.base.errors import OptionError
-from iossim.base.memory_size import size_bytes
+from iossim.base.memory import size_bytes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,18 @@
+"""``iossim.torch.compile``: a PyTorch module that runs its schedule, on CUDA streams in one graph, or in order.
+
+The module is read as ONNX has it, scheduled, and run unit by unit in PyTorch's own functions. Inputs are copied in
+and outputs out, so that a caller keeps what it has; shapes are fixed. Weights are the module's own tensors, except
+where the schedule needs others: batch norms folded in, merged convolutions stacked, filters of 16 bits channels last.
+A module that changed runs eagerly until it is compiled again. It is for inference, and knows no gradients.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError:
+    raise ImportError("iossim.torch needs PyTorch, which is not installed; pip install 'iossim[torch]'") from None
+
+from iossim.torch.compilation import compile
+from iossim.torch.compiled_module import CompiledModule
+from iossim.torch.dynamo import dynamo_backend
+
+__all__ = ["CompiledModule", "compile", "dynamo_backend"]

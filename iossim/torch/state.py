@@ -1,0 +1,322 @@
+"""The state of a module on which its outputs depend: found once, and compared before each call, by loops in C.
+
+It is what PyTorch's own guards follow: parameters, buffers and other tensors, submodules, their classes and modes,
+hooks, attributes with what they hold, and what ``forward`` and the functions that it calls read by name from their
+class, module or closure. Tensors are compared by identity, address, version and layout. What is written through
+``.data``, or under inference mode, changes none of these, so that the first and last values of a tensor are compared
+too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dis import get_instructions
+from functools import cached_property, partial
+from itertools import chain
+from operator import attrgetter, itemgetter
+from sys import stdlib_module_names
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+#: A container of more values is compared by its size; what is found behind so many is not compared.
+_LONGEST, _MOST = 1_000, 50_000
+#: How many values of a tensor are compared at its beginning, and as many at its end.
+_PROBED = 32
+#: What is of these packages is not looked into, but for containers and name spaces.
+_OPAQUE = (stdlib_module_names | {"torch", "numpy"}) - {"argparse", "collections", "types"}
+#: Where values are read without a kernel.
+_READABLE = {"cpu"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_TABLES = ("_parameters", "_buffers", "_modules")
+_QUIET = vars(nn.Module()).keys() - {"training", *_TABLES}
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+#: Values that something holds: their paths, and how they are read.
+_Part = tuple[Iterable[str], Callable[[], Iterable[Any]]]
+
+
+class State:
+    """A module's state when this is made; ``tensors`` are all that were found, ``plain`` those of known memory."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self._module = module
+        #: The path and token of each value; all values are kept, so that no other gets the same identity.
+        self._tokens: list[tuple[str, object]] = []
+        self._values: list[Any] = []
+        self._reads: list[Callable[[], Iterable[Any]]] = []
+        self._sized: dict[str, Any] = {f"_global{name}": getattr(torch_module, f"_global{name}") for name in _HOOKS}
+        self._typed: list[Any] = []
+        self._classes: set[type] = set()
+        self._tables: set[int] = set()
+        self._held: list[tuple[Any, Any]] = []
+        self._buffers: list[Any] = []
+        self._walk(module)
+        self.plain = [tensor for tensor in self.tensors if _is_plain(tensor)]
+        self._versioned = [tensor for tensor in self.plain if not tensor.is_inference()]
+        self._blocks: dict[tuple[torch.device, int], list[torch.Tensor]] = {}
+        for tensor in self.plain:
+            for block in _blocks(tensor):
+                if block.device.type in _READABLE:
+                    self._buffers.append(block.numpy())
+                else:
+                    self._blocks.setdefault((block.device, block.element_size()), []).append(block)
+        self._probe = self._probed()
+        self._found, self._reason = self._now(), ""
+
+    def hooks(self) -> str:
+        """The path of a table of forward hooks that holds any; empty where none does."""
+        return next((path for path, hooks in self._sized.items() if hooks and path.endswith(_HOOKS)), "")
+
+    def change(self) -> str:
+        """The path of a value that is another now; empty while there is none."""
+        found = self._now()
+        if found != self._found:
+            now, self._found = State(self._module), found
+            self._reason = self._difference(now) or ("" if found[-1] else "a weight")
+            if not self._reason:  # an equal number is another object
+                vars(self).update(vars(now))
+        return self._reason
+
+    def _difference(self, now: State) -> str:
+        if self._tokens == now._tokens:
+            return ""
+        were, are = set(self._tokens), set(now._tokens)
+        different = (pair[0] for pair in (*now._tokens, *self._tokens) if (pair in were) != (pair in are))
+        return next(different, "the order of its parts") or "a table of its parts"
+
+    def restore(self, copies: Iterable[torch.Tensor]) -> None:
+        """Put what was held back in its place, and the values of ``copies`` into ``plain`` tensors."""
+        for holder, kept in self._held:
+            if not _same(holder, kept):
+                holder.clear()
+                (holder.update if hasattr(holder, "update") else holder.extend)(kept)
+        with torch.no_grad():
+            for tensor, copy in zip(self.plain, copies, strict=True):
+                if tensor.shape == copy.shape and not torch.equal(tensor, copy):
+                    tensor.data.copy_(copy)
+
+    def _now(self) -> tuple[Any, ...]:
+        """All that is compared; the last says whether probed values are as they were."""
+        probe = self._probed()
+        try:
+            identities = [*map(id, chain.from_iterable([read() for read in self._reads]))]
+        except KeyError:  # an attribute is gone
+            identities = []
+        return (
+            identities,
+            [*map(len, self._sized.values())],
+            [*map(torch.Tensor.data_ptr, self.plain)],
+            [*map(torch.Tensor.stride, self.plain)],
+            [*map(torch.Tensor.numel, self.plain)],
+            [*map(attrgetter("dtype"), self.plain)],
+            [*map(attrgetter("_version"), self._versioned)],
+            probe[0] == self._probe[0] and all(map(torch.equal, probe[1], self._probe[1])),
+        )
+
+    def _probed(self) -> tuple[bytes, list[torch.Tensor]]:
+        return b"".join(self._buffers), [torch.cat(blocks) for blocks in self._blocks.values()]
+
+    def _walk(self, module: nn.Module) -> None:
+        found = deque([("", module)])
+        seen: set[int] = set()
+
+        def keep(part: _Part) -> None:
+            paths, read = part
+            for path, value in zip(paths, read(), strict=True):
+                self._tokens.append((path, _token(value)))
+                self._values.append(value)
+                found.append((path, value))
+
+        while found and len(self._values) < _MOST:
+            path, value = found.popleft()
+            if not isinstance(value, _SCALARS) and id(value) not in seen:
+                seen.add(id(value))
+                if isinstance(value, nn.Module):
+                    keep(([_join(path, "__class__")], partial(map, type, (value,))))
+                for part in self._parts(path, value):
+                    self._reads.append(part[1])
+                    keep(part)
+                keep(_fixed(path, value))
+        self._reads.append(partial(map, type, self._typed))
+        keep((self._sized, lambda: map(len, self._sized.values())))
+
+    def _parts(self, path: str, value: Any) -> Iterator[_Part]:
+        """What may be exchanged in a value."""
+        match value:
+            case torch.Tensor():
+                self.tensors.append(value)
+            case np.ndarray() if value.flags.c_contiguous and value.dtype.kind in "biuf":
+                flat = value.reshape(-1)
+                self._buffers += [flat[:_PROBED], flat[-_PROBED:]]
+            case nn.Module():
+                own = vars(value)
+                names = [name for name in own if name not in _QUIET]
+                self._sized |= {_join(path, name): own[name] for name in (*_HOOKS, *_TABLES)}
+                self._sized[f"attributes of {path}"] = own
+                self._tables |= {id(own[name]) for name in _TABLES}
+                self._held.append((own, own.copy()))
+                self._typed.append(value)
+                yield [_join(path, "" if name in _TABLES else name) for name in names], partial(itemgetter(*names), own)
+                yield from self._class_parts(type(value))
+            case dict() | list() | set() | deque():
+                is_table = id(value) in self._tables
+                if not is_table and not 0 < len(value) <= _LONGEST:
+                    self._sized[path] = value
+                self._held.append((value, value.copy()))
+                if not 0 < len(value) <= _LONGEST:
+                    return
+                names = [_join(path, str(name)) for name in (value if isinstance(value, dict) else range(len(value)))]
+                if not is_table:
+                    yield names, value.__iter__
+                if isinstance(value, dict):
+                    yield names, value.values
+            case FunctionType() if not _is_opaque(value):
+                yield from _function_parts(path, value)
+            case type() | ModuleType() | FunctionType() | MethodType():
+                pass
+            case _ if hasattr(value, "__dict__") and not _is_opaque(type(value)):
+                self._typed.append(value)
+                yield from self._parts(path, vars(value))
+
+    def _class_parts(self, kind: type) -> Iterator[_Part]:
+        """What a module's forward, and methods that it names, find in the class and those above it."""
+        if kind in self._classes:
+            return
+        self._classes.add(kind)
+        bases = kind.__mro__[: kind.__mro__.index(nn.Module)]
+        names: set[str] = set()
+        more = {"forward"}
+        while more:
+            names |= more
+            named = ((name, _function(vars(base).get(name))) for base in bases for name in sorted(more))
+            functions = {name: function for name, function in named if function is not None}
+            more = {name for function in functions.values() for name in _names_in(function)} - names
+            for name, function in functions.items():
+                if _is_opaque(function):  # it is looked into here only
+                    yield from _function_parts(f"{kind.__name__}.{name}", function)
+        ordered = sorted(names)
+        for base in bases:
+            yield [f"{base.__name__}.{name}" for name in ordered], partial(map, vars(base).get, ordered)
+
+
+def _function_parts(path: str, function: FunctionType) -> Iterator[_Part]:
+    """What a function is, and what it reads from its module, from modules that it names, and from its closure."""
+    own = ("__code__", "__defaults__", "__kwdefaults__")
+    yield [f"{path}.{name}" for name in own], partial(map, partial(getattr, function), own)
+    outside = function.__globals__
+    read = {each.argval for code in _codes(function) for each in get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+    modules = [value for name in sorted(read) if isinstance(value := outside.get(name), ModuleType)]
+    for place, wanted in ((outside, read), *((vars(module), _names_in(function)) for module in modules)):
+        names = sorted(name for name in wanted if name in place)
+        yield names, partial(map, place.get, names)
+    cells = [cell for cell in function.__closure__ or () if _is_filled(cell)]
+    yield [f"{path} {number}" for number in range(len(cells))], partial(map, attrgetter("cell_contents"), cells)
+
+
+def _names_in(function: FunctionType) -> set[str]:
+    return {name for code in _codes(function) for name in code.co_names}
+
+
+def _codes(function: FunctionType) -> list[CodeType]:
+    """The code of a function, of those inside it, and of those in its closure, which a decorator calls."""
+    inside = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    codes = [function.__code__, *(each.__code__ for each in inside if isinstance(each, FunctionType))]
+    for code in codes:
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return codes
+
+
+def _fixed(path: str, value: Any) -> _Part:
+    """What cannot be exchanged in a value, but may hold what can."""
+    held: Iterable[Any] = ()
+    match value:
+        case tuple() | frozenset():
+            held = value
+        case partial():
+            held = value.func, value.args, value.keywords
+        case MethodType():
+            held = value.__self__, value.__func__
+        case property() | staticmethod() | classmethod() | cached_property():
+            held = (_function(value),)
+    values = [*held]
+    return [path] * len(values), lambda: values
+
+
+def _function(value: Any) -> FunctionType | None:
+    """The function behind what a class has under a name."""
+    for name in ("__func__", "fget", "func"):
+        value = getattr(value, name, value)
+    return value if isinstance(value, FunctionType) else None
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _is_opaque(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] in _OPAQUE
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name
+
+
+def _same(holder: Any, kept: Any) -> bool:
+    """Whether two containers hold the same objects in the same order."""
+    both = [[*each, *each.values()] if isinstance(each, dict) else [*each] for each in (holder, kept)]
+    return [*map(id, both[0])] == [*map(id, both[1])]
+
+
+def _token(value: Any) -> object:
+    """What tells a value from others: that of a number is its type and digits."""
+    if isinstance(value, _SCALARS):
+        return type(value), repr(value)
+    if isinstance(value, torch.Tensor) and _is_plain(value):
+        version = None if value.is_inference() else value._version
+        return id(value), value.data_ptr(), value.shape, value.stride(), value.dtype, version
+    return id(value)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+
+
+def _blocks(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The first and last values of a tensor in memory, as integers of their bits; none where memory has gaps."""
+    number, size = tensor.numel(), tensor.element_size()
+    span = 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    if number != span or size not in _INTEGERS or tensor.is_complex() or tensor.is_quantized:
+        return []
+    flat = tensor.detach().as_strided((number,), (1,)).view(_INTEGERS[size])
+    return [flat] if number <= 2 * _PROBED else [flat[:_PROBED], flat[-_PROBED:]]
+
+
+@contextmanager
+def unchanged(module: nn.Module, seed: int) -> Iterator[State]:
+    """The state of a module, to which it is put back in the end, as are generators, which are seeded."""
+    state = State(module)
+    copies = [tensor.detach().clone() for tensor in state.plain]
+    chance, numpys = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)
+            yield state
+    finally:
+        random.setstate(chance)
+        np.random.set_state(numpys)
+        state.restore(copies)
