@@ -80,8 +80,7 @@ def corun(
         yield wrapped(title, "bold")
         yield told.corun_table(run, None if whole else _ROWS_SHOWN)
         yield told.lanes(run)
-        said = (told.makespan_words(run), told.recorded_words(run), told.lost_words(run))
-        yield from map(wrapped, filter(None, said))
+        yield from map(wrapped, told.corun_lines(run))
         if len(run.kernels) > _ROWS_SHOWN and not whole:
             cut = f"the {_ROWS_SHOWN} of {len(run.kernels)} kernels that lost most time are shown (--all shows all)"
             yield from notes([cut])

@@ -130,6 +130,11 @@ def makespan_words(run: Corun) -> str:
     )
 
 
+def corun_lines(run: Corun) -> list[str]:
+    """The makespan, the recorded one, and what kernels lost; what is not known is left out."""
+    return list(filter(None, (makespan_words(run), recorded_words(run), lost_words(run))))
+
+
 def recorded_words(run: Corun) -> str:
     """The recorded makespan beside the simulated one; empty for what is no recording."""
     if run.recorded_us is None or run.difference_percent is None:

@@ -26,7 +26,7 @@ from iossim.cost.capabilities import DeviceCostModel
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.corun import corun_figure, corun_table, inferred_words, lost_words, makespan_words, slower
+from iossim.report.corun import corun_figure, corun_lines, corun_table, inferred_words, slower
 from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
@@ -234,7 +234,8 @@ def _(found: Explanation) -> list[dict[str, Any]]:
 
 @parts.register
 def _(run: Corun) -> list[str | Table]:
-    return [makespan_words(run), corun_table(run), *filter(None, [lost_words(run)]), *inferred_words(run)]
+    first, *rest = corun_lines(run)
+    return [first, corun_table(run, _MOST_ROWS), *rest, *(f"note: {one}" for one in (*run.notes, *inferred_words(run)))]
 
 
 @picture.register

@@ -80,9 +80,7 @@ class Corun(Printed):
         return 100 * (self.makespan_us / self.recorded_us - 1) if self.recorded_us else None
 
     def __repr__(self) -> str:
-        return (
-            f"<Corun of {len(self.kernels)} kernels: {self.makespan_us:,.1f} us, {self.sequential_us:,.1f} in sequence>"
-        )
+        return f"<Corun of {len(self.kernels)} kernels on {self.device}: {self.makespan_us:,.1f} us>"
 
     def to_json(self) -> dict[str, Any]:
         """What ``iossim corun --json`` prints."""
