@@ -7,7 +7,6 @@ Networks and devices may be given as values or by name. Every function raises a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -260,7 +259,7 @@ def _with_streams(
         found.append(
             optimize_streams(network, None, scheduler=name, cost_model=prices, options=search, progress=progress)
         )
-    return replace(comparison, streams=tuple(found))
+    return comparison.beside(found, prices)
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:

@@ -100,7 +100,7 @@ def compare(
 
 def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
     from iossim.report.schedule_words import expectation, optimality
-    from iossim.tasks.comparison import TIE, comparison_table
+    from iossim.tasks.comparison import comparison_table
 
     yield wrapped(comparison.title, "bold")
     yield comparison_table("", comparison.rows)
@@ -108,7 +108,7 @@ def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
     if seen:
         said = f"error: simulated against published; only the figure of {' and '.join(seen)} was fitted to"
         yield wrapped(said, "dim")
-        if comparison.left_out_us:
+        if any(row.left_out_us for row in comparison.rows):
             yield wrapped("LOO: the error of a fit without any figure of this network (leave one out)", "dim")
     every = (*comparison.schedules, *comparison.streams)
     yield from notes(dict.fromkeys(note for found in every for note in (*found.notes, *found.remarks)))
@@ -116,20 +116,20 @@ def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
         said = outcome.sentence()
         yield wrapped(f"{said[0].upper()}{said[1:]}")
     best, baseline = comparison.best, comparison.baseline
-    if best.ties:
-        yield wrapped(f"{TIE} tied with the best: the difference is within the noise")
-    if best.latency_us < baseline.latency_us * (1 - 1e-9):
-        speedup = f"speed-up {baseline.latency_us / best.latency_us:.2f}x over {baseline.scheduler}"
-        tie = ", within the noise" if baseline.scheduler in best.ties else ""
-        which = "Best of stages" if comparison.streams else "Best"
-        yield wrapped(f"{which}: {comparison.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
-        if expected := expectation(best):
+    yield from map(wrapped, comparison.remarks)
+    # What is expected and proven is so of sums of stages.
+    by_sums = not comparison.plans_us and comparison.best_streams is None
+    if comparison.best_us < comparison.baseline_us * (1 - 1e-9):
+        speedup = f"speed-up {comparison.baseline_us / comparison.best_us:.2f}x over {baseline.scheduler}"
+        tie = ", within the noise" if by_sums and baseline.scheduler in best.ties else ""
+        yield wrapped(f"Best: {comparison.best_label}, {comparison.best_us / 1e3:.3f} ms, {speedup}{tie}")
+        if by_sums and (expected := expectation(best)):
             yield wrapped(expected)
     else:
         yield wrapped(f"Best: no scheduler is faster than {baseline.scheduler}")
     if not comparison.complete:
         yield wrapped("Interrupted: the search is incomplete; the last row is the best schedule so far")
-    elif claim := optimality(best):
+    elif by_sums and (claim := optimality(best)):
         yield wrapped(claim if comparison.best_changed is None else f"{claim}, for the changed network")
     if there is not None:
         yield with_flags(there.sentence())

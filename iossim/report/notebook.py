@@ -33,7 +33,7 @@ from iossim.report.study.report import row_columns, row_records
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.study.study_run import StudyRun
-from iossim.tasks.comparison import TIE, Comparison, comparison_table
+from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.transforms.replay import network_of
 
 #: A graph of more units than these is not shown unless asked for, and of a table no more rows.
@@ -145,8 +145,7 @@ def _(schedule: Schedule) -> list[dict[str, Any]]:
 
 @html.register
 def _(comparison: Comparison) -> str:
-    tie = [f"{TIE} tied with the best: the difference is within the noise"] if comparison.best.ties else []
-    said = _lines(f"Best: {comparison.best_label}, {comparison.best.latency_us / 1e3:.3f} ms", *tie)
+    said = _lines(f"Best: {comparison.best_label}, {comparison.best_us / 1e3:.3f} ms", *comparison.remarks)
     return _whole(comparison.title, html_table(comparison_table("", comparison.rows)), said)
 
 

@@ -15,7 +15,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.assemble import reprice_any
+from iossim.search.assemble import comparable_us, reprice_any
 
 #: Sums of the same prices in another order may differ by this much.
 _ROUNDING = 1e-9
@@ -81,24 +81,31 @@ def no_slower_than(
 ) -> Check:
     """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two per cent).
 
-    A baseline of the same graph is priced again, as the schedule was. One of another graph (the model has changed)
-    counts with the latency that was saved: raises OptionError if it was priced by something else, ScheduleError if it
-    is of the same graph in other units.
+    A baseline of the same graph is priced again, as the schedule was; if one has stages and the other streams, both as
+    whole plans. One of another graph (the model has changed) counts with the latency that was saved: raises
+    OptionError if it was priced by something else, or is of the other kind; ScheduleError if it is of the same graph in
+    other units.
     """
     check_limits(tolerance=tolerance)
+    found_us = schedule.latency_us
+    one_kind = isinstance(schedule, Schedule) == isinstance(baseline, Schedule)
     if baseline.graph_hash == network.graph.hash:
         fit(baseline, network)
-        before_us, how = reprice_any(baseline, network, prices).latency_us, "priced again"
-    elif baseline.cost_model == schedule.cost_model and baseline.precision == schedule.precision:
+        both = {"found": schedule, "before": reprice_any(baseline, network, prices)}
+        found_us, before_us = comparable_us(both, network, prices).values()
+        how = "priced again" if one_kind else "both as whole plans"
+    elif one_kind and baseline.cost_model == schedule.cost_model and baseline.precision == schedule.precision:
         of_another = f", of {baseline.network!r}" if baseline.network != network.name else ""
         before_us, how = baseline.latency_us, f"as it was saved{of_another}"
     else:
         reason = f"is of another graph, and was priced by {_words(baseline)}, not by {_words(schedule)}"
+        if not one_kind:
+            reason = "is of another graph, and one of the two is of stages, the other of streams"
         remedy = "the two cannot be compared; save one with optimize and the same options"
         raise OptionError(f"the baseline of {baseline.network!r} {reason}: {remedy}")
     allowed = f" + {tolerance:.1%}" if tolerance else ""
-    found = f"{schedule.latency_us / 1e3:.3f} ms, baseline {before_us / 1e3:.3f} ms ({how}){allowed}"
-    return Check("no slower than before", schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING), found)
+    found = f"{found_us / 1e3:.3f} ms, baseline {before_us / 1e3:.3f} ms ({how}){allowed}"
+    return Check("no slower than before", found_us <= before_us * (1 + tolerance + _ROUNDING), found)
 
 
 def _words(schedule: AnySchedule) -> str:
