@@ -296,7 +296,7 @@ def compare(
         if comparison.complete and all(one.complete for one in found):
             found.append(schedule_any(whole.network, whole.prices, name, options, progress(name)))
     complete = comparison.complete and all(one.complete for one in found)
-    return replace(comparison, streams=tuple(found), complete=complete)
+    return replace(comparison.beside(found, whole.prices), complete=complete)
 
 
 def _changed_for(schedulers: Sequence[str], other: str | None) -> str:

@@ -125,10 +125,11 @@ def _worth(found: Summary) -> str:
     share = 1 - 1 / found.parallelism
     words = f"up to {found.width} units of a block are independent"
     if share < _LITTLE:
-        return f"{words}, but nearly all arithmetic is on the critical path: only launches can be saved"
+        return f"{words}, but nearly all arithmetic is on the critical path"
     return (
-        f"{words}; {share:.0%} of the arithmetic is off the critical path, so concurrency alone gives at most "
-        f"{found.parallelism:.2f}x where time is proportional to arithmetic"
+        f"{words}; {share:.0%} of the arithmetic is off the critical path "
+        f"(average parallelism {found.parallelism:.2f}). Gains may be larger: launches, "
+        "kernels that leave the device unfilled, merged convolutions"
     )
 
 

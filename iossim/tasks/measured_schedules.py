@@ -22,7 +22,7 @@ from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.assemble import reprice_any
+from iossim.search.assemble import comparable_us, reprice_any
 from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
@@ -87,7 +87,8 @@ def measure_beside(
 def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:
     """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
-    return {name: reprice_any(found, network, prices).latency_us for name, found in schedules.items()}
+    priced = {name: reprice_any(found, network, prices) for name, found in schedules.items()}
+    return comparable_us(priced, network, prices)
 
 
 @dataclass(frozen=True, eq=False)
