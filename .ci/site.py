@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import click
-from mkdocs.structure.files import File, Files
+from typing import TYPE_CHECKING, Any
 
 from iossim.cli.main import build_command
+
+if TYPE_CHECKING:  # the generated text is tested without mkdocs
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Files of the repository's root by the page that they are.
@@ -23,6 +23,8 @@ PAGES = {
 
 
 def on_files(files: Files, config: Any) -> Files:
+    from mkdocs.structure.files import File
+
     for name, page in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text.replace("](README.md)", "](index.md)")))
@@ -56,11 +58,13 @@ def _sections(command: Any, name: str, level: int) -> Iterator[str]:
     if name != "iossim":
         yield f"{'#' * level} {name}\n\n{_cell(command.help or '')}\n"
         level += 1
-    options = [each for each in command.params if not getattr(each, "hidden", False)]
-    if options and not commands:
+    parameters = [each for each in command.params if not getattr(each, "hidden", False)]
+    if parameters and not commands:
         yield "| option | meaning |\n|---|---|"
-        for each in options:
-            spelled = ", ".join(f"`{spelling}`" for spelling in each.opts) if isinstance(each, click.Option) else ""
+        for each in parameters:
+            # Typer has classes of its own in place of click's.
+            spellings = [*each.opts, *each.secondary_opts] if each.param_type_name == "option" else []
+            spelled = ", ".join(f"`{spelling}`" for spelling in spellings)
             metavar = f"`{each.metavar or each.name.upper()}`" if not getattr(each, "is_flag", False) else ""
             yield f"| {' '.join(filter(None, (spelled, metavar)))} | {_cell(getattr(each, 'help', '') or '')} |"
         yield ""

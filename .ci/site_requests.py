@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Check that no page of the site loads anything from elsewhere: what a page needs lies beside it.
+"""Check the site as it was built: no page loads anything from elsewhere (what a page needs lies beside it), the page of
+the API has an anchor for each public name and member, and that of the command line names its options.
 
 python .ci/site_requests.py SITE
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -30,6 +32,22 @@ class Loads(HTMLParser):
     handle_startendtag = handle_starttag
 
 
+def api_anchors(page: str) -> list[str]:
+    """The names that ``docs/api.md`` asks for, and their members, in its order."""
+    found = []
+    for name, members in re.findall(r"^::: (\S+)(?:\n +options: \{members: \[(.*?)\])?", page, re.MULTILINE):
+        found += [name, *(f"{name}.{member}" for member in filter(None, re.split(r",\s*", members)))]
+    return found
+
+
+def missing(site: Path, api: str) -> list[str]:
+    """What the built pages should have, and have not; ``api`` is the text of ``docs/api.md``."""
+    shown = (site / "api.html").read_text(encoding="utf-8")
+    found = [f"api.html has no anchor {name}" for name in api_anchors(api) if f'id="{name}"' not in shown]
+    commands = (site / "cli.html").read_text(encoding="utf-8")
+    return found + ["cli.html does not name --device"] * ("<code>--device</code>" not in commands)
+
+
 def main(site: Path) -> int:
     pages = sorted(site.rglob("*.html"))
     wrong = []
@@ -37,7 +55,8 @@ def main(site: Path) -> int:
         reader = Loads()
         reader.feed(page.read_text(encoding="utf-8"))
         wrong += [f"{page.relative_to(site)} loads {address}" for address in reader.found]
-    print(f"{len(pages)} pages, {len(wrong)} of them load something from elsewhere")
+    wrong += missing(site, (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8"))
+    print(f"{len(pages)} pages, {len(wrong)} things wrong with them")
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
     return 1 if wrong or not pages else 0
 

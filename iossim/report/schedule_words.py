@@ -107,8 +107,8 @@ def summary(found: Schedule) -> str:
     merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
-        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages; {several} run groups concurrently "
-        f"(at most {found.streams}), {merged} merge convolutions"
+        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} with concurrent groups "
+        f"(at most {found.streams}), {merged} with merged convolutions"
     ]
     if found.proven and found.relaxed_bound_us is not None:
         bound = f"Lower bound of any schedule: {found.relaxed_bound_us / 1e3:.3f} ms"
