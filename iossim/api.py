@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean, once
 from iossim.base.memory_size import size_bytes
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -229,7 +229,7 @@ def compare(
     ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
     far, once there is one.
     """
-    asked = schedulers or scheduler_names()
+    asked = once(schedulers or scheduler_names(), "`schedulers`")
     by_streams = [name for name in asked if name in stream_scheduler_names()]
     if by_streams:
         return _with_streams(model, device, asked, by_streams, progress, options)

@@ -52,10 +52,11 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model, too."""
     from iossim import api
+    from iossim.search.scheduler import scheduler_names
     from iossim.tasks.task import under_other_engine
 
-    search = streams.of(pricing.search)
     asked = None if schedulers is None else options.known_schedulers(schedulers, with_streams=True)
+    search = streams.of(pricing.search, asked or scheduler_names())
     network = reading.network(model)
     prices = pricing.prices(network, device)
     outputs.check(prices)

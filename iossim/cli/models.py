@@ -127,8 +127,8 @@ def _worth(found: Summary) -> str:
     if share < _LITTLE:
         return f"{words}, but nearly all arithmetic is on the critical path"
     return (
-        f"{words}; {share:.0%} of the arithmetic is off the critical path (average parallelism {found.parallelism:.2f}). "
-        "Gains may be larger: launches, kernels that leave the device unfilled, merged convolutions"
+        f"{words}; {share:.0%} of the arithmetic is off the critical path "
+        f"(average parallelism {found.parallelism:.2f}). Gains may be larger: launches, kernels that leave the device unfilled, merged convolutions"
     )
 
 
