@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, once
 from iossim.base.memory import size_bytes
 from iossim.base.public import public
 from iossim.cost.capabilities import DeviceCostModel
@@ -271,7 +271,8 @@ def compare(
     ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
     far, at the least the first one's.
     """
-    asked = (schedulers.split(",") if isinstance(schedulers, str) else schedulers) or scheduler_names()
+    given = schedulers.split(",") if isinstance(schedulers, str) else schedulers
+    asked = once(given or scheduler_names(), "`schedulers`")
     by_streams = [name for name in asked if name in stream_scheduler_names()]
     of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
     changes = rewrite is not None or micro_batch is not None

@@ -71,12 +71,13 @@ def compare(
     """
     from iossim import api
     from iossim.report.schedule_words import comparison_lines
+    from iossim.search.scheduler import scheduler_names
     from iossim.tasks.task import under_other_engine
 
-    search = streams.of(pricing.search)
     asked = None if schedulers is None else options.known_schedulers(schedulers, with_streams=True)
     if as_csv and as_json:
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
+    search = streams.of(pricing.search, asked or scheduler_names())
     network = reading.network(model)
     devices = options.several_devices(device)
     if len(devices) > 1 or as_csv:

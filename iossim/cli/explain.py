@@ -105,7 +105,7 @@ def explain(
         pricing = PricingOptions(
             **vars(space), engine=engine or "auto", cost_model=cost_model or "simulator", store=store
         )
-        search = streams.of(space.search)
+        search = streams.of(space.search, [scheduler])
         transforms_of = {"choose_joins": reading.units is None, **vars(transforms)}
         found, network, prices = _searched(network, device, scheduler, pricing, search, transforms_of, as_json)
     elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):

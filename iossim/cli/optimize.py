@@ -89,7 +89,7 @@ def optimize(
     # The device of a backend is where estimates come from.
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = budget or default_budget(prices)
-    search = streams.of(pricing.search)
+    search = streams.of(pricing.search, [scheduler])
     if spend and search.seconds is not None:
         raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
@@ -210,7 +210,7 @@ def check(
     if max_latency_ms is None and baseline is None:
         raise OptionError("check needs a limit: give --max-latency-ms X, --baseline SCHEDULE, or both")
     checks.check_limits(max_latency_ms, tolerance)
-    search = pricing.search
+    search = StreamOptions().of(pricing.search, [scheduler])
     network = reading.network(model)
     prices = pricing.prices(network, device)
     before = read_schedule(baseline) if baseline is not None else None

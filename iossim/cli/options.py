@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean, once
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -233,7 +233,7 @@ def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
     from iossim.search.scheduler import scheduler_names, stream_scheduler_names
 
     known = (*scheduler_names(), *(stream_scheduler_names() if with_streams else ()))
-    chosen = list(dict.fromkeys(filter(None, names.split(","))))
+    chosen = list(once(list(filter(None, names.split(","))), "--schedulers"))
     for name in chosen:
         if name not in known:
             raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, known)}")
@@ -260,6 +260,16 @@ FLAGS = {
     "passes": "--pass",
     "shapes": "--shape",
     "sm_count": "--sm",
+}
+#: By name of a parameter, those beside which alone it has an effect.
+ONLY_WITH = {
+    **dict.fromkeys(("rewrite_search", "alpha", "rewrite_budget", "unproved"), ("rewrite",)),
+    **dict.fromkeys(("link", "sync", "mix"), ("devices", "processes")),
+    "arrival_seed": ("arrivals",),
+    "requests": ("arrivals",),
+    "plot": ("out",),
+    "tolerance": ("baseline",),
+    "trace": ("out",),
 }
 #: Before a device, and not before something that is replaced in one.
 _COMMA = re.compile(r",(?![^,+]*=)")
@@ -297,6 +307,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         _check_names(given, groups.values())
+        _check_effects({name for name, value in given.items() if value and value != written[name].default}, given)
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
         }
@@ -305,6 +316,14 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(written.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in written.items()}
     return run
+
+
+def _check_effects(used: Collection[str], given: Collection[str]) -> None:
+    """Refuse an option that has no effect without another one that the command has, too."""
+    for name, others in ONLY_WITH.items():
+        known = [f"`{other}`" for other in others if other in given]
+        if name in used and known and not set(others) & set(used):
+            raise OptionError(with_flags(f"`{name}` has no effect without {' or '.join(known)}; give that, too"))
 
 
 def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> None:
@@ -437,9 +456,13 @@ class StreamOptions(OptionGroup):
     seconds: Seconds = None
     stream_seed: StreamSeed = 0
 
-    def of(self, search: SearchOptions) -> SearchOptions:
-        """Raises OptionError for no time, or no seed."""
-        return replace(search, seconds=self.seconds, seed=self.stream_seed)
+    def of(self, search: SearchOptions, schedulers: Sequence[str] = ()) -> SearchOptions:
+        """Raises OptionError for no time, no seed, or what none of the schedulers heeds."""
+        from iossim.search.scheduler import check_heeded
+
+        found = replace(search, seconds=self.seconds, seed=self.stream_seed)
+        check_heeded(found, schedulers)
+        return found
 
 
 @dataclass(frozen=True)
@@ -481,6 +504,7 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
         sizes = dimensions.split("x")
         if not equals or not name or not all(size.isdecimal() for size in sizes):
             raise OptionError(f"--shape {text!r} is not a shape; write NAME=1x3x224x224")
+        once([*shapes, name], "--shape")
         shapes[name] = tuple(int(size) for size in sizes)
     return shapes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean, once
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
@@ -44,7 +44,7 @@ def plain_schedule(network: Network, name: str) -> Schedule:
 
 def split_names(text: str, option: str, plain: Sequence[str] = PLAIN) -> tuple[list[str], list[str]]:
     """``sequential,torch`` as schedulers (of ``plain``) and baselines; raises OptionError naming the unknown one."""
-    names = list(dict.fromkeys(filter(None, text.split(","))))
+    names = once(list(filter(None, text.split(","))), option)
     for name in names:
         owner = name.partition("-")[0]
         if name in plain or name in BASELINES:
