@@ -181,7 +181,8 @@ class _Importer:
         size = self._types[given].elements if given else 0
         if size != 1:
             raise ModelError(f"{where} has a condition of {size} values; the file is damaged")
-        condition = self._constants[given].load()
+        with _made_model_errors(where):
+            condition = self._constants[given].load()
         self._branches += 1
         weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
         self._add_weights(weights, where)
