@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from iossim.base.compile_time import working_s
 from iossim.cost.capabilities import LaunchWork, StreamCostModel, StreamPrices
+from iossim.cost.model import problems_of
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule, issue_order
@@ -180,6 +181,8 @@ class _Search:
         self.problem, self.cost_model, self.work, self.seconds = problem, cost_model, work, options.seconds
         self.values = values
         self.random = np.random.default_rng(options.seed)
+        problems = problems_of(problem.network, cost_model)
+        self._priced = {unit: key for own in problems for unit, key in zip(own.units, own.signatures, strict=True)}
         self._solved: dict[tuple[object, ...], list[Ordered]] = {}
 
     def run(self, *starts: Ordered) -> list[Ordered]:
@@ -271,9 +274,9 @@ class _Search:
         return float(prices.latency_us[0] - prices.issued_us[0])
 
     def _search(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
-        """Schedules of a part, the best last; parts of the same work are searched once."""
+        """Schedules of a part, the best last; parts that are priced alike are searched once."""
         ahead = round(ahead_us, -1) if self.work.host_us.any() else 0.0
-        key = part.problem.key, part.first, ahead
+        key = part.problem.key(self._priced), part.first, ahead
         if key not in self._solved:
             self._solved[key] = self._search_anew(part, start, ahead_us, seconds)
         return self._solved[key]
