@@ -108,7 +108,9 @@ class _Written:
             return None
         if node.has_input(3):
             parts = self._split(node.inputs[3], (features, features, last), "bias")
-            operands = [self._add("Add", pair, f"biased{i}") for i, pair in enumerate(zip(operands, parts, strict=True))]
+            operands = [
+                self._add("Add", pair, f"biased{i}") for i, pair in enumerate(zip(operands, parts, strict=True))
+            ]
         return operands, batch, queries, keys, features
 
     def _mask(self, mask: str, batch: int, queries: int, keys: int) -> str | None:
