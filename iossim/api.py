@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, once
 from iossim.base.memory import size_bytes
 from iossim.base.public import public
+from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
@@ -42,6 +43,7 @@ from iossim.search.scheduler import (
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task, judged
 from iossim.tasks.task import compare as compare_schedulers
+from iossim.transforms.fused_joins import ChooseJoins
 
 if TYPE_CHECKING:  # what most calls do not use is loaded by those that do
     from iossim.execution.execution import Execution
@@ -104,6 +106,7 @@ def task(
     rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
+    choose_joins: bool | None = None,
 ) -> Task:
     """The task that :func:`optimize`, :func:`compare` and the command line run.
 
@@ -117,6 +120,11 @@ def task(
     that are units of their own; ``auto`` tries 1, 2 and 4 for each block, and is never slower than undivided by the
     same scheduler.
 
+    With ``choose_joins``, the default for a model by name, sums and other joins of branches are fused into products or
+    apart from them, whichever makes the schedule faster (:class:`~iossim.transforms.fused_joins.ChooseJoins`), where
+    a device's profile prices them and no ``seconds`` limit the search. A network that is given as a value keeps its
+    units by default.
+
     With a ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) the stages of a cost
     model that measures are measured only as far as they matter; the simulator proposes them, on ``device`` or the one
     that is measured. Without a budget every stage is priced, whatever that takes.
@@ -127,6 +135,7 @@ def task(
     if budget is not None:
         # A search by measurements takes each block as a whole.
         network = narrow_blocks(network)
+    prices, options = prices_of(cost_model, device, network, engine), options or SearchOptions()
     transforms: list[Transform] = []
     if rewrite is not None:
         from iossim.transforms.rewriting.backtracking import RewriteBudget
@@ -136,15 +145,18 @@ def task(
         rules = rules_named(rewrite) if isinstance(rewrite, str) else tuple(rewrite)
         spend = RewriteBudget.parse(rewrite_budget) if isinstance(rewrite_budget, str) else rewrite_budget
         transforms.append(Rewrite(rules, rewrite_search, alpha, spend, unproved))
+    chooses = isinstance(model, str | Path) if choose_joins is None else choose_joins
+    if chooses and isinstance(prices, DeviceCostModel) and options.seconds is None:
+        transforms.append(ChooseJoins())
     if micro_batch is not None:
         from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
 
         transforms.append(MicroBatch(micro_batch))
     return Task(
         network,
-        prices_of(cost_model, device, network, engine),
+        prices,
         scheduler,
-        options or SearchOptions(),
+        options,
         tuple(transforms),
         Budget.parse(budget) if isinstance(budget, str) else budget,
         device,
@@ -167,6 +179,7 @@ def optimize(
     rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
+    choose_joins: bool | None = None,
     progress: StartProgress = silent,
     measuring: MeasuredProgress = ignore_measuring,
 ) -> Schedule:
@@ -191,6 +204,7 @@ def optimize(
         rewrite_budget=rewrite_budget,
         unproved=unproved,
         micro_batch=micro_batch,
+        choose_joins=choose_joins,
     )
     return asked.run(progress, measuring).schedule
 
@@ -244,6 +258,7 @@ def compare(
     rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
+    choose_joins: bool | None = None,
     progress: StartProgress = silent,
 ) -> Comparison:
     """Schedule a network by several schedulers (a list, or names separated by commas; default: all), side by side.
@@ -256,14 +271,15 @@ def compare(
     ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
     far, at the least the first one's.
     """
-    asked = (schedulers.split(",") if isinstance(schedulers, str) else schedulers) or scheduler_names()
+    given = schedulers.split(",") if isinstance(schedulers, str) else schedulers
+    asked = once(given or scheduler_names(), "`schedulers`")
     by_streams = [name for name in asked if name in stream_scheduler_names()]
     of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
     changes = rewrite is not None or micro_batch is not None
     whole = task(
         model,
         device,
-        scheduler=_changed_for(of_stages) if changes else of_stages[0],
+        scheduler=_changed_for(of_stages, None if changes else of_stages[-1]),
         engine=engine,
         cost_model=cost_model,
         options=options,
@@ -273,6 +289,7 @@ def compare(
         rewrite_budget=rewrite_budget,
         unproved=unproved,
         micro_batch=micro_batch,
+        choose_joins=choose_joins,
     )
     comparison = compare_schedulers(whole, of_stages, progress)
     found: list[AnySchedule] = []
@@ -280,14 +297,18 @@ def compare(
         if comparison.complete and all(one.complete for one in found):
             found.append(schedule_any(whole.network, whole.prices, name, options, progress(name)))
     complete = comparison.complete and all(one.complete for one in found)
-    return replace(comparison, streams=tuple(found), complete=complete)
+    return replace(comparison.beside(found, whole.prices), complete=complete)
 
 
-def _changed_for(schedulers: Sequence[str]) -> str:
-    """The scheduler that a comparison changes the network for: of those asked, the one that searches most."""
+def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
+    """The scheduler that a comparison changes the network for: of those asked, the one that searches most, or
+    ``other``.
+    """
     for name in ("ios-both", *(name for name in STRATEGIES if name != "ios-both"), "sequential"):
         if name in schedulers:
             return name
+    if other is not None:
+        return other
     known = ", ".join(("sequential", *STRATEGIES))
     raise OptionError(f"`rewrite` cannot price graphs for any of {', '.join(schedulers)}; add one of {known}")
 

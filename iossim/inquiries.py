@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from iossim.api import cost_model, network_of, simulate
+from iossim.api import cost_model, network_of, simulate, task
 from iossim.base.errors import OptionError
 from iossim.base.public import public
 from iossim.calibration.prediction.corun import Corun, corun_file
@@ -17,6 +17,7 @@ from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
+from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import read_scenario
@@ -28,21 +29,34 @@ from iossim.tasks.explain import explain as explain_schedule
 
 @public
 def explain(
-    schedule: Schedule,
-    network: Network,
+    schedule: Schedule | Network | str | Path,
+    network: Network | DeviceProfile | str | Path,
     device: DeviceProfile | str | Path | None = None,
     *,
     stages: Sequence[int] | None = None,
+    scheduler: str = "ios-both",
+    engine: str = AUTO,
+    options: SearchOptions | None = None,
 ) -> Explanation:
     """Why each stage of a schedule is as it is, and what else it could have been, on a device: by default its own.
+
+    Of a model and a device, ``explain("squeezenet", "t4")``, the schedule is explained that :func:`iossim.optimize`
+    finds with this ``scheduler``, ``engine`` and ``options``.
 
     ``stages`` are the numbers of those to explain, in full. Raises OptionError for a number that no stage has, and
     for a schedule that was measured where no device is given.
     """
+    if not isinstance(schedule, Schedule):
+        if isinstance(network, Network):
+            raise OptionError("of a model, explain takes the device as second argument; of a schedule, the network")
+        asked = task(schedule, network, scheduler=scheduler, engine=engine, options=options)
+        done = asked.run()
+        return explain_schedule(done.schedule, done.network, asked.prices, stages)
+    if not isinstance(network, Network):
+        raise OptionError("explain needs the network of a schedule; give it as second argument")
     if device is None and schedule.cost_model.get("name") != "simulator":
         raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
-    engine = schedule.engine or AUTO
-    prices = cost_model("simulator", device or schedule.device, network.precision, engine)
+    prices = cost_model("simulator", device or schedule.device, network.precision, schedule.engine or AUTO)
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 

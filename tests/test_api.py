@@ -235,6 +235,8 @@ def test_what_commands_ask_can_be_asked_in_python(tmp_path: Path) -> None:
     explained = iossim.explain(schedule, network)
     assert len(explained.stages) == len(schedule.stages)
     elsewhere = iossim.explain(schedule, network, "v100-sxm2", stages=[0])
+    anew = iossim.explain(network, "t4", scheduler=schedule.scheduler)
+    assert anew.to_json() == explained.to_json()
     assert elsewhere.schedule.device == "v100-sxm2"
     table = iossim.predict(network, "t4")
     assert table.total_us == pytest.approx(sum(row.prediction.gpu_time_us for row in table.rows))

@@ -244,3 +244,14 @@ def test_large_containers_are_compared_by_their_size() -> None:
     assert state.change() == ""
     module.unused["more"] = 1.0
     assert state.change() == "unused"
+
+
+def test_all_parts_are_compared_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iossim.torch.state._MOST", 10)
+    monkeypatch.setattr("iossim.torch.state._LONGEST", 2)
+    module = nn.Sequential(made(), *(nn.Sequential(nn.ReLU(), nn.Linear(2, 2)) for _ in range(5)))
+    state = State(module)
+    module[5][1].weight = nn.Parameter(torch.ones(2, 2))
+    assert state.change() == "5.1.weight"
+    module[0].unused["step"] = 1.0
+    assert state.change() == "5.1.weight"

@@ -43,6 +43,7 @@ class StagePricing:
         self.interference = profile.parameters.interference
         self.max_kernels = kernels_at_a_time(engine, profile)
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
+        self._bounds: dict[tuple[str, ...], StageBounds] = {}
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
         self._memo = PriceMemo()
 
@@ -117,7 +118,10 @@ class StagePricing:
         """Bounds of stages whose units run as what is fastest alone."""
         if self.is_divided:
             return self.partition(problem).bounds()
-        return stage_bounds(self.prepare(problem), self.interference)
+        key = self._key(problem)
+        if key not in self._bounds:
+            self._bounds[key] = stage_bounds(self.prepare(problem), self.interference)
+        return self._bounds[key]
 
     def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
         """For each unit the bounds of its variants."""

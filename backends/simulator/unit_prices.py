@@ -119,6 +119,7 @@ class UnitPrices:
         error: StructuredError | None,
     ) -> None:
         self._profile, self._precision, self._in_place, self._error = profile, precision, in_place, error
+        self._splits_merged = engine.facts.splits_merged
         libraries = engine.libraries_on(profile.architecture)
         sizes = part_sizes(profile) if engine.facts.divides_sms else ()
         seen = engine.on(profile)
@@ -198,7 +199,7 @@ class UnitPrices:
 
     def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates | None:
         try:
-            return lower_merged(network, units, self._profile)
+            return lower_merged(network, units, self._profile, self._splits_merged)
         except ScheduleError:
             return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 #: Characters of an error's line; what a damaged file has for names may be longer.
@@ -64,6 +64,14 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     near = begun or difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(names)}"
+
+
+def once(names: Sequence[str], option: str) -> Sequence[str]:
+    """The names that an option was given; raises OptionError for one that is there twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"{option} names {name!r} {names.count(name)} times; give it once")
+    return names
 
 
 def first_line(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.base.memory import peak_memory_bytes
 from iossim.cli import options
 from iossim.cli.options import (
@@ -16,6 +17,7 @@ from iossim.cli.options import (
     StreamOptions,
     TransformOptions,
     option,
+    switch,
     takes_options,
     with_flags,
 )
@@ -41,6 +43,8 @@ Schedulers = Annotated[
     option("--schedulers", "NAMES", "These schedulers, separated by commas; by default all but ios-streams."),
 ]
 
+Csv = Annotated[bool, switch("--csv", "Print CSV: a line for each scheduler on each device.")]
+
 
 def register(app: typer.Typer) -> None:
     app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
@@ -50,24 +54,40 @@ def register(app: typer.Typer) -> None:
 def compare(
     model: options.Model,
     *,
-    device: options.Device = None,
+    device: options.Devices = None,
     reading: ModelOptions,
     schedulers: Schedulers = None,
     pricing: PricingOptions,
     streams: StreamOptions,
     transforms: TransformOptions,
     outputs: ScheduleOutputs,
+    as_csv: Csv = False,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model, too."""
+    """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model, too.
+
+    On several devices a row each: the best schedule, its speed-up, where measurements are expected, and which is
+    fastest.
+    """
     from iossim import api
     from iossim.report.schedule_words import comparison_lines
+    from iossim.search.scheduler import scheduler_names
     from iossim.tasks.task import under_other_engine
 
-    search = streams.of(pricing.search)
     asked = None if schedulers is None else options.known_schedulers(schedulers, with_streams=True)
+    if as_csv and as_json:
+        raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
+    search = streams.of(pricing.search, asked or scheduler_names())
     network = reading.network(model)
-    prices = pricing.prices(network, device)
+    devices = options.several_devices(device)
+    if len(devices) > 1 or as_csv:
+        from iossim.cli.compare_devices import compare_devices
+
+        given = {"schedulers": asked, "engine": pricing.engine, "options": search, **vars(transforms)}
+        given["choose_joins"] = reading.units is None
+        compare_devices(network, devices or [None], pricing, outputs, as_csv, as_json, **given)
+        return
+    prices = pricing.prices(network, *(devices or [None]))
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(
@@ -78,6 +98,7 @@ def compare(
             cost_model=prices,
             options=search,
             progress=progress,
+            choose_joins=reading.units is None,
             **vars(transforms),
         )
         best, its_network = comparison.best, comparison.best_network

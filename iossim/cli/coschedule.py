@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, once
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, StreamOptions, argument, number, option, takes_options
 from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_file, wrapped
@@ -37,6 +37,7 @@ Arrivals = Annotated[
         "Requests over time: at random, at several loads, or those of a CSV file (time_ms, model).",
     ),
 ]
+_REQUESTS = 2000
 Requests = Annotated[int, number("--requests", "Random requests for each load.")]
 ArrivalSeed = Annotated[int, number("--arrival-seed", "Seed of the random requests.")]
 
@@ -58,7 +59,7 @@ def coschedule(
     weight: Weights = None,
     limit: Limits = None,
     arrivals: Arrivals = None,
-    requests: Requests = 2000,
+    requests: Requests = _REQUESTS,
     arrival_seed: ArrivalSeed = 0,
     out: options.Out = None,
     as_json: options.Json = False,
@@ -83,6 +84,8 @@ def coschedule(
         raise OptionError(f"--copies {copies} is not possible; give 1 or more")
     if requests < 1 or arrival_seed < 0:
         raise OptionError("--requests is 1 or more, and --arrival-seed 0 or more")
+    if arrivals not in (None, "poisson") and (requests, arrival_seed) != (_REQUESTS, 0):
+        raise OptionError("--requests and --arrival-seed are of random requests; give --arrivals poisson, or neither")
     if device is None:
         raise OptionError("coschedule needs a device; give --device NAME ('iossim devices list')")
     if out is not None:
@@ -153,6 +156,7 @@ def _by_label(option_name: str, given: list[str]) -> dict[str, float]:
             value = float(number_text)
         except ValueError:
             value = -1.0
+        once([*found, label], option_name)
         if not label or not 0.0 < value < float("inf"):
             raise OptionError(f"{option_name} {text!r} is not possible; give MODEL=NUMBER, a number above 0")
         found[label] = value

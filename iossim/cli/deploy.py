@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +14,16 @@ import typer
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
 from iossim.cli.options import (
-    ModelOptions,
     PricingOptions,
+    ReadingOptions,
     TimingOptions,
-    argument,
+    make_ready,
     number,
     option,
+    schedule_or_network,
     switch,
     takes_options,
+    whole_number,
 )
 from iossim.cli.outputs import ExitCode, Part, notes, present, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
@@ -33,7 +37,14 @@ if TYPE_CHECKING:
 
 RUNTIMES = ("onnxruntime", "tensorrt")
 
-Target = Annotated[str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")]
+Batches = Annotated[
+    str | None,
+    option(
+        "--batch -b",
+        "N[,N...]",
+        "Batch size; by default 1, or an ONNX file's own. Of several each has a folder in DIR.",
+    ),
+]
 Runtime = Annotated[str, option("--runtime", "NAME", "onnxruntime, or tensorrt (prints the options that it accepts).")]
 Check = Annotated[
     bool | None,
@@ -53,12 +64,13 @@ def register(app: typer.Typer) -> None:
 
 @takes_options
 def deploy(
-    target: Target,
+    target: options.ScheduleOrModel,
     *,
     runtime: Runtime = "onnxruntime",
     device: options.Device = None,
     model: options.OtherModel = None,
-    reading: ModelOptions,
+    batch: Batches = None,
+    reading: ReadingOptions,
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     streams: Streams = None,
@@ -70,19 +82,26 @@ def deploy(
     """Write SCHEDULE, or the one found for MODEL, as a model and the streams of its nodes for ONNX Runtime.
 
     The model is written as ONNX Runtime optimises it, merged convolutions stacked. Units of a MODEL are what the
-    runtime fuses, unless --units says otherwise. On a CPU it is run at once: outputs compared, and five ways timed in
-    interleaved rounds. Where outputs differ nothing is written. With --no-check predictions are all that is said.
+    runtime fuses, unless --units says otherwise, and --engine auto is onnxruntime, whose prices judge the result. What
+    its file leaves open stays open, where the schedule allows it. On a CPU it is run at once: outputs compared, and
+    five ways timed in interleaved rounds. Where outputs differ nothing is written. With --no-check predictions are all
+    that is said.
     """
+    from iossim.execution.engine import AUTO, Engine
+
     if runtime not in RUNTIMES:
         raise OptionError(f"--runtime {runtime!r} is not known; {did_you_mean(runtime, RUNTIMES)}")
     if runtime == "onnxruntime" and out is None:
         raise OptionError("deploy writes a folder; give --out DIR")
     if streams is not None and streams < 1:
         raise OptionError(f"--streams {streams} is not possible; give 1 or more")
-    saved, network = _given(target, model, reading)
+    batches = _batches(batch)
     if runtime == "tensorrt":
         from iossim.schedule.schedule import StreamSchedule
 
+        if len(batches) > 1:
+            raise OptionError(f"--runtime tensorrt is told of one batch, and --batch says {batch}; give one")
+        saved, network = schedule_or_network(target, model, reading, batches[0])
         found = saved or _searched(network, device, scheduler, pricing, as_json)
         if isinstance(found, StreamSchedule):
             raise OptionError("--runtime tensorrt is told by the stages of a schedule; give one of another --scheduler")
@@ -90,19 +109,45 @@ def deploy(
         _tensorrt(network, found, model or (saved.source.model if saved else target), as_json, code)
         return
     assert out is not None
-    _onnxruntime(network, saved, device, reading.units, scheduler, pricing, streams, check, timed, out, as_json)
+    if pricing.engine == AUTO and pricing.cost_model == "simulator":
+        pricing = replace(pricing, engine=Engine.ONNXRUNTIME.value)
+    made = [
+        _onnxruntime(
+            *schedule_or_network(target, model, reading, each),
+            device,
+            reading.units,
+            scheduler,
+            pricing,
+            streams,
+            check,
+            timed,
+            out if len(batches) == 1 else out / f"batch{each}",
+            as_json,
+        )
+        for each in batches
+    ]
+    documents = [each.document for each in made]
+    present(
+        documents[0] if len(documents) == 1 else {"batches": documents},
+        chain.from_iterable(each.parts for each in made),
+        as_json,
+        # What does not hold comes before what is incomplete.
+        code=min((each.code for each in made if each.code), default=ExitCode.DONE),
+    )
 
 
-def _given(target: str, model: str | None, reading: ModelOptions) -> tuple[AnySchedule | None, Network]:
-    """The schedule that was given, with its network; or none, and the network of a model."""
-    from iossim import api
-    from iossim.schedule.schedule import is_schedule
+def _batches(given: str | None) -> list[int | None]:
+    """``1,4,8`` as numbers, each once; one None where none is given."""
+    return [None] if given is None else list(dict.fromkeys(whole_number(each) for each in given.split(",")))
 
-    if is_schedule(Path(target)):
-        return api.read_any_schedule(target, model)
-    if model is not None:
-        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
-    return None, reading.network(target)
+
+@dataclass(frozen=True)
+class _Made:
+    """What one folder has, as JSON and as it is printed, and the exit code that it would end with alone."""
+
+    document: dict[str, Any]
+    parts: Sequence[Part]
+    code: ExitCode
 
 
 def _searched(
@@ -131,10 +176,10 @@ def _profile_of(device: str) -> DeviceProfile:
 
 
 def _onnxruntime(
-    network: Network,
     saved: AnySchedule | None,
+    network: Network,
     device: str | None,
-    units: str,
+    units: str | None,
     scheduler: str,
     pricing: PricingOptions,
     most: int | None,
@@ -142,11 +187,12 @@ def _onnxruntime(
     timed: TimingOptions,
     out: Path,
     as_json: bool,
-) -> None:
+) -> _Made:
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_writable, write_atomically
     from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
     from iossim.deploy.folder import PAGE_FILE, PICTURE_FILE, TRACE_FILE, deployed_files, stale_files, write_deployment
+    from iossim.deploy.open_model import OpenDimensions
     from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
     from iossim.hardware.host_cpu import HOST_CPU
     from iossim.hardware.load import device as load_device
@@ -160,6 +206,7 @@ def _onnxruntime(
         page,
         predicted_sentence,
         profiled_spans,
+        sizes_sentences,
         verdict,
     )
     from iossim.report.figures.deployment import deployment_figure
@@ -171,6 +218,8 @@ def _onnxruntime(
 
     check_writable(out)
     timing = timed.timing()
+    if saved is None:
+        make_ready(device or HOST_CPU)
     profile = _profile_of(saved.device) if saved and device is None else load_device(device or HOST_CPU)
     provider = provider_of(profile)
     on_cpu = profile.kind == "cpu"
@@ -178,13 +227,14 @@ def _onnxruntime(
     with tempfile.TemporaryDirectory(prefix="iossim-deploy-") as staging:
         folder = Path(staging)
         check_exportable(network, folder / MODEL_FILE)
+        dimensions = OpenDimensions.of(network)
         if saved is None:
-            if units == MODEL:
-                network = as_optimised(network, provider)
+            if units in (None, MODEL):
+                network = as_optimised(network, provider, dimensions.opened(network, lambda each: each.graph).shapes)
             saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
             complete = saved.complete
         streams = as_streams(saved, network, most or (_streams_at_most(len(usable_cores())) if on_cpu else None))
-        read = write_deployment(folder, provider, network, streams)
+        read = write_deployment(folder, provider, network, streams, dimensions)
         runs = _predictions(network, streams, profile)
         latencies = {name: run.latency_us for name, run in runs.items()}
         predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
@@ -199,7 +249,7 @@ def _onnxruntime(
                 if wants_plot(None):
                     figure = deployment_figure(title, overlap_sentence(found.profile, predicted), *beside)
                     write_atomically(folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
-        write_atomically(folder / PAGE_FILE, page(saved, read, found, latencies))
+        write_atomically(folder / PAGE_FILE, page(saved, read, network, found, latencies))
         document: dict[str, Any] = {
             "model": saved.network,
             "device": profile.name,
@@ -208,6 +258,8 @@ def _onnxruntime(
             "scheduler": saved.scheduler,
             "stages": len(saved.stages) if isinstance(saved, Schedule) else None,
             "units": len(network.units),
+            "batch": network.source.batch,
+            "shapes": {name: list(shape) for name, shape in read.shapes.items()},
             "streams": [list(names) for names in read.streams],
             "predicted_us": latencies,
             "check": None if found is None else check_json(found),
@@ -215,27 +267,21 @@ def _onnxruntime(
         }
 
         files = deployed_files(folder)
-
-        def parts() -> Iterator[Part]:
-            counts = " and ".join(str(len(names)) for names in read.streams)
-            yield wrapped(
-                f"{saved.network} for {provider.name}: {sum(map(len, read.streams))} nodes, by stream {counts}", "bold"
-            )
-            if found is not None:
-                yield measured_table("", found.rows)
-                if said := disturbance(found.rows):
-                    yield wrapped(said)
-                yield wrapped(outputs_sentence(found))
-                yield wrapped(verdict(found, len(read.streams)))
-                if found.profile is not None:
-                    drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if name in files)
-                    yield wrapped(f"{overlap_sentence(found.profile, predicted)} Drawn in {drawn}.")
-            else:
-                yield wrapped(predicted_sentence(latencies))
-            yield from notes(network.remarks)
-            if not complete:
-                yield wrapped(INTERRUPTED)
-
+        counts = " and ".join(str(len(names)) for names in read.streams)
+        nodes = f"{sum(map(len, read.streams))} nodes, by stream {counts}"
+        title = f"{saved.network} for {provider.name}, batch {network.source.batch}: {nodes}"
+        parts: list[Part] = [wrapped(title, "bold")]
+        if found is not None:
+            said = (disturbance(found.rows), outputs_sentence(found), verdict(found, len(read.streams)))
+            parts += [measured_table("", found.rows), *map(wrapped, filter(None, said))]
+            if found.profile is not None:
+                drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if name in files)
+                parts.append(wrapped(f"{overlap_sentence(found.profile, predicted)} Drawn in {drawn}."))
+        else:
+            parts.append(wrapped(predicted_sentence(latencies)))
+        parts += notes((*network.remarks, *sizes_sentences(read, network)))
+        if not complete:
+            parts.append(wrapped(INTERRUPTED))
         differs = found is not None and not found.equal
         if not differs:
             stale = stale_files(out, files)
@@ -245,7 +291,7 @@ def _onnxruntime(
             if stale:
                 typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
         code = ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE if complete else ExitCode.INCOMPLETE
-        present(document, parts(), as_json, code=code)
+        return _Made(document, parts, code)
 
 
 def _streams_at_most(cores: int) -> int:

@@ -1,21 +1,36 @@
-"""``iossim explain``: why each stage of a saved schedule is as it is, and what the next best choice would have cost."""
+"""``iossim explain``: why each stage of a schedule is as it is, and what the next best choice would have cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.dataflow import tell_explained
-from iossim.cli.options import option, switch
-from iossim.cli.outputs import Part, present, text_file, write_files
-from iossim.cli.progress import progress_bars
+from iossim.cli.options import (
+    ModelOptions,
+    PricingOptions,
+    SpaceOptions,
+    StreamOptions,
+    TransformOptions,
+    option,
+    schedule_or_network,
+    switch,
+    takes_options,
+)
+from iossim.cli.outputs import ExitCode, Part, present, text_file, wrapped
+from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.streams import tell_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import AnySchedule
+    from iossim.search.options import SearchOptions
     from iossim.tasks.explain import Explanation
 
 StageNumbers = Annotated[
@@ -36,34 +51,42 @@ OwnPrices = Annotated[
 def register(app: typer.Typer) -> None:
     app.command(
         "explain",
-        help="Explain each stage of a saved schedule: what limits it, what it saves, and what the next best choice "
-        "would cost.",
+        help="Explain each stage of a schedule, saved or found for a model: what limits it, what it saves, and what "
+        "the next best choice would cost.",
     )(explain)
 
 
+@takes_options
 def explain(
-    schedule: options.SavedSchedule,
+    target: options.ScheduleOrModel,
+    *,
     device: options.Device = None,
     engine: options.OtherEngine = None,
     model: options.OtherModel = None,
+    reading: ModelOptions,
+    scheduler: options.SchedulerName = "ios-both",
+    space: SpaceOptions,
     cost_model: OwnPrices = None,
     store: options.Store = None,
+    streams: StreamOptions,
+    transforms: TransformOptions,
     stage: StageNumbers = None,
     all_stages: AllStages = False,
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain a saved schedule, by default at the prices of its own device; --out writes drawings (DOT).
+    """Explain a saved schedule, by default at the prices of its own device, or the one found for a model, as optimize
+    finds it; --out writes drawings (DOT).
 
     A plan.json of 'iossim dataflow optimize' is explained operator by operator. Of a rewritten network each
     substitution is told: what it changed, and what the network took before and after it.
     """
     from iossim import api
-    from iossim.base.errors import OptionError
     from iossim.base.user_files import check_writable
     from iossim.edge.plan_json import is_saved_plan, planned_again
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
     from iossim.report.schedule_formats import dot
+    from iossim.report.schedule_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.assemble import reprice_streams
     from iossim.tasks.explain import explain as explain_schedule
@@ -71,45 +94,88 @@ def explain(
     from iossim.tasks.stream_explain import explain_streams
 
     prices: CostModel | None
-    if is_saved_plan(schedule):
-        tell_explained(planned_again(schedule, device, model), [], all_stages, as_json)
+    if is_saved_plan(Path(target)):
+        tell_explained(planned_again(Path(target), device, model), [], all_stages, as_json)
         return
     if out is not None:
         check_writable(out)
-    saved, network = api.read_any_schedule(schedule, model)
-    if isinstance(saved, StreamSchedule):
+    saved, network = schedule_or_network(target, model, reading, reading.batch)
+    found = saved
+    if found is None:
+        pricing = PricingOptions(
+            **vars(space), engine=engine or "auto", cost_model=cost_model or "simulator", store=store
+        )
+        search = streams.of(space.search, [scheduler])
+        transforms_of = {"choose_joins": reading.units is None, **vars(transforms)}
+        found, network, prices = _searched(network, device, scheduler, pricing, search, transforms_of, as_json)
+    elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):
+        raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
+    under = engine or found.engine or "auto"
+    code = ExitCode.INCOMPLETE if saved is None and not found.complete else ExitCode.DONE
+    last: list[Part] = [wrapped(INTERRUPTED)] if code else []
+    if isinstance(found, StreamSchedule):
         if stage:
-            raise OptionError(f"{schedule} is of streams, and has no stages; leave --stage away, or give --all")
-        under = engine or saved.engine or "auto"
-        prices = api.cost_model("simulator", device or saved.device, network.precision, under)
-        if prices.identity.to_json() != saved.cost_model:
-            saved = reprice_streams(saved, network, prices)
-        tell_streams(explain_streams(saved, network, prices), all_stages, as_json)
-        if out is not None:
-            write_files(out, {"graph.dot": text_file(dot(network, saved))})
+            raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
+        if saved is not None:
+            prices = api.cost_model("simulator", device or found.device, network.precision, under)
+            if prices.identity.to_json() != found.cost_model:
+                found = reprice_streams(found, network, prices)
+        assert prices is not None
+        files = {"graph.dot": text_file(dot(network, found))}
+        tell_streams(explain_streams(found, network, prices), all_stages, as_json, out, files, code)
         return
-    under = engine or saved.engine or "auto"
-    prices = None  # neither at hand nor asked for
-    if cost_model is not None:
-        own = saved.device if cost_model.partition(":")[0] == "simulator" else None
-        prices = api.cost_model(cost_model, device or own, network.precision, under, store)
-    elif device is not None or saved.cost_model.get("name") == "simulator":
-        prices = api.cost_model("simulator", device or saved.device, network.precision, under)
-    priced = saved if prices is None else api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
+    priced = found
+    if saved is not None:
+        prices = None  # neither at hand nor asked for
+        if cost_model is not None:
+            own = saved.device if cost_model.partition(":")[0] == "simulator" else None
+            prices = api.cost_model(cost_model, device or own, network.precision, under, store)
+        elif device is not None or saved.cost_model.get("name") == "simulator":
+            prices = api.cost_model("simulator", device or saved.device, network.precision, under)
+        if prices is not None:
+            priced = api.simulate(found, None, network=network, engine=engine, cost_model=prices)
     with progress_bars(quiet=as_json, unit="blocks") as progress:
-        found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
-    steps = explain_rewriting(saved, prices, model)
-    if out is not None:
-        files = {"graph.dot": text_file(dot(network, priced))}
-        if steps:
-            files["rewriting.dot"] = text_file(rewriting_dot(network.name, steps))
-        write_files(out, files)
-    document = {**found.to_json(), "rewriting": [step.to_json() for step in steps]}
-    parts: list[Part] = [*overview(found)]
-    all_by = "" if all_stages else "--all shows them; --stage N tells more about one"
+        explained = explain_schedule(priced, network, prices, stage or None, progress("explain"))
+    steps = explain_rewriting(found, prices, model)
+    files = {"graph.dot": text_file(dot(network, priced))}
+    if steps:
+        files["rewriting.dot"] = text_file(rewriting_dot(network.name, steps))
+    document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
+    parts: list[Part] = [*overview(explained)]
     if steps and not stage:
         parts += ["", *rewriting_lines(steps, all_stages)]
-    present(document, [*parts, *(_in_full(found) if stage else slowest_lines(found, all_by))], as_json)
+    all_by = "" if all_stages else "--all shows them; --stage N tells more about one"
+    parts += [*(_in_full(explained) if stage else slowest_lines(explained, all_by)), *last]
+    present(document, parts, as_json, out=out, files=lambda: files, code=code)
+
+
+def _searched(
+    network: Network,
+    device: str | None,
+    scheduler: str,
+    pricing: PricingOptions,
+    search: SearchOptions,
+    transforms: Mapping[str, Any],
+    as_json: bool,
+) -> tuple[AnySchedule, Network, CostModel]:
+    """The schedule that a scheduler finds for a model, the network that it is of, and the prices."""
+    from iossim import api
+    from iossim.cost.create import measures
+    from iossim.search.scheduler import schedule_any, stream_scheduler_names
+
+    if measures(pricing.cost_model):
+        raise OptionError(f"--cost-model {pricing.cost_model} measures; run optimize, and explain its schedule.json")
+    prices = pricing.prices(network, device)
+    of_streams = scheduler in stream_scheduler_names()
+    if of_streams and any(transforms[name] is not None for name in ("rewrite", "micro_batch")):
+        raise OptionError(f"--scheduler {scheduler} takes neither --rewrite nor --micro-batch")
+    with progress_bars(quiet=as_json) as progress, interruptible():
+        if of_streams:
+            return schedule_any(network, prices, scheduler, search, progress(scheduler)), network, prices
+        done = api.task(network, None, scheduler=scheduler, cost_model=prices, options=search, **transforms).run(
+            progress
+        )
+        return done.schedule, done.network, prices
 
 
 def _in_full(found: Explanation) -> Iterator[Part]:

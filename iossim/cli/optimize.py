@@ -89,7 +89,7 @@ def optimize(
     # The device of a backend is where estimates come from.
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = budget or default_budget(prices)
-    search = streams.of(pricing.search)
+    search = streams.of(pricing.search, [scheduler])
     if spend and search.seconds is not None:
         raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
@@ -117,6 +117,7 @@ def optimize(
         cost_model=prices,
         options=search,
         budget=spend,
+        choose_joins=reading.units is None,
         **vars(transforms),
     )
     # One bar: blocks that are done, or stages that are measured.
@@ -133,7 +134,7 @@ def optimize(
 
     _show(found, all_files, outputs, as_json)
     if onnx is not None:
-        tell_written(write_onnx(network.graph, onnx, name=network.name))
+        tell_written(write_onnx(network.graph, onnx, name=network.name, network=network))
     if not as_json and sys.stdout.isatty():
         has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
         typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))
@@ -209,7 +210,7 @@ def check(
     if max_latency_ms is None and baseline is None:
         raise OptionError("check needs a limit: give --max-latency-ms X, --baseline SCHEDULE, or both")
     checks.check_limits(max_latency_ms, tolerance)
-    search = pricing.search
+    search = StreamOptions().of(pricing.search, [scheduler])
     network = reading.network(model)
     prices = pricing.prices(network, device)
     before = read_schedule(baseline) if baseline is not None else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,12 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean, once
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.backend import Timing
     from iossim.ir.network import Network
+    from iossim.schedule.schedule import AnySchedule
     from iossim.search.options import SearchOptions
 
 
@@ -69,6 +71,9 @@ def argument(metavar: str, meaning: str) -> Any:
 
 
 Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.")]
+ScheduleOrModel = Annotated[
+    str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")
+]
 SavedSchedule = Annotated[Path, argument("SCHEDULE", "A schedule.json that optimize wrote.")]
 OtherModel = Annotated[
     str | None, option("--model", "MODEL", "Path of the model, if it has moved since the schedule was saved.")
@@ -84,6 +89,12 @@ SchedulerName = Annotated[
     str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both; or ios-streams.")
 ]
 Device = Annotated[str | None, option("--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml.")]
+Devices = Annotated[
+    list[str] | None,
+    option(
+        "--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml; several by commas or again."
+    ),
+]
 Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
 DataType = Annotated[str, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8.")]
 ModelDataType = Annotated[
@@ -105,7 +116,15 @@ Passes = Annotated[
 Graphs = Annotated[
     Path | None, option("--graphs", "DIR", "Folder of edge lists for randwire, instead of its own graphs.")
 ]
-Units = Annotated[str, option("--units", "POLICY", "How ops fuse into schedule units: model, fused, none ...")]
+Units = Annotated[
+    str | None,
+    option(
+        "--units",
+        "POLICY",
+        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a schedule is "
+        "searched with joins of branches in products or apart, as is faster.",
+    ),
+]
 MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
 Engine = Annotated[
     str,
@@ -214,13 +233,20 @@ def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
     from iossim.search.scheduler import scheduler_names, stream_scheduler_names
 
     known = (*scheduler_names(), *(stream_scheduler_names() if with_streams else ()))
-    chosen = list(dict.fromkeys(filter(None, names.split(","))))
+    chosen = list(once(list(filter(None, names.split(","))), "--schedulers"))
     for name in chosen:
         if name not in known:
             raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, known)}")
     if not chosen:
         raise OptionError(f"--schedulers names none; known: {', '.join(known)}")
     return chosen
+
+
+def several_devices(given: str | Sequence[str] | None) -> list[str]:
+    """The devices of ``["t4,v100-sxm2", "a100"]``, each once; commas in ``t4+sms=20,dram_gbps=200`` divide none."""
+    texts = [given] if isinstance(given, str) else given or ()
+    parts = (part for text in texts for part in ([text] if os.path.exists(text) else _COMMA.split(text)))
+    return list(dict.fromkeys(filter(None, parts)))
 
 
 #: By name of a parameter or field, the flags that are spelled otherwise.
@@ -235,6 +261,18 @@ FLAGS = {
     "shapes": "--shape",
     "sm_count": "--sm",
 }
+#: By name of a parameter, those beside which alone it has an effect.
+ONLY_WITH = {
+    **dict.fromkeys(("rewrite_search", "alpha", "rewrite_budget", "unproved"), ("rewrite",)),
+    **dict.fromkeys(("link", "sync", "mix"), ("devices", "processes")),
+    "arrival_seed": ("arrivals",),
+    "requests": ("arrivals",),
+    "plot": ("out",),
+    "tolerance": ("baseline",),
+    "trace": ("out",),
+}
+#: Before a device, and not before something that is replaced in one.
+_COMMA = re.compile(r",(?![^,+]*=)")
 _NAME = re.compile(r"`([a-z][a-z0-9_]*)`")
 
 
@@ -269,6 +307,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         _check_names(given, groups.values())
+        _check_effects({name for name, value in given.items() if value and value != written[name].default}, given)
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
         }
@@ -279,12 +318,21 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _check_effects(used: Collection[str], given: Collection[str]) -> None:
+    """Refuse an option that has no effect without another one that the command has, too."""
+    for name, others in ONLY_WITH.items():
+        known = [f"`{other}`" for other in others if other in given]
+        if name in used and known and not set(others) & set(used):
+            raise OptionError(with_flags(f"`{name}` has no effect without {' or '.join(known)}; give that, too"))
+
+
 def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> None:
     """Refuse names of devices and models that are not known, before anything is loaded that works with them."""
     if PricingOptions in groups and given.get("device"):
         from iossim.hardware.load import check_known as check_device
 
-        check_device(given["device"])
+        for device in several_devices(given["device"]):
+            check_device(device)
     if ModelOptions in groups and given.get("model"):
         from iossim.models.load import check_known as check_model
 
@@ -292,30 +340,37 @@ def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> Non
 
 
 @dataclass(frozen=True)
-class ModelOptions(OptionGroup):
-    """How a model is read: the options that all commands have which read one, each of a field's name."""
+class BatchOptions(OptionGroup):
+    """The batch size that a model is read for."""
 
     batch: Batch = None
+
+
+@dataclass(frozen=True)
+class ReadingOptions(OptionGroup):
+    """How a model is read, but for its batch: options of all commands that read one, each of a field's name."""
+
     dtype: ModelDataType = None
     shape: Shape = None
     dim: Dimension = None
     strict: Strict = False
     passes: Passes = None
     graphs: Graphs = None
-    units: Units = "model"
+    units: Units = None
     max_block: MaxBlock = None
     training: Training = False
 
-    def network(self, model: str) -> Network:
+    def network_of_batch(self, model: str, batch: int | None) -> Network:
         from iossim.models.load import load
+        from iossim.models.passes.unit_fusion import MODEL
 
         return load(
             model,
-            batch=self.batch,
+            batch=batch,
             dtype=self.dtype,
             shapes=_shapes(self.shape or ()),
             graphs=self.graphs,
-            units=self.units,
+            units=self.units or MODEL,
             max_block=self.max_block,
             dimensions=_dimensions(self.dim or ()),
             strict=self.strict,
@@ -324,18 +379,51 @@ class ModelOptions(OptionGroup):
         )
 
 
-@dataclass(frozen=True)
-class PricingOptions(OptionGroup):
-    """What stages may be formed, under which engine, and what prices them."""
+def make_ready(device: str | None) -> None:
+    """Describe this machine's CPU where it is the device, and nothing is known of it; raises DeviceError."""
+    if device is not None and device.startswith("cpu"):
+        from iossim.hardware.host_measuring import ensure_host_cpu
 
-    engine: Engine = "auto"
+        ensure_host_cpu(device)
+
+
+@dataclass(frozen=True)
+class ModelOptions(ReadingOptions, BatchOptions):
+    """How a model is read: its batch, and all else."""
+
+    def network(self, model: str) -> Network:
+        return self.network_of_batch(model, self.batch)
+
+
+def schedule_or_network(
+    target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
+) -> tuple[AnySchedule | None, Network]:
+    """The schedule of a file, and its network, at another ``batch`` if one is given; or none, and the network of a
+    model. Raises OptionError for options of the other.
+    """
+    from iossim import api
+    from iossim.schedule.schedule import is_schedule
+
+    if is_schedule(Path(target)):
+        if reading != type(reading)():
+            raise OptionError(
+                f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
+            )
+        return api.read_any_schedule(target, model, batch)
+    if model is not None:
+        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
+    return None, reading.network_of_batch(target, batch)
+
+
+@dataclass(frozen=True)
+class SpaceOptions(OptionGroup):
+    """What stages may be formed."""
+
     max_group_size: MaxGroupSize = None
     max_groups: MaxGroups = None
     workspace_limit: WorkspaceLimit = None
     company: Company = False
     stages: Stages = "general"
-    cost_model: CostModelName = "simulator"
-    store: Store = None
 
     @property
     def search(self) -> SearchOptions:
@@ -344,10 +432,20 @@ class PricingOptions(OptionGroup):
 
         return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit, self.company)
 
+
+@dataclass(frozen=True)
+class PricingOptions(SpaceOptions):
+    """What stages may be formed, under which engine, and what prices them."""
+
+    engine: Engine = "auto"
+    cost_model: CostModelName = "simulator"
+    store: Store = None
+
     def prices(self, network: Network, device: str | None) -> CostModel:
         """Raises OptionError."""
         from iossim import api
 
+        make_ready(device)
         return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)
 
 
@@ -358,9 +456,13 @@ class StreamOptions(OptionGroup):
     seconds: Seconds = None
     stream_seed: StreamSeed = 0
 
-    def of(self, search: SearchOptions) -> SearchOptions:
-        """Raises OptionError for no time, or no seed."""
-        return replace(search, seconds=self.seconds, seed=self.stream_seed)
+    def of(self, search: SearchOptions, schedulers: Sequence[str] = ()) -> SearchOptions:
+        """Raises OptionError for no time, no seed, or what none of the schedulers heeds."""
+        from iossim.search.scheduler import check_heeded
+
+        found = replace(search, seconds=self.seconds, seed=self.stream_seed)
+        check_heeded(found, schedulers)
+        return found
 
 
 @dataclass(frozen=True)
@@ -402,6 +504,7 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
         sizes = dimensions.split("x")
         if not equals or not name or not all(size.isdecimal() for size in sizes):
             raise OptionError(f"--shape {text!r} is not a shape; write NAME=1x3x224x224")
+        once([*shapes, name], "--shape")
         shapes[name] = tuple(int(size) for size in sizes)
     return shapes
 

@@ -11,7 +11,7 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, argument, switch, takes_options
+from iossim.cli.options import ModelOptions, argument, make_ready, switch, takes_options
 from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def predict(
     if as_csv and as_json:
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     check_file(out, "--out")
+    make_ready(device)
     profile = load_device(device)
     if not _is_model(source):
         text = _of_table(Path(source), op, profile, engine or _CALLS, reading, as_json)

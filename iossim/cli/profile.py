@@ -52,15 +52,14 @@ def profile(
     from iossim.cost.measured.profiling import profile as measure
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backend import backend_from
-    from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
+    from iossim.hardware.host_measuring import ensure_host_cpu
     from iossim.models.passes.blocks import narrow_blocks
 
     sampled = ProfileOptions(pairs, stages, timed.seed, max_group_size, max_groups)
     timing = timed.timing()
     network = narrow_blocks(reading.network(model))
     runner = backend_from(backend, network.precision, engine)
-    if runner.context.device == HOST_CPU and not host_cpu_path().exists():  # calibrate needs its profile
-        typer.echo(f"described this machine's CPU in {save_host_cpu(measure_host_cpu())}", err=True)
+    ensure_host_cpu(runner.context.device)  # calibrate needs its profile
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)

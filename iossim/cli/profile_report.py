@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -115,7 +115,7 @@ def profile_report(
         write_measurements(taken, measurements)
         left_out += taken.notes
         tell_written([measurements])
-    document = {
+    document: dict[str, Any] = {
         "model": network.name,
         "device": sequential.device,
         "source": times.source,
@@ -146,23 +146,9 @@ def profile_report(
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
         beside = f"beside predictions for {sequential.device}"
         yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, {beside}", "bold")
-        shown = report.by_error if whole else report.by_error[:_ROWS_SHOWN]
-        yield from table(
-            "",
-            [
-                {
-                    "unit": row.unit,
-                    "kind": row.kind,
-                    "predicted_us": row.predicted_us,
-                    "measured_us": row.measured_us,
-                    "error_percent": row.error_percent,
-                    "limited by": row.limit,
-                }
-                for row in shown
-            ],
-            digits=1,
-            shortens=("unit",),
-        )
+        rows = [{name: cell for name, cell in unit.items() if name != "layers"} for unit in document["units"]]
+        shown = rows if whole else rows[:_ROWS_SHOWN]
+        yield from table("", shown, titles={"limit": "limited by"}, digits=1, shortens=("unit",))
         if len(shown) < len(report.rows):
             yield wrapped(f"{len(report.rows) - len(shown)} more with smaller errors: --all")
         summed = "the layers' medians" if times.runs > 1 else "layers"

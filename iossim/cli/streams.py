@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.cli.outputs import Part, ScheduleOutputs, Writer, kept_schedule, present, text_file, wrapped
+from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, kept_schedule, present, text_file, wrapped
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -58,7 +59,14 @@ def stream_files(
     return files
 
 
-def tell_streams(found: StreamExplanation, all_launches: bool, as_json: bool) -> None:
+def tell_streams(
+    found: StreamExplanation,
+    all_launches: bool,
+    as_json: bool,
+    out: Path | None,
+    files: Mapping[str, Writer],
+    code: ExitCode,
+) -> None:
     """Explain a schedule: the critical path, and launches with what they waited for and their slack."""
     from iossim.report.stream_words import launches_table, path_lines, stream_summary
 
@@ -66,4 +74,4 @@ def tell_streams(found: StreamExplanation, all_launches: bool, as_json: bool) ->
     parts: list[Part] = [wrapped(stream_summary(found.schedule)), *path_lines(found), launches_table(shown)]
     if len(shown) < len(found.launches):
         parts.append(f"{len(found.launches) - len(shown)} more launches (--all shows them)")
-    present(found.to_json(), parts, as_json)
+    present(found.to_json(), parts, as_json, out=out, files=lambda: files, code=code)

@@ -15,11 +15,13 @@ from iossim.backends.onnxruntime_cpu.baselines import session_program
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.base.cores import usable_cores
 from iossim.deploy.folder import Deployment
+from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import open_session, session_options
 from iossim.execution.backend import Samples, Timing
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import MeasuredRow, largest_error, ratio_of
 from iossim.execution.tolerance import tolerance
+from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
@@ -39,8 +41,9 @@ _PROFILED_RUNS = 3
 class DeploymentCheck:
     """The ways beside each other, speed-ups over the first; how far outputs are from the model's own.
 
-    ``errors`` are the largest differences over the largest value, by way. ``cores`` were there. ``profile`` is the
-    runtime's own of a run in streams, None where the schedule has a single one.
+    ``errors`` are the largest differences over the largest value, by way, the last where sizes are open at others.
+    ``cores`` were there. ``profile`` is the runtime's own of a run in streams, None where the schedule has a single
+    one.
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -76,12 +79,12 @@ def check_deployment(
 
     Raises BackendError where ONNX Runtime refuses one of them.
     """
-    cores, given = usable_cores(), network.graph
+    cores, graph = usable_cores(), network.graph
     width = len(deployed.streams)
-    inputs = made_arrays(given.inputs, given.types, timing.seed)
+    inputs = made_arrays(graph.inputs, graph.types, timing.seed)
     with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
         original = Path(folder) / "given.onnx"
-        write_onnx(given, original)
+        write_onnx(graph, original)
         ways: dict[str, tuple[Path, Any]] = {
             DEFAULT: (original, session_options(threads=len(cores))),
             PARALLEL: (original, session_options(max(2, width))),
@@ -98,14 +101,28 @@ def check_deployment(
         programs = [session_program(session, inputs) for session in sessions.values()]
         samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
         profile = _profile(deployed, inputs, Path(folder)) if width > 1 else None
-    expected = outputs.pop(DEFAULT)
+        expected = outputs.pop(DEFAULT)
+        errors = {name: largest_error(found, expected) for name, found in outputs.items()}
+        if deployed.opened.others:
+            way, other = list(sessions)[-1], deployed.opened.others[0]
+            errors[f"{way}, {spelled(shapes_of(other))}"] = _error_at(other, sessions[way], deployed, timing.seed)
     return DeploymentCheck(
         _rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
         len(cores),
-        {name: largest_error(found, expected) for name, found in outputs.items()},
+        errors,
         tolerance(network),
         profile,
     )
+
+
+def _error_at(graph: Graph, session: Any, deployed: Deployment, seed: int) -> float:
+    """The largest error of a session of the deployed model beside the model as it was given, at other sizes."""
+    inputs = made_arrays(graph.inputs, graph.types, seed)
+    with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
+        path = Path(folder) / "given.onnx"
+        write_onnx(graph, path)
+        expected = _outputs(open_session(path, session_options(), deployed.provider), inputs)
+    return largest_error(_outputs(session, inputs), expected)
 
 
 def _outputs(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text
 from iossim.deploy.graphs import deployed_graph
+from iossim.deploy.open_model import OpenDimensions, OpenModel, Shapes, shapes_of
 from iossim.deploy.runtime import (
     MODEL_FILE,
     OLDEST,
     WEIGHTS_FILE,
     Provider,
+    input_shapes,
     optimised_nodes,
     streams_of_nodes,
     write_optimised,
@@ -43,11 +45,16 @@ _REMEDY = "deploy the model again"
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployed folder: the provider of its model, and the names of nodes by stream."""
+    """A deployed folder: the provider of its model, the shapes that its inputs take, and the names of nodes by stream.
+
+    ``opened`` says what it keeps open of what the model's own file leaves open.
+    """
 
     folder: Path
     provider: Provider
+    shapes: Shapes
     streams: tuple[tuple[str, ...], ...]
+    opened: OpenModel = field(default_factory=OpenModel)
 
     @property
     def model(self) -> Path:
@@ -58,18 +65,29 @@ class Deployment:
         return self.folder / PARTITION_FILE
 
 
-def write_deployment(folder: Path, provider: Provider, network: Network, schedule: StreamSchedule) -> Deployment:
+def write_deployment(
+    folder: Path,
+    provider: Provider,
+    network: Network,
+    schedule: StreamSchedule,
+    dimensions: OpenDimensions | None = None,
+) -> Deployment:
     """Write the model that a schedule computes, optimised, the streams of its nodes, and the program that runs both.
 
-    Raises BackendError where ONNX Runtime refuses the model.
+    What of the network's ``dimensions`` is open stays so, where the schedule allows it. Raises BackendError where
+    ONNX Runtime refuses the model.
     """
     graph = deployed_graph(network, schedule)
-    write_optimised(graph.graph, folder, provider, network.name)
-    _write_partition(folder, provider, streams_of_nodes(optimised_nodes(folder / MODEL_FILE), graph))
-    return read_deployment(folder)
+    opened = (dimensions or OpenDimensions.of(network)).opened(
+        network, lambda each: deployed_graph(each, schedule).graph
+    )
+    write_optimised(graph.graph, folder, provider, network.name, opened.shapes)
+    streams = streams_of_nodes(optimised_nodes(folder / MODEL_FILE), graph)
+    _write_partition(folder, provider, streams, shapes_of(network.graph))
+    return replace(read_deployment(folder), opened=opened)
 
 
-def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequence[str]]) -> None:
+def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequence[str]], scheduled: Shapes) -> None:
     document = {
         "type": _PARTITIONER,
         "devices": [provider.device_type] * len(streams),
@@ -77,6 +95,7 @@ def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequenc
         "provider": provider.name,
         "files_sha256": {name: _digest(folder / name) for name in _RUN_FILES if (folder / name).exists()},
         "nodes_sha256": _names_digest(streams),
+        "shapes": scheduled,
     }
     (folder / PARTITION_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     program = resources.files("iossim.deploy").joinpath("program.py.txt").read_text(encoding="utf-8")
@@ -93,15 +112,17 @@ def read_deployment(folder: Path) -> Deployment:
         provider = Provider(document["provider"], document["devices"][0])
         streams = tuple(tuple(map(str, names)) for names in document["streams"])
         told = dict(document["files_sha256"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise ScheduleError(f"{path} holds no streams ({type(error).__name__}: {error}); {_REMEDY}") from None
-    for file in (folder / name for name in told):
-        if not file.is_file() or _digest(file) != told[file.name]:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise ScheduleError(f"{path} holds no streams as deploy writes them; {_REMEDY}") from None
+    needed = [name for name in _RUN_FILES if (folder / name).exists()]
+    for name in dict.fromkeys((MODEL_FILE, *needed, *told)):
+        file = folder / name
+        if not file.is_file() or _digest(file) != told.get(name):
             reason = f"differs from what {PARTITION_FILE} was made for" if file.is_file() else "is not there"
             raise ScheduleError(f"{file} {reason}; {_REMEDY}")
     model = folder / MODEL_FILE
     _check_streams(path, streams, [node.name for node in optimised_nodes(model)])
-    return Deployment(folder, provider, streams)
+    return Deployment(folder, provider, input_shapes(model), streams)
 
 
 def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit, make_unit
 from iossim.models.onnx.export import write_onnx
+from iossim.models.onnx.open_shapes import Dimension, OpenShapes
 from iossim.models.onnx.spelling import Names
 from iossim.models.passes.blocks import cut_blocks
 from iossim.models.passes.unit_patterns import unit_kind
@@ -96,13 +97,22 @@ def check_version(version: str) -> None:
         )
 
 
-def write_optimised(graph: Graph, folder: Path, provider: Provider, name: str) -> None:
+def write_optimised(
+    graph: Graph, folder: Path, provider: Provider, name: str, shapes: OpenShapes | None = None
+) -> None:
     """Have ONNX Runtime optimise a graph, and write it to ``folder`` as :data:`MODEL_FILE`, its weights beside it.
 
-    Blocked channels are of this machine's processor. Raises BackendError for a graph that it refuses.
+    Where ``shapes`` are open they stay so. Blocked channels are of this machine's processor. Raises BackendError for
+    a graph that it refuses.
     """
+    import onnx
+
     given = folder / "given.onnx"
     written = write_onnx(graph, given, name=name)
+    if shapes is not None:
+        proto = onnx.load(str(given), load_external_data=False)
+        shapes.open(proto)
+        given.write_bytes(proto.SerializeToString())
     options = session_options()
     options.optimized_model_filepath = str(folder / MODEL_FILE)
     prefix = "session.optimized_model_external_initializers_"
@@ -193,10 +203,20 @@ def optimised_nodes(model: Path) -> list[OptimisedNode]:
     return list(found.values())
 
 
-def as_optimised(network: Network, provider: Provider) -> Network:
+def input_shapes(model: Path) -> dict[str, tuple[Dimension, ...]]:
+    """The shape that each input of a model file takes."""
+    import onnx
+
+    return {
+        value.name: tuple(axis.dim_param or axis.dim_value or None for axis in value.type.tensor_type.shape.dim)
+        for value in onnx.load(str(model), load_external_data=False).graph.input
+    }
+
+
+def as_optimised(network: Network, provider: Provider, shapes: OpenShapes | None = None) -> Network:
     """The network with the units that ONNX Runtime fuses: what one node of its optimised graph computes."""
     with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
-        write_optimised(network.graph, Path(folder), provider, network.name)
+        write_optimised(network.graph, Path(folder), provider, network.name, shapes)
         return with_runtime_units(network, optimised_nodes(Path(folder) / MODEL_FILE))
 
 

@@ -288,12 +288,15 @@ def backend_from(
     backend finds. Raises OptionError for what is misspelt.
     """
     name, _, given = spec.partition(":")
-    options = dict(defaults)
+    options: dict[str, str] = {}
     for part in filter(None, given.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key or not value:
             raise OptionError(f"`backend` {spec!r}: {part!r} is not a setting; write {name}:option=value")
+        if key in options:
+            raise OptionError(f"`backend` {spec!r}: {key!r} is given twice; give it once")
         options[key] = value
+    options = defaults | options
     found = create_backend(name, precision, Engine.named(engine), options)
     chosen = Engine.named(engine, _profile(found.context.device) if engine == AUTO else None)
     return found if chosen == found.context.engine else create_backend(name, precision, chosen, options)

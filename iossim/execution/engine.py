@@ -29,7 +29,8 @@ class Between(StrEnum):
 class EngineFacts:
     """What prices, plans and pages ask of an engine: ``between`` the stages; whether it ``is_recorded``, all issued
     before it runs, so that the host costs nothing meanwhile; whether it ``is_session`` of a runtime, whose nodes and
-    events cost what the profile says of sessions; whether it ``divides_sms`` among the groups of a stage.
+    events cost what the profile says of sessions; whether it ``splits_merged`` convolutions by a copy, as a runtime
+    without views does; whether it ``divides_sms`` among the groups of a stage.
     ``libraries``: whose kernels it calls before Ampere, and since. ``runs_on_devices``: all backends of devices run
     its plans. ``description``: what it is, in a few words.
     """
@@ -39,6 +40,7 @@ class EngineFacts:
     description: str
     is_recorded: bool = False
     is_session: bool = False
+    splits_merged: bool = False
     divides_sms: bool = False
     runs_on_devices: bool = False
 
@@ -134,6 +136,7 @@ _FACTS = {
         (Libraries.CUDNN_8, Libraries.CUDNN_8),
         "streams of ONNX Runtime, without barriers",
         is_session=True,
+        splits_merged=True,
     ),
 }
 

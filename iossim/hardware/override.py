@@ -96,6 +96,8 @@ def changes_of(name: str) -> tuple[str, dict[str, float]]:
     changes: dict[str, float] = {}
     for change in told.split(","):
         key, _, text = change.partition("=")
+        if key.strip() in changes:
+            raise DeviceError(f"device {name!r}: {key.strip()!r} is given twice; give it once")
         try:
             changes[key.strip()] = float(text)
         except ValueError:

@@ -114,11 +114,17 @@ def check_known(model: str) -> None:
         zoo.known(model)
 
 
-def load_source(source: ModelSource) -> Network:
-    """Load a network again from where it came from; raises ModelError for one that was made in memory, or has moved."""
+def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Network:
+    """Load a network again from where it came from, with inputs of other ``shapes`` if they are given.
+
+    Raises ModelError for one that was made in memory, or has moved.
+    """
     if _source(source.model) in (ios_file, onnx_file) and not os.path.isfile(source.model):
         raise ModelError(f"model file {source.model!r} does not exist; say where it is now with `model`")
-    return _loaded(source.model, LoadOptions.of_source(source))
+    options = LoadOptions.of_source(source)
+    return _loaded(
+        source.model, options if shapes is None else replace(options, shapes=shapes, dimensions={}, batch=None)
+    )
 
 
 def _loaded(model: Any, options: LoadOptions) -> Network:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,26 +16,33 @@ from iossim.models.passes.blocks import cut_blocks, split_blocks
 from iossim.models.passes.retype import retype
 from iossim.models.passes.unit_fusion import MODEL, unit_policy, with_units
 
+#: The network of a graph and a precision with the units and blocks that its model gives, None where it gives none.
+GivenUnits = Callable[[Graph, Precision], Network | None]
+
 #: Element types that networks compute in.
 _PRECISIONS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 
 
-def partition_graph(graph: Graph, name: str, where: str, options: LoadOptions) -> Network:
-    """The network of a canonical graph without units, cut into blocks; of its own precision by default.
+def partition_graph(
+    graph: Graph, name: str, where: str, options: LoadOptions, given: GivenUnits = lambda graph, precision: None
+) -> Network:
+    """The network of a canonical graph, cut into blocks; of its own precision by default.
 
-    ``where`` begins the message of a ModelError.
+    Where the model has units and blocks, ``given`` is the network of those, else None. ``where`` begins the message
+    of a ModelError.
     """
     own = _weights_type(graph)
     precision = options.dtype or (Precision(own) if own in _PRECISIONS else Precision.FP32)
     typed = retype(graph, precision)
     if not typed.nodes:
         raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
-    network = network_of(typed, name, precision, options.units)
+    own_units = given(typed, precision)
+    network = own_units or network_of(typed, name, precision, options.units)
     if options.strict:
         refuse_foreign(network, where)
     if own not in (DType.FLOAT32, precision.storage):
         network = replace(network, reading=(f"The model is in {own}; it is read here as {precision} (--dtype).",))
-    return cut_blocks(network, options.max_block)
+    return split_blocks(network if own_units else cut_blocks(network), options.max_block)
 
 
 def partition_network(network: Network, model: str, options: LoadOptions) -> Network:

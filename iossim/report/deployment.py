@@ -7,9 +7,11 @@ from typing import Any
 
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.folder import Deployment
+from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import WEIGHTS_FILE
 from iossim.deploy.tensorrt import TensorRtAdvice
 from iossim.execution.execution import Span
+from iossim.ir.network import Network
 from iossim.measurements.profilers.layer_times import LayerTimes, overlap
 from iossim.report.measured_runs import disturbance
 from iossim.report.traces import complete, trace_text
@@ -76,8 +78,21 @@ def check_json(check: DeploymentCheck) -> dict[str, Any]:
     }
 
 
+def sizes_sentences(deployed: Deployment, network: Network) -> list[str]:
+    """What is kept of the sizes that the model's file leaves open, if it leaves any."""
+    taken, reason = spelled(deployed.shapes), deployed.opened.reason
+    if deployed.opened.shapes is not None:
+        return [f"What is deployed takes {taken}; it is scheduled for {spelled(shapes_of(network.graph))}."]
+    said = f"What is deployed takes {taken} alone: {reason}. Deploy once a batch (--batch 1,4,8) to take others."
+    return [said] if reason else []
+
+
 def page(
-    schedule: AnySchedule, deployed: Deployment, check: DeploymentCheck | None, predicted_us: Mapping[str, float]
+    schedule: AnySchedule,
+    deployed: Deployment,
+    network: Network,
+    check: DeploymentCheck | None,
+    predicted_us: Mapping[str, float],
 ) -> str:
     """README.md of a deployed folder."""
     width = len(deployed.streams)
@@ -87,11 +102,12 @@ def page(
     lines = [
         f"# {schedule.network} on ONNX Runtime, {width} stream{'s' if width > 1 else ''}",
         "",
-        "`python run.py` runs it; copy `session()` from there.",
+        "`python run.py` runs it, `python run.py NAME=4x3x224x224` at other shapes; copy `session()` from there.",
         f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}: load it with",
         f"optimisation off, on a machine like the one that wrote it.{weights}",
         f"`partition.json` has the names of its nodes by stream ({counts} nodes).",
-        f"Schedule: {schedule.scheduler}, for {schedule.device}, batch {schedule.source.batch}{stages}.",
+        f"Schedule: {schedule.scheduler}, for {schedule.device}, batch {network.source.batch}{stages}.",
+        *sizes_sentences(deployed, network),
         "",
     ]
     if check is None:

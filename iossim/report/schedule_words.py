@@ -14,7 +14,6 @@ from iossim.base.tables import Cell, keyed_table
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.search.options import StageSpace
-from iossim.tasks.comparison import TIE
 
 if TYPE_CHECKING:
     from iossim.execution.execution import Execution
@@ -188,7 +187,7 @@ def comparison_notes(found: Comparison) -> list[str]:
     lines = []
     if seen:
         lines.append(f"error: simulated against published; only the figure of {' and '.join(seen)} was fitted to")
-        if found.left_out_us:
+        if any(row.left_out_us for row in found.rows):
             lines.append("LOO: the error of a fit without any figure of this network (leave one out)")
     every = (*found.schedules, *found.streams)
     return [*lines, *dict.fromkeys(f"note: {note}" for one in every for note in (*one.notes, *one.remarks))]
@@ -197,19 +196,20 @@ def comparison_notes(found: Comparison) -> list[str]:
 def comparison_lines(found: Comparison) -> list[str]:
     """The best of a comparison: its latency, what is expected and proved of it, and what the other engine gives."""
     best, baseline = found.best, found.baseline
-    lines = [said[0].upper() + said[1:] for said in (outcome.sentence() for outcome in found.outcomes)]
-    if best.ties:
-        lines.append(f"{TIE} tied with the best: the difference is within the noise")
-    if best.latency_us < baseline.latency_us * (1 - 1e-9):
-        speedup = speedup_words(best, baseline.latency_us, baseline.scheduler)
-        which = "Best of stages" if found.streams else "Best"
-        lines.append(f"{which}: {found.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}")
+    said = filter(None, (outcome.sentence() for outcome in found.outcomes))
+    lines = [*(sentence[0].upper() + sentence[1:] for sentence in said), *found.remarks]
+    # What is expected and proved is so of sums of stages.
+    by_sums = not found.plans_us and found.best_streams is None
+    if found.best_us < found.baseline_us * (1 - 1e-9):
+        speedup = f"speed-up {found.baseline_us / found.best_us:.2f}x over {baseline.scheduler}"
+        tie = ", within the noise" if by_sums and baseline.scheduler in best.ties else ""
+        lines.append(f"Best: {found.best_label}, {found.best_us / 1e3:.3f} ms, {speedup}{tie}")
     else:
         lines.append(f"Best: no scheduler is faster than {baseline.scheduler}")
-    lines += filter(None, [expectation(best)])
+    lines += filter(None, [expectation(best) if by_sums else None])
     if not found.complete:
         lines.append("Interrupted: the search is incomplete; the last row is the best schedule so far")
-    elif claim := optimality(best):
+    elif by_sums and (claim := optimality(best)):
         lines.append(claim if found.best_changed is None else f"{claim}, for the changed network")
     return [*lines, found.other_engine.sentence()] if found.other_engine else lines
 

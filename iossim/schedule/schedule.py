@@ -246,11 +246,13 @@ def read_schedule(path: Path) -> AnySchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Whether a file is a saved schedule, be it valid or not, and no model."""
+    """Whether a file is a saved schedule, be it valid or not, and no model; one in JSON that is not there, or cannot be
+    read, is to be one.
+    """
     try:
         document = from_json(path.read_bytes())
     except (OSError, ValueError):
-        return False
+        return path.suffix.lower() == ".json"
     return isinstance(document, dict) and "graph_hash" in document
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -92,19 +92,35 @@ def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Sche
     )
 
 
+def plan_us(schedule: AnySchedule, network: Network, cost_model: StreamCostModel) -> float:
+    """What a schedule takes as a whole plan, of streams or of stages, us.
+
+    Of stages under an engine that synchronises it is not the sum of their prices, by which they are searched: a sum
+    lets the host begin anew behind each barrier.
+    """
+    from iossim.execution.lower import lower_schedule  # loaded by who has streams
+
+    return cost_model.plan_us(network, lower_schedule(schedule, network, cost_model.identity.engine))
+
+
+def comparable_us(schedules: Mapping[str, AnySchedule], network: Network, cost_model: CostModel) -> dict[str, float]:
+    """What schedules take, all in one meaning: as whole plans where some are of streams, else as sums of stages; us."""
+    if isinstance(cost_model, StreamCostModel) and any(isinstance(one, StreamSchedule) for one in schedules.values()):
+        return {name: plan_us(one, network, cost_model) for name, one in schedules.items()}
+    return {name: one.latency_us for name, one in schedules.items()}
+
+
 def reprice_streams(schedule: StreamSchedule, network: Network, cost_model: CostModel) -> StreamSchedule:
     """The same streams at the price of their whole plan by another cost model; what bounds them there is not known.
 
     Raises ScheduleError where the schedule does not fit, OptionError for a cost model or an engine without streams.
     """
-    from iossim.execution.lower import lower_schedule  # loaded by who has streams
-
     if not isinstance(cost_model, StreamCostModel):
         raise OptionError(
             f"cost model {cost_model.identity.name!r} prices stages alone, and this schedule has streams; give "
             "`cost_model` simulator, or a schedule of stages"
         )
-    latency_us = cost_model.plan_us(network, lower_schedule(schedule, network, cost_model.identity.engine))
+    latency_us = plan_us(schedule, network, cost_model)
     kept = {"streams", "issue", "scheduler", "options", "notes", "format_version"}
     fields = {name: getattr(schedule, name) for name in kept}
     return StreamSchedule(latency_us=latency_us, **_of_network(network, cost_model), **fields)

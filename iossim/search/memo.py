@@ -1,4 +1,4 @@
-"""A memo that several searches at the same prices share: lattices, and the solutions of blocks.
+"""A memo that several searches at the same prices share: lattices, the solutions of blocks, and proven schedules.
 
 A block has the same solution in every search that asks the same of it, whatever network it is part of. Where nothing
 of a block merges, say, ``ios-both`` and ``ios-parallel`` do; and a study compares schedulers on hundreds of points.
@@ -12,10 +12,12 @@ from typing import NamedTuple, TypeVar
 
 from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel
+from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
 from iossim.search.block_search import BlockSolution
 from iossim.search.lattice import Lattice, build_lattice
-from iossim.search.options import StageSpace
+from iossim.search.options import SearchOptions, StageSpace
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,6 +48,8 @@ class SearchMemo:
 
     cost_model: CostModel
     saved_s: float = 0.0
+    #: By network, scheduler and options those that are proven to be optimal, within whatever limits they were found.
+    schedules: dict[tuple[Network, str, SearchOptions], Schedule] = field(default_factory=dict, repr=False)
     _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
     _lattices: dict[tuple[tuple[int, ...], int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
 

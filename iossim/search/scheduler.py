@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -16,7 +16,7 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.company import with_company
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 
 class Progress(Protocol):
@@ -69,7 +69,8 @@ class Scheduler(Protocol):
 S = TypeVar("S", bound=Scheduler)
 
 #: From no search to the most strategies, as in figure 4.1 of the thesis.
-_ORDER = ("sequential", "greedy", "ios-merge", "ios-parallel", "ios-both")
+_WITHOUT_SEARCH = ("sequential", "greedy")
+_ORDER = (*_WITHOUT_SEARCH, "ios-merge", "ios-parallel", "ios-both")
 _SCHEDULERS: dict[str, Scheduler] = {}
 _OF_STREAMS: set[str] = set()
 
@@ -115,6 +116,20 @@ def scheduler_names() -> tuple[str, ...]:
 def stream_scheduler_names() -> tuple[str, ...]:
     """The schedulers of streams."""
     return tuple(name for name in SCHEDULERS.names() if name in _OF_STREAMS)
+
+
+def check_heeded(options: SearchOptions, schedulers: Sequence[str]) -> None:
+    """Raise OptionError for an option that none of the schedulers heeds; one of a plugin may heed any."""
+    given: dict[str, object] = {}
+    if schedulers and set(schedulers) <= set(_ORDER):
+        given["stream_seed"] = options.seed
+    if schedulers and set(schedulers) <= set(_WITHOUT_SEARCH):
+        space = options.space
+        given |= {"seconds": options.seconds, "max_group_size": space.max_group_size, "max_groups": space.max_groups}
+        given["stages"] = space.definition != StageSpace().definition
+    for name, value in given.items():
+        if value:
+            raise OptionError(f"`{name}` has no effect on scheduler {', '.join(schedulers)}; leave it out")
 
 
 def stage_scheduler(name: str) -> Scheduler:
@@ -186,9 +201,15 @@ def _scheduled(
             replace(options, company=False),
             lambda prices, own: schedule(network, prices, name, own, progress, memo),
         )
+    key = network, name, replace(options, limits=SearchLimits())
+    known = memo.schedules if memo is not None and memo.cost_model is cost_model else {}
+    if key in known:
+        return known[key]
     found = find(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
+    if found.proven:
+        known[key] = found
     return found
 
 

@@ -138,7 +138,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     ]
     peak_mib = None
     if "peak_memory" in measures:  # weights, and the arena of the plan with values in place, as backends run it
-        plan = lower_schedule(one, context.network, point.engine, in_place=True)
+        plan = lower_schedule(one, context.network, context.engine, in_place=True)
         peak_mib = float(context.network_facts["weights_mib"]) + plan_memory(plan).arena_bytes / _MIB
     published_ms, power = context.published_ms(one), context.profile.datasheet.board_power_w
     return Row(
@@ -178,7 +178,7 @@ def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
 
     if not target_of(context.profile).has_warps:
         return None
-    execution = run_schedule(context.network, one, context.profile, engine=context.point.engine)
+    execution = run_schedule(context.network, one, context.profile, engine=context.engine)
     return execution.mean_active_warps
 
 

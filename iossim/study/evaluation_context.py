@@ -99,6 +99,11 @@ class EvaluationContext:
             "workspace_mib": found.workspace_bytes / _MIB,
         }
 
+    @property
+    def engine(self) -> Engine:
+        """The point's: ``auto`` is that of the device."""
+        return Engine.named(self.point.engine, self.profile)
+
     def published_ms(self, schedule: Schedule) -> float | None:
         """The measured latency that is published for this point, where one is known."""
         point = self.point
@@ -120,7 +125,7 @@ def _load(point: Point) -> EvaluationContext:
     profile = _PROFILES.get(device, lambda: device_of(point.device))
     network = _given(point)
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
-    prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine))
+    prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine, profile))
     if point.rewrite.rewrites or point.micro_batch != 1:
         network = _changed(point, network, prices)
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))

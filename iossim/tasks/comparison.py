@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import isclose
 from typing import Any, TypeVar
 
 from rich.table import Table
@@ -12,9 +13,12 @@ from iossim.base.display import Printed
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.tables import Cell, Column, records_table
 from iossim.calibration.prediction.published import comparable_published_us
+from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
 from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.search.assemble import plan_us
 from iossim.transforms.transform import Outcome
 
 #: Behind a scheduler whose schedule differs from the best by less than the noise.
@@ -149,10 +153,39 @@ class Comparison(Printed):
     #: What schedulers of streams found: streams, or stages where no streams are faster.
     streams: tuple[AnySchedule, ...] = ()
     other_engine: OtherEngine | None = None
+    #: By label of a row what stages take as a whole plan, us: the meaning that latencies have beside streams, where
+    #: it is not the sum of the stages. Bounds, ties and intervals are those of sums, and are left out then.
+    plans_us: Mapping[str, float] = field(default_factory=dict)
+
+    def beside(self, streams: Sequence[AnySchedule], prices: CostModel) -> Comparison:
+        """The comparison with what schedulers of streams found for its network at the same prices."""
+        both = replace(self, streams=tuple(streams))
+        if not isinstance(prices, StreamCostModel) or all(isinstance(one, Schedule) for one in streams):
+            return both
+        stages = [(each.label, each.network, each.schedule) for each in self.changed]
+        for one in (*self.schedules, *streams):
+            if isinstance(one, Schedule):
+                stages.append((one.scheduler, self.network, one))
+        plans_us = {label: plan_us(one, network, prices) for label, network, one in stages}
+        add_up = all(isclose(plans_us[label], one.latency_us) for label, _, one in stages)  # as in a graph
+        return both if add_up else replace(both, plans_us=plans_us)
 
     def __repr__(self) -> str:
-        best = f"best {self.best_label}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
+        best = f"best {self.best_label}, {self.best_us / 1e3:.3f} ms" if self.schedules else "nothing"
         return f"<Comparison {self.title}: {best} of {len(self.schedules)} schedulers>"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the table's marks and latencies mean, where it takes a word."""
+        best = best_row(self.rows)
+        tied = [f"{TIE} tied with the best: the difference is within the noise"] if best and best.ties else []
+        if not self.plans_us:
+            return tied
+        sums = ", ".join(f"{label} {us / 1e3:.3f} ms" for label, us in self._sums_us.items())
+        return [
+            f"Latencies are those of whole plans, as streams have no stages to add up; sums of stages: {sums}",
+            *tied,
+        ]
 
     def __getitem__(self, scheduler: str) -> Schedule:
         for found in self.schedules:
@@ -186,22 +219,40 @@ class Comparison(Printed):
             for each in self.changed
         )
         streams = (ComparisonRow.of_schedule(each, self.baseline_us) for each in self.streams)
-        return [*as_given, *streams, *changed]
+        return [self._in_plans(row) for row in (*as_given, *streams, *changed)]
+
+    def _in_plans(self, row: ComparisonRow) -> ComparisonRow:
+        us = self.plans_us.get(row.scheduler)
+        if us is None:
+            return row
+        speedup = self.baseline_us / us if us else 1.0
+        of_sums = dict.fromkeys(("lower_bound_us", "interval_us", "left_out_us"))
+        return replace(row, latency_us=us, speedup=speedup, ties=(), **of_sums)
+
+    def latency_us(self, found: AnySchedule, label: str = "") -> float:
+        """What a schedule takes in the meaning of the table, us; ``label`` is its row's if not its scheduler."""
+        return self.plans_us.get(label or found.scheduler, found.latency_us)
+
+    @property
+    def _sums_us(self) -> dict[str, float]:
+        every = [(found.scheduler, found) for found in (*self.schedules, *self.streams)]
+        every += [(each.label, each.schedule) for each in self.changed]
+        return {label: found.latency_us for label, found in every if label in self.plans_us}
 
     @property
     def baseline(self) -> Schedule:
         """What speed-ups are against: the sequential schedule, or the slowest where it was not asked for."""
-        slowest = max(self.schedules, key=lambda found: found.latency_us)
+        slowest = max(self.schedules, key=self.latency_us)
         return next((found for found in self.schedules if found.scheduler == "sequential"), slowest)
 
     @property
     def baseline_us(self) -> float:
-        return self.baseline.latency_us
+        return self.latency_us(self.baseline)
 
     @property
     def best(self) -> Schedule:
-        """The fastest; of equals the last, which searched the larger space, but one of the network as it was given."""
-        best = fastest(self.schedules, lambda found: found.latency_us)
+        """The fastest of stages; of equals the last, which searched the larger space, but of the network as given."""
+        best = fastest(self.schedules, self.latency_us)
         assert best is not None, "nothing was compared"
         changed = self.best_changed
         return best if changed is None else changed.schedule
@@ -209,9 +260,24 @@ class Comparison(Printed):
     @property
     def best_changed(self) -> ChangedSchedule | None:
         """The fastest of the changed networks, where it is faster than all of the network as it was given."""
-        least_us = min(found.latency_us for found in self.schedules)
-        best = fastest(self.changed, lambda each: each.schedule.latency_us)
-        return best if best is not None and best.schedule.latency_us < least_us * (1 - 1e-9) else None
+        least_us = min(map(self.latency_us, self.schedules))
+        best = fastest(self.changed, self._changed_us)
+        return best if best is not None and self._changed_us(best) < least_us * (1 - 1e-9) else None
+
+    def _changed_us(self, each: ChangedSchedule) -> float:
+        return self.latency_us(each.schedule, each.label)
+
+    @property
+    def best_streams(self) -> AnySchedule | None:
+        """The fastest that a scheduler of streams found, where it is faster than all others."""
+        best, changed = fastest(self.streams, self.latency_us), self.best_changed
+        least_us = self.latency_us(self.best) if changed is None else self._changed_us(changed)
+        return best if best is not None and self.latency_us(best) < least_us * (1 - 1e-9) else None
+
+    @property
+    def best_us(self) -> float:
+        """The latency of the fastest of all, in the meaning of the table."""
+        return next(row.latency_us for row in self.rows if row.scheduler == self.best_label)
 
     @property
     def best_network(self) -> Network:
@@ -219,6 +285,8 @@ class Comparison(Printed):
 
     @property
     def best_label(self) -> str:
+        if self.best_streams is not None:
+            return self.best_streams.scheduler
         return self.best.scheduler if self.best_changed is None else self.best_changed.label
 
     def published_us(self, scheduler: str) -> float | None:
@@ -241,43 +309,73 @@ class Comparison(Printed):
             "cost_model": self.cost_model,
             "complete": self.complete,
             "schedules": [
-                {
-                    **_fields(found, "scheduler", "latency_us", "interval_us", "ties"),
-                    **self._worth_json(found),
-                    "published_us": self.published_us(found.scheduler),
-                    "in_sample": self.is_in_sample(found.scheduler),
-                    "left_out_us": self.left_out_us.get(found.scheduler),
-                    **_search_json(found),
-                }
+                self._in_plans_json(
+                    found.scheduler,
+                    {
+                        **_fields(found, "scheduler", "latency_us", "interval_us", "ties"),
+                        **self._worth_json(found),
+                        "published_us": self.published_us(found.scheduler),
+                        "in_sample": self.is_in_sample(found.scheduler),
+                        "left_out_us": self.left_out_us.get(found.scheduler),
+                        **_search_json(found),
+                    },
+                )
                 for found in self.schedules
             ],
-            **({"streams": [one.model_dump(mode="json") for one in self.streams]} if self.streams else {}),
-            **dict.fromkeys(("rewriting", "micro_batches")),
+            **({"streams": list(map(self._stream_json, self.streams))} if self.streams else {}),
+            **dict.fromkeys(("rewriting", "joins", "micro_batches")),
             **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
             "other_engine": self.other_engine and asdict(self.other_engine),
         }
+
+    def _in_plans_json(self, label: str, told: dict[str, Any]) -> dict[str, Any]:
+        if label not in self.plans_us:
+            return told
+        us = self.plans_us[label]
+        of_sums = dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us", "left_out_us"))
+        said = {
+            "latency_us": us,
+            "speedup": self.baseline_us / us if us else 1.0,
+            "ties": [],
+            "proven": False,
+            **of_sums,
+        }
+        return {**{name: said.get(name, value) for name, value in told.items()}, "sum_of_stages_us": told["latency_us"]}
+
+    def _stream_json(self, found: AnySchedule) -> dict[str, Any]:
+        told = {**found.model_dump(mode="json"), "speedup": found.speedup(self.baseline_us)}
+        return self._in_plans_json(found.scheduler, told)
 
     def _worth_json(self, found: Schedule) -> dict[str, Any]:
         figures = _fields(found, "streams", "search_s", "lower_bound_us", "relaxed_bound_us")
         return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
 
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
-        from iossim.transforms.rewriting.rewritten import applied_rules
-
         return {
             **outcome.to_json(),
             "schedules": [
-                {
-                    "way": each.how,
-                    **_fields(each.schedule, "scheduler", "latency_us", "interval_us"),
-                    **self._worth_json(each.schedule),
-                    "rules": applied_rules(each.network),
-                    **_search_json(each.schedule),
-                }
+                self._in_plans_json(
+                    each.label,
+                    {
+                        "way": each.how,
+                        **_fields(each.schedule, "scheduler", "latency_us", "interval_us"),
+                        **self._worth_json(each.schedule),
+                        "rules": _rules_of(each.network),
+                        **_search_json(each.schedule),
+                    },
+                )
                 for each in self.changed
                 if each.transform == outcome.name
             ],
         }
+
+
+def _rules_of(network: Network) -> dict[str, int]:
+    if "rewriting" not in dict(network.source.options):
+        return {}
+    from iossim.transforms.rewriting.rewritten import applied_rules  # what most comparisons do not use
+
+    return applied_rules(network)
 
 
 def _search_json(found: Schedule) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean, once
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
@@ -22,7 +22,7 @@ from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.assemble import reprice_any
+from iossim.search.assemble import comparable_us, reprice_any
 from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
@@ -44,7 +44,7 @@ def plain_schedule(network: Network, name: str) -> Schedule:
 
 def split_names(text: str, option: str, plain: Sequence[str] = PLAIN) -> tuple[list[str], list[str]]:
     """``sequential,torch`` as schedulers (of ``plain``) and baselines; raises OptionError naming the unknown one."""
-    names = list(dict.fromkeys(filter(None, text.split(","))))
+    names = once(list(filter(None, text.split(","))), option)
     for name in names:
         owner = name.partition("-")[0]
         if name in plain or name in BASELINES:
@@ -87,7 +87,8 @@ def measure_beside(
 def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:
     """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
-    return {name: reprice_any(found, network, prices).latency_us for name, found in schedules.items()}
+    priced = {name: reprice_any(found, network, prices) for name, found in schedules.items()}
+    return comparable_us(priced, network, prices)
 
 
 @dataclass(frozen=True, eq=False)

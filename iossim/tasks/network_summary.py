@@ -17,8 +17,8 @@ class Summary:
     """Facts of a network that need no device.
 
     ``activation_bytes`` is what no memory plan of one unit after another can be below; ``width`` the most units that
-    are independent of each other within a block. ``parallelism`` is all arithmetic over that of the costliest path:
-    no schedule without merging is faster than sequential by more, if time goes with arithmetic.
+    are independent of each other within a block. ``parallelism``, the average parallelism, is all arithmetic over
+    that of the costliest path. It bounds no gain on a device, where time does not go with arithmetic.
     """
 
     activation_bytes: int

@@ -13,7 +13,7 @@ import numpy as np
 
 from iossim.base.errors import DeviceError, OptionError, PlanError
 from iossim.calibration.prediction.published import without_network
-from iossim.calibration.prediction.schedule_interval import schedule_errors
+from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -167,12 +167,13 @@ class Task:
             )
 
     def _run(self, progress: StartProgress, measuring: MeasuredProgress, steps: Steps) -> Scheduled:
-        changed = self.change(progress)
+        steps.take(lambda: _warm_up(self.network, self.prices), None)
+        memo = SearchMemo(self.prices)
+        changed = self.change(progress, memo)
         task = replace(self, network=changed.network, transforms=())
         if changed.interrupted and self.budget is None:
             task = replace(task, options=_soon(self.options))
-        steps.take(lambda: _warm_up(changed.network, self.prices), None)
-        made = steps.take(lambda: task.search(progress(self.scheduler), measuring), None)
+        made = steps.take(lambda: task.search(progress(self.scheduler), measuring, memo), None)
         if made is None:
             made = without_search(changed.network, self.prices, self.scheduler, self.options)
         ended = {"complete": False, "proven": False} if changed.interrupted else {}
@@ -188,8 +189,8 @@ class Task:
             found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
         return Scheduled(found, changed)
 
-    def change(self, progress: StartProgress = silent) -> Changed:
-        return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress)
+    def change(self, progress: StartProgress = silent, memo: SearchMemo | None = None) -> Changed:
+        return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress, memo)
 
     def search(
         self,
@@ -231,7 +232,7 @@ def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = sil
 def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, steps: Steps) -> Comparison:
     steps.take(lambda: _warm_up(task.network, task.prices), None)
     given = replace(task, transforms=())
-    memo = SearchMemo(task.prices)
+    memo, errors = SearchMemo(task.prices), schedule_errors(task.network, task.prices)
     found: list[Schedule] = []
     for name in schedulers:
         search = replace(given, scheduler=name).search
@@ -244,11 +245,13 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
             break
     identity = task.prices.identity
     bounded = bounded_by_searches(found, task.options.space)
-    schedules = steps.take(lambda: judged(task.network, bounded, task.prices), bounded)
+    schedules = steps.take(lambda: judged(task.network, bounded, task.prices, errors=errors), bounded)
     comparison = Comparison(task.network, identity.device, identity.engine, identity.to_json(), tuple(schedules))
     comparison = replace(comparison, left_out_us=steps.take(lambda: _left_out_us(comparison, task), {}))
     if task.transforms:
-        comparison = steps.take(lambda: _with_changed(comparison, task, progress), comparison)
+        comparison = steps.take(lambda: _with_changed(comparison, task, progress, memo), comparison)
+        if errors is not None:
+            comparison = steps.take(lambda: _judged_beside(comparison, bounded, errors), comparison)
     return replace(comparison, complete=comparison.complete and not steps.interrupted)
 
 
@@ -268,9 +271,9 @@ def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> lis
     ]
 
 
-def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -> Comparison:
+def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, memo: SearchMemo) -> Comparison:
     """The comparison with the schedules of the networks that the transforms make beside it."""
-    outcomes = task.change(progress).outcomes
+    outcomes = task.change(progress, memo).outcomes
     interrupted = any(outcome.interrupted for outcome in outcomes)
     options = _soon(task.options) if interrupted else task.options
     shown: list[tuple[Outcome, str, Network, str]] = []
@@ -285,20 +288,41 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
         shown += own
     schedules: list[ChangedSchedule] = []
     for outcome, label, network, name in shown:
-        found = replace(task, network=network, transforms=(), scheduler=name, options=options).search()
-        schedules.append(ChangedSchedule(outcome.name, label, network, judged(network, [found], task.prices)[0]))
+        found = replace(task, network=network, transforms=(), scheduler=name, options=options).search(memo=memo)
+        schedules.append(ChangedSchedule(outcome.name, label, network, found))
         if not found.complete:
             break
     complete = not interrupted and all(each.schedule.complete for each in schedules)
     return replace(comparison, outcomes=outcomes, changed=tuple(schedules), complete=complete)
 
 
-def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
+def _judged_beside(comparison: Comparison, given: Sequence[Schedule], errors: ScheduleErrors) -> Comparison:
+    """The comparison with the intervals of the schedules of changed networks, and their ties with all others, those of
+    the network as ``given`` among them, by the names of their rows.
+    """
+    for each in comparison.changed:
+        errors.include(each.network, [each.schedule])
+    rivals = [(one.scheduler, one) for one in given] + [(one.label, one.schedule) for one in comparison.changed]
+    judged = (
+        errors.judged_beside(each.schedule, [rival for rival in rivals if rival[1] is not each.schedule])
+        for each in comparison.changed
+    )
+    pairs = zip(comparison.changed, judged, strict=True)
+    return replace(comparison, changed=tuple(replace(each, schedule=one) for each, one in pairs))
+
+
+def judged(
+    network: Network,
+    schedules: Sequence[Schedule],
+    prices: CostModel,
+    beside: str = "",
+    errors: ScheduleErrors | None = None,
+) -> list[Schedule]:
     """The schedules with their intervals, and their ties among them and with that of a scheduler ``beside`` them.
 
     Prices that predict no device have no noise.
     """
-    errors = schedule_errors(network, prices)
+    errors = errors or schedule_errors(network, prices)
     if errors is None:
         return list(schedules)
     return errors.judged(schedules, [_whole(schedule(network, prices, beside))] if beside else [])

@@ -140,7 +140,7 @@ class CompiledModule:
                     )
             made = self._run(given, None)
             self._check(expected, made)
-            return Results(self._name, expected, structure, own, state.tensors)
+            return Results(self._name, expected, structure, own, state.plain)
 
     def _check(self, expected: list[Any], made: list[torch.Tensor]) -> None:
         fits = len(expected) == len(made) and all(

@@ -24,9 +24,9 @@ class _View:
 
     def of(self, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
         value = given[self.argument]
-        return (
-            value if self.is_whole else value.as_strided(self.shape, self.stride, value.storage_offset() + self.offset)
-        )
+        if self.is_whole:
+            return value
+        return value.as_strided(self.shape, self.stride, value.storage_offset() + self.offset)
 
 
 class Results:
@@ -46,9 +46,8 @@ class Results:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
         own = {*map(_memory, kept)}
-        #: What each output is: a view, a kept tensor, the number of an equal one, or the layout of memory of its own.
-        self._results: list[_View | torch.Tensor | int] = []
-        self._kept: set[int] = set()
+        #: What each output is: a view, a kept tensor, the number of an equal one, or shape and strides of its own.
+        self._results: list[_View | torch.Tensor | int | tuple[Sequence[int], Sequence[int]]] = []
         for number, output in enumerate(outputs):
             one = f"output {number} of module {module}"
             if argument := arguments.get(_memory(output) if output.numel() else 0):
@@ -58,31 +57,27 @@ class Results:
                 offset = output.storage_offset() - value.storage_offset()
                 self._results.append(_View(argument, output is value, output.shape, output.stride(), offset))
             elif output.numel() and _memory(output) in own:
-                self._kept.add(number)
                 self._results.append(output)
             else:
                 others = [each for each in range(number) if _overlap(outputs[each], output)]
-                if others and not _is_same(outputs[others[0]], output):
+                if others and _place(outputs[others[0]]) != _place(output):
                     raise ModelError(f"{one} shares memory with output {others[0]}; return a clone of one")
-                self._results.append(others[0] if others else _like(output))
+                self._results.append(others[0] if others else _layout(output))
 
     def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
         """What the module returns whose graph has these outputs, in memory of its own."""
         made: list[torch.Tensor] = []
-        for number, (result, output) in enumerate(zip(self._results, outputs, strict=True)):
+        for result, output in zip(self._results, outputs, strict=True):
             match result:
                 case _View():
                     made.append(result.of(given))
                 case int():
                     made.append(made[result])
-                case _ if number in self._kept:
+                case torch.Tensor():
                     made.append(result)
-                case _:
-                    made.append(
-                        torch.empty_strided(
-                            result.shape, result.stride(), dtype=output.dtype, device=output.device
-                        ).copy_(output)
-                    )
+                case shape, stride:
+                    made.append(torch.empty_strided(shape, stride, dtype=output.dtype, device=output.device))
+                    made[-1].copy_(output)
         return pytree.tree_unflatten(made, self._structure)
 
 
@@ -103,11 +98,10 @@ def twins(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: twin(value) for name, value in given.items()}
 
 
-def _like(output: torch.Tensor) -> torch.Tensor:
-    """A tensor without memory that lies as an output does; one whose values share memory is laid out anew."""
+def _layout(output: torch.Tensor) -> tuple[Sequence[int], Sequence[int]]:
+    """Shape and strides of an output; those of a new tensor where its values share memory."""
     expanded = any(length > 1 and not stride for length, stride in zip(output.shape, output.stride(), strict=True))
-    like = torch.empty_strided(output.shape, output.stride(), dtype=output.dtype, device="meta")
-    return like.contiguous() if expanded else like
+    return output.shape, torch.empty(output.shape, device="meta").stride() if expanded else output.stride()
 
 
 def _memory(tensor: torch.Tensor) -> int:
@@ -115,23 +109,17 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a value of one lies in memory where one of the other does."""
+    """Whether a value of one lies in memory where one of the other does; of other types, whether it may."""
     if not _memory(one) or _memory(one) != _memory(other):
         return False
-    marks = torch.zeros(one.untyped_storage().nbytes(), dtype=torch.bool)
-    for tensor, mark in ((one, True), (other, False)):
-        size = tensor.element_size()
-        stride = [size * step for step in tensor.stride()]
-        for byte in range(size):
-            lies = marks.as_strided(tensor.shape, stride, size * tensor.storage_offset() + byte)
-            if mark:
-                lies.fill_(True)
-            elif lies.any():
-                return True
-    return False
+    if one.dtype != other.dtype:
+        return True
+    places = torch.arange(one.untyped_storage().nbytes() // one.element_size())
+    first, second = (
+        places.as_strided(each.shape, each.stride(), each.storage_offset()).reshape(-1) for each in (one, other)
+    )
+    return bool(torch.isin(first, second).any())
 
 
-def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return (one.stride(), one.storage_offset()) == (other.stride(), other.storage_offset())
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -137,9 +137,11 @@ class State:
                 self._values.append(value)
                 found.append((path, value))
 
-        while found and len(self._values) < _MOST:
+        while found:
             path, value = found.popleft()
-            if not isinstance(value, _SCALARS) and id(value) not in seen:
+            is_own = isinstance(value, nn.Module | torch.Tensor) or id(value) in self._tables
+            may_hold = is_own or (len(self._values) < _MOST and not isinstance(value, _SCALARS))
+            if may_hold and id(value) not in seen:
                 seen.add(id(value))
                 if isinstance(value, nn.Module):
                     keep(([_join(path, "__class__")], partial(map, type, (value,))))
@@ -170,10 +172,10 @@ class State:
                 yield from self._class_parts(type(value))
             case dict() | list() | set() | deque():
                 is_table = id(value) in self._tables
-                if not is_table and not 0 < len(value) <= _LONGEST:
-                    self._sized[path] = value
                 self._held.append((value, value.copy()))
-                if not 0 < len(value) <= _LONGEST:
+                if not value or not (is_table or len(value) <= _LONGEST):
+                    if not is_table:
+                        self._sized[path if path not in self._sized else f"{path} {len(self._sized)}"] = value
                     return
                 names = [_join(path, str(name)) for name in (value if isinstance(value, dict) else range(len(value)))]
                 if not is_table:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
+from iossim.transforms import fused_joins
 from iossim.transforms.microbatching import blocks_in_micro_batches
 from iossim.transforms.rewriting import rewritten
 
 #: For each option by which a source names a transform, what repeats it from the option's text, in order.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
+    fused_joins.OPTION: fused_joins.joined_again,
     blocks_in_micro_batches.OPTION: blocks_in_micro_batches.divided_again,
 }
 
@@ -38,7 +40,7 @@ def network_of(saved: AnySchedule, model: str | None = None) -> Network:
     """The network that a schedule was made for, which it fits; ``model`` is where it is now, if its file has moved.
     Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be changed so.
     """
-    network = _loaded(saved.source.to_source(model))
+    network = network_of_source(saved.source.to_source(model))
     fit(saved, network)
     return network
 
@@ -48,12 +50,13 @@ def at_batch(saved: AnySchedule, batch: int, model: str | None = None) -> tuple[
     their own. Raises as :func:`network_of`, of their own network too.
     """
     network_of(saved, model)
-    network = _loaded(replace(saved.source.to_source(model), batch=batch))
+    network = network_of_source(replace(saved.source.to_source(model), batch=batch))
     moved = saved.model_copy(update={"graph_hash": network.graph.hash})
     fit(moved, network)
     return moved, network
 
 
-def _loaded(given: ModelSource) -> Network:
+def network_of_source(given: ModelSource, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Network:
+    """The network of a source, its transforms repeated; with inputs of other ``shapes`` if they are given."""
     source, texts = split_source(given)
-    return replayed(load_source(source), texts)
+    return replayed(load_source(source, shapes), texts)

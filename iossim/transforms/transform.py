@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
+from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
 
@@ -39,7 +40,9 @@ class Outcome(Protocol):
         """The networks that a comparison shows beside the given one, by their names in tables; ``network`` is last."""
         ...
 
-    def sentence(self) -> str: ...
+    def sentence(self) -> str:
+        """What the transform did, with option names in backticks; empty where there was nothing to do."""
+        ...
 
     def remarked(self, schedule: Schedule) -> Schedule:
         """The schedule of ``network``, with a remark that says what the transform did."""
@@ -56,9 +59,17 @@ class Transform(Protocol):
         ...
 
     def apply(
-        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+        self,
+        network: Network,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+        memo: SearchMemo | None = None,
     ) -> Outcome:
-        """The network that the scheduler makes the most of; raises OptionError where the network cannot be changed."""
+        """The network that the scheduler makes the most of; ``memo`` holds what earlier searches at the prices found.
+        Raises OptionError where the network cannot be changed.
+        """
         ...
 
 
@@ -110,12 +121,13 @@ def change(
     scheduler: str,
     options: SearchOptions,
     progress: StartProgress,
+    memo: SearchMemo | None = None,
 ) -> Changed:
     """Apply transforms one after the other, each to what the one before it leaves; none behind an interrupted one."""
     outcomes: list[Outcome] = []
     for transform in transforms:
         try:
-            outcomes.append(transform.apply(network, prices, scheduler, options, progress))
+            outcomes.append(transform.apply(network, prices, scheduler, options, progress, memo))
         except KeyboardInterrupt:
             outcomes.append(Unchanged(network))
         network = outcomes[-1].network

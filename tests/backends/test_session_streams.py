@@ -103,6 +103,26 @@ def test_on_two_cores_no_schedule_beats_one_thread(diamond: Network) -> None:
     assert max(len(stage.groups) for stage in iossim.optimize(diamond, quick, engine=SESSION).stages) == 2
 
 
+@pytest.mark.parametrize(("profile", "copies"), [(device(4), 3), (iossim.device("v100-sxm2"), 1)], ids=["cpu", "gpu"])
+def test_the_parts_of_a_merged_convolution_are_copied_out_of_it(profile: DeviceProfile, copies: int) -> None:
+    """A session has no views; on a CPU it blocks channels, and splits only tensors whose channels are not."""
+    b = GraphBuilder("pair")
+    x = b.input("x", (1, 16, 32, 32))
+    with b.block("only"):
+        outputs = [b.conv(x, 32, name=name) for name in ("one", "other")]
+    pair = b.network(outputs)
+    found = iossim.optimize(pair, profile, scheduler="ios-merge", engine=Engine.PAPER)
+    assert [stage.strategy for stage in found.stages] == ["merge"]
+    libraries = {engine: KernelLibrary(profile, engine) for engine in (SESSION, Engine.PAPER)}
+    merged = {engine: library.merged(pair, [0, 1]) for engine, library in libraries.items()}
+    assert len(merged[SESSION]) - len(merged[Engine.PAPER]) == copies
+    prices = create_cost_model("simulator", profile, pair.precision, SESSION)
+    plan = lower_schedule(found, pair, SESSION)
+    assert prices.plan_us(pair, plan) == pytest.approx(  # type: ignore[attr-defined]
+        run_schedule(pair, found, profile, SESSION).latency_us, rel=1e-6
+    )
+
+
 def test_backends_run_no_session() -> None:
     with pytest.raises(OptionError, match="cannot run `engine` onnxruntime, which is simulated only"):
         create_backend("torch_cuda", engine=SESSION)

@@ -172,6 +172,8 @@ TABLES: dict[str, tuple[str, Words]] = {
     "extra field": ('{"stages": [], "unit": "ms"}', ["'unit'"]),
     "ill-typed": ('{"stages": [{"units": "a", "latency_us": 1}]}', ["'stages.0.units'"]),
     "negative": ('{"stages": [{"units": ["a"], "latency_us": -1}]}', ["'stages.0.latency_us'"]),
+    "longer than anything": ('{"stages": [{"units": ["a"], "latency_us": 1e300}]}', ["'stages.0.latency_us'"]),
+    "hundreds of digits": (f'{{"stages": [{{"units": ["a"], "latency_us": {"9" * 400}}}]}}', ["'stages.0.latency_us'"]),
     "not a number": ('{"stages": [{"units": ["a"], "latency_us": NaN}]}', ["'stages.0.latency_us'"]),
     "unknown strategy": (
         '{"stages": [{"units": ["a"], "strategy": "both", "latency_us": 1}]}',

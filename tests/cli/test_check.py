@@ -101,6 +101,12 @@ def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "PASS free of races" in found
     assert "(priced again)" in found
     assert "FAIL no slower than before" in fails(capsys, f"{line} --scheduler sequential")
+    assert "one of the two is of stages" in refused(capsys, f"{line} --batch 2 --scheduler sequential")
+    # Under the paper engine the sums of stages that were found say more than their plans take.
+    plain = "squeezenet --device v100-sxm2 --engine paper"
+    printed(capsys, f"optimize {plain} --out {tmp_path}/stages --no-plot")
+    compared = f"check {plain} --scheduler ios-streams --baseline {tmp_path}/stages/schedule.json"
+    assert "baseline 0.702 ms (both as whole plans)" in printed(capsys, compared)
     assert "prices stages alone" in refused(capsys, f"{line} --cost-model random:1")
 
 

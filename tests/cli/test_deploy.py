@@ -94,6 +94,67 @@ def test_predictions_without_a_check(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert alone["predicted_us"]["deployed, streams"] > alone["predicted_us"]["deployed, one thread"] > 0
 
 
+def test_merges_that_cost_the_runtime_its_fusions_are_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The search has the prices of what judges it, in which parts of a merged convolution are copied out of it."""
+    given = f"--device {CPU} --no-check --out {tmp_path}/out --json"
+    found = {
+        scheduler: printed_json(capsys, f"deploy squeezenet --scheduler {scheduler} {given}")
+        for scheduler in ("sequential", "ios-both")
+    }
+    assert [len(each["streams"]) for each in found.values()] == [1, 1]
+    assert len(found["ios-both"]["streams"][0]) == len(found["sequential"]["streams"][0])
+    assert min(found["ios-both"]["predicted_us"].values()) <= min(found["sequential"]["predicted_us"].values())
+    printed(capsys, f"optimize squeezenet --scheduler ios-merge --device {CPU} --engine paper --out {tmp_path}")
+    merged = printed_json(capsys, f"deploy {tmp_path}/schedule.json {given}")
+    assert len(merged["streams"][0]) > len(found["sequential"]["streams"][0])
+    assert min(merged["predicted_us"].values()) > min(found["sequential"]["predicted_us"].values())
+
+
+def test_a_batch_that_the_file_leaves_open_is_open_in_what_is_deployed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "open.onnx"
+    text = "(float[N,8] x) => (float[N,8] y) { y = Relu(x) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> open {text}'), path)
+    said = printed(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out")
+    assert "What is deployed takes x Nx8; it is scheduled for x 1x8." in said
+    assert "What is deployed takes x Nx8;" in (tmp_path / "out" / "README.md").read_text()
+    document = printed_json(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")
+    assert document["shapes"] == {"x": ["N", 8]}
+    assert document["check"]["output_errors"]["deployed, one thread, x 2x8"] == 0
+    fixed = text.replace("y = Relu(x)", "s = Shape(x) ones = ConstantOfShape(s) y = Sub(x, ones)")
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> open {fixed}'), path)
+    said = " ".join(printed(capsys, f"deploy {path} --device {CPU} --no-check --out {tmp_path}/out").split())
+    assert "takes x 1x8 alone: the constant 'ones' is another at another size. Deploy once a batch" in said
+
+
+def test_a_folder_for_each_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"deploy ios_sample --device {CPU} --no-check --out {tmp_path}/out"
+    document = printed_json(capsys, f"{line} --batch 1,4,1 --json")
+    assert [each["batch"] for each in document["batches"]] == [1, 4]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"batch1", "batch4"}
+    for each in document["batches"]:
+        partition = json.loads((tmp_path / "out" / f"batch{each['batch']}" / "partition.json").read_text())
+        assert partition["streams"] == each["streams"]
+        assert {shape[0] for shape in partition["shapes"].values()} == {each["batch"]}
+    assert "batch 4: " in printed(capsys, f"{line} --batch 4")
+    assert (tmp_path / "out" / "model.onnx").exists()
+    printed(capsys, f"optimize ios_sample --device {CPU} --out {tmp_path} --no-plot --no-trace")
+    saved = printed_json(capsys, f"{line.replace('ios_sample', f'{tmp_path}/schedule.json')} --batch 2 --json")
+    assert {shape[0] for shape in saved["shapes"].values()} == {2}
+
+
+def test_a_network_that_takes_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "no_time.onnx"
+    text = "(float[1,4] x) => (float[2,2] y) <int64[2] shape = {2,2}> { y = Reshape(x, shape) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> no_time {text}'), path)
+    assert printed_json(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")["check"]["equal"]
+
+
 def test_nothing_of_a_former_deployment_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """But files that are not of a deployment do, and so do those of a folder that has none."""
     out = tmp_path / "out"
@@ -126,7 +187,8 @@ def test_streams_that_a_search_found(tmp_path: Path, capsys: pytest.CaptureFixtu
     one = printed_json(capsys, f"deploy {tmp_path}/schedule.json --streams 1 {given}")
     assert len(one["streams"]) == 1
     assert one["predicted_us"].keys() == {"deployed, one thread"}
-    searched = printed_json(capsys, f"deploy squeezenet --scheduler ios-streams --units fused --streams 2 {given}")
+    line = f"deploy squeezenet --engine paper --scheduler ios-streams --units fused --streams 2 {given}"
+    searched = printed_json(capsys, line)
     assert searched["streams"] == document["streams"]
     said = refused(capsys, f"deploy {tmp_path}/schedule.json --runtime tensorrt")
     assert "--runtime tensorrt is told by the stages of a schedule" in said
@@ -184,6 +246,9 @@ def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path, capsys: p
         ("deploy ios_sample --device v100-sxm2 --out x", "has no CUDAExecutionProvider, which v100-sxm2 needs"),
         (f"deploy ios_sample --device {CPU} --model alexnet --out x", "--model is for a schedule"),
         (f"deploy ios_sample --device {CPU} --dtype int8 --out x", "int8 is for pricing"),
+        (f"deploy ios_sample --device {CPU} --batch 1,two --out x", "'two' is not a whole number"),
+        (f"deploy ios_sample --device {CPU} --batch 0 --out x", "batch 0 is not possible"),
+        ("deploy ios_sample --runtime tensorrt --device t4 --batch 1,2", "is told of one batch, and --batch says 1,2"),
     ],
 )
 def test_mistakes(

@@ -56,6 +56,54 @@ def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("best", "-d v100-sxm2 --scheduler ios-parallel"),
+        ("greedy", "-d v100-sxm2 --scheduler greedy"),
+        ("batch", "-d v100-sxm2 -b 32"),
+        ("streams", "-d v100-sxm2 --scheduler ios-streams"),
+    ],
+)
+def test_explain_a_model_as_it_is_optimised(
+    name: str, options: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "streams":
+        printed(capsys, f"optimize ios_sample {options} --out {saved}/made --no-trace")
+        (saved / "made" / "schedule.json").rename(saved / "streams.json")
+    asked, kept = (
+        printed_json(capsys, f"explain {what} --json") for what in (f"ios_sample {options}", f"{saved}/{name}.json")
+    )
+    assert asked == kept
+
+
+def test_explain_a_rewritten_model_step_by_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "explain ios_sample -d v100-sxm2 --rewrite metaflow --rewrite-search backtracking --rewrite-budget 5"
+    found = printed_json(capsys, f"{line} --unproved --json --out {tmp_path}")
+    assert (tmp_path / "graph.dot").is_file()
+    assert (tmp_path / "rewriting.dot").is_file() == bool(found["rewriting"])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{}/best.json --batch 8", "is a saved schedule, whose model is read as it was"),
+        ("{}/best.json --scheduler greedy", "is a saved schedule: nothing is searched"),
+        ("{}/best.json -s 2", "is a saved schedule: nothing is searched"),
+        ("{}/nowhere.json -d t4", "cannot read schedule"),
+        ("ios_sample", "needs a device"),
+        ("ios_sampel -d t4", "did you mean 'ios_sample'"),
+        ("ios_sample -d t4 --model model.onnx", "--model is for a schedule"),
+        ("ios_sample -d t4 --scheduler ios-streams --rewrite", "takes neither --rewrite nor"),
+        ("ios_sample --cost-model onnxruntime_cpu", "measures; run optimize, and explain its schedule.json"),
+    ],
+)
+def test_explain_refuses_what_it_would_leave_unused(
+    line: str, words: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refused(capsys, f"explain {line.format(saved)}")
+
+
 def test_explain_one_stage(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, f"explain {saved}/best.json --stage 0")
     assert "stage 1 " not in text

@@ -216,6 +216,15 @@ def test_compare(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert "proven" not in output.out
 
 
+def test_compare_of_devices(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is there of the first device stays; the second one was not begun."""
+    interrupting(100)
+    assert main(["compare", "inception_v3", "-d", "t4,a10", "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["complete"] is False
+    assert len(document["devices"]) == 1
+
+
 @pytest.mark.parametrize("second", [61, 63, 70])
 @pytest.mark.parametrize("command", ["optimize", "compare"])
 def test_second_interrupt_ends_at_once(

@@ -124,7 +124,7 @@ def test_an_interrupt_keeps_what_was_measured(
 
 
 def test_this_machines_cpu_is_described_once(
-    capsys: pytest.CaptureFixture[str], fake: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    fake: str, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where the device is the CPU itself, calibrate finds its profile afterwards."""
     command = ["profile", "ios_sample", "--backend", fake, "--pairs", "0", "--stages", "0"]
@@ -137,7 +137,7 @@ def test_this_machines_cpu_is_described_once(
         described.append(1)
         return iossim.device("t4").model_copy(update={"name": "cpu"})  # a CPU takes seconds to measure
 
-    monkeypatch.setattr("iossim.hardware.host_cpu.measure_host_cpu", measure)
+    monkeypatch.setattr("iossim.hardware.host_measuring.measure_host_cpu", measure)
     made = FakeBackend.__init__
 
     def on_cpu(self: FakeBackend, *arguments: object, **fields: object) -> None:
@@ -145,9 +145,8 @@ def test_this_machines_cpu_is_described_once(
         self.context = replace(self.context, device="cpu")
 
     monkeypatch.setattr(FakeBackend, "__init__", on_cpu)
-    capsys.readouterr()
     assert main(command) == 0
-    assert f"described this machine's CPU in {path}" in capsys.readouterr().err
+    assert f"described this machine's CPU in {path}" in caplog.text
     assert iossim.device("cpu").name == "cpu"
     assert main(command) == 0
     assert described == [1]

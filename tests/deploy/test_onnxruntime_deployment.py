@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -134,7 +138,7 @@ def test_each_stream_has_a_thread_besides_the_one_that_waits(folder: Path) -> No
     """Of as many threads as streams one waits for all, and two streams run one after the other on the rest."""
     assert session_options(2).inter_op_num_threads == 3
     assert session_options(1).execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    assert 'inter_op_num_threads = len(plan["streams"]) + 1' in (folder / "run.py").read_text()
+    assert "inter_op_num_threads = len(streams) + 1" in (folder / "run.py").read_text()
 
 
 def test_an_optimised_model_that_changed(copied: Path) -> None:
@@ -195,9 +199,63 @@ def test_a_node_twice_nowhere_and_unknown(copied: Path) -> None:
             read_deployment(copied)
 
 
-def refused_by_program(folder: Path, reason: str) -> None:
-    ran = subprocess.run([sys.executable, "-I", str(folder / "run.py")], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (2, f"error: {reason}\n")
+@pytest.mark.parametrize(
+    "change",
+    [
+        *[{key: value} for key in ("streams", "files_sha256", "shapes") for value in (None, 3, "x", [3], [[3]])],
+        {"shapes": {"x": ["N"]}},
+        {"streams": {}},
+        {"provider": 3},
+        {"provider": []},
+        {"nodes_sha256": 3},
+        {"files_sha256": {}},
+        {"files_sha256": {"../model.onnx": "x"}},
+    ],
+    ids=str,
+)
+def test_a_partition_of_another_make(copied: Path, change: dict[str, Any]) -> None:
+    """One line, whatever it holds; a file that it says nothing of counts as changed."""
+    path = copied / "partition.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | change))
+    assert refused_by_program(copied)
+    if "shapes" not in change and "provider" not in change and "nodes_sha256" not in change:
+        with pytest.raises(ScheduleError, match=r"partition\.json"):
+            read_deployment(copied)
+    if list(change.values()) == [None]:  # and without it at all
+        path.write_text(json.dumps({key: value for key, value in document.items() if key not in change}))
+        assert refused_by_program(copied) == "partition.json is not as iossim deploy wrote it; deploy the model again"
+    for whole in ({}, [], None, 3, "x") if "provider" in change else ():
+        path.write_text(json.dumps(whole))
+        assert refused_by_program(copied) == "partition.json is not as iossim deploy wrote it; deploy the model again"
+
+
+def test_shapes_that_the_model_does_not_take(copied: Path) -> None:
+    scheduled = json.loads((copied / "partition.json").read_text())["shapes"]
+    ((name, shape),) = scheduled.items()
+    own = f"{name} {'x'.join(map(str, shape))}"
+    other = f"{name} {'x'.join(map(str, [4, *shape[1:]]))}"
+    for argument in ("4", other.replace(" ", "=")):
+        assert refused_by_program(copied, None, argument) == (
+            f"the model takes {own}, not {other}; other sizes need a deployment of their own "
+            "(iossim deploy --batch, --shape)"
+        )
+    for argument in ("4x3", "nobody=4", "four"):
+        assert refused_by_program(copied, None, argument) == (
+            f"{argument} is no batch, and no shape of an input; inputs: {own}"
+        )
+
+
+def refused_by_program(folder: Path, reason: str | None = None, *arguments: str) -> str:
+    """The reason for which the program ends, which is to be this one, if one is given."""
+    with pytest.MonkeyPatch.context() as patched, redirect_stderr(StringIO()) as errors:
+        patched.setattr(sys, "argv", ["run.py", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(folder / "run.py"), run_name="__main__")
+    said = errors.getvalue().removeprefix("error: ").removesuffix("\n")
+    assert (ended.value.code, errors.getvalue()) == (2, f"error: {reason or said}\n")
+    assert "\n" not in said
+    return said
 
 
 def test_two_nodes_of_one_name(copied: Path) -> None:

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import printed_json
 from cpus import FACTS, cpu
 
-from iossim.base.errors import DeviceError
-from iossim.hardware import host_cpu
+from iossim.base.errors import DeviceError, note_once
+from iossim.cli.main import main
+from iossim.hardware import host_measuring
 from iossim.hardware.derive import derive
-from iossim.hardware.host_cpu import PRODUCT_PART, host_cpu_path, load_host_cpu, measure_host_cpu, save_host_cpu
+from iossim.hardware.host_cpu import host_cpu_path, load_host_cpu, save_host_cpu
+from iossim.hardware.host_measuring import PRODUCT_PART, measure_host_cpu
 from iossim.hardware.load import device, device_names, shipped_names
 from iossim.hardware.plausibility import impossible
 from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.provenance import HOST_PROVENANCE
 from iossim.hardware.read import parse
 from iossim.hardware.write import profile_yaml
 
@@ -53,11 +57,11 @@ def test_facts_of_this_machine(measured: DeviceProfile) -> None:
 
 def test_the_clock_is_one_that_reaches_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A nominal clock below it is raised; one above it stays."""
-    monkeypatch.setattr(host_cpu, "_copy_gbps", lambda *arguments: (10.0, 1 << 20))
-    monkeypatch.setattr(host_cpu, "_cpu_facts", lambda: {"flags": "fpu avx2 fma", "cpu MHz": "2000.0"})
-    monkeypatch.setattr(host_cpu, "_SYSTEM", Path("/nowhere"))
+    monkeypatch.setattr(host_measuring, "_copy_gbps", lambda *arguments: (10.0, 1 << 20))
+    monkeypatch.setattr(host_measuring, "_cpu_facts", lambda: {"flags": "fpu avx2 fma", "cpu MHz": "2000.0"})
+    monkeypatch.setattr(host_measuring, "_SYSTEM", Path("/nowhere"))
     for gflops, expected_ghz in ((96.0, 96.0 / (2 * 16 * PRODUCT_PART)), (30.0, 2.0)):
-        monkeypatch.setattr(host_cpu, "_product_gflops", lambda gflops=gflops: gflops)
+        monkeypatch.setattr(host_measuring, "_product_gflops", lambda gflops=gflops: gflops)
         found = measure_host_cpu("2026-11-21")
         assert found.boost_clock_ghz == pytest.approx(expected_ghz, abs=1e-3)
         assert found.datasheet.fp32_lanes_per_sm.value == 16
@@ -69,7 +73,7 @@ def test_the_clock_is_one_that_reaches_what_was_measured(monkeypatch: pytest.Mon
     [({"flags": "sse2 avx avx2 avx512f"}, 32), ({"flags": "sse2 avx"}, 8), ({"Features": "fp asimd"}, 8), ({}, 8)],
 )
 def test_lanes(says: dict[str, str], lanes: int) -> None:
-    found, source = host_cpu._lanes(says)
+    found, source = host_measuring._lanes(says)
     assert found == lanes
     assert ("assumed" in source) == (not says)
 
@@ -91,8 +95,8 @@ def test_caches_as_linux_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     topology = tmp_path / f"cpu{core}" / "topology"
     topology.mkdir()
     (topology / "thread_siblings_list").write_text("0,4\n")
-    monkeypatch.setattr(host_cpu, "_SYSTEM", tmp_path)
-    assert host_cpu._caches()[:2] == (64 << 20, 2 << 20)
+    monkeypatch.setattr(host_measuring, "_SYSTEM", tmp_path)
+    assert host_measuring._caches()[:2] == (64 << 20, 2 << 20)
 
 
 def test_it_is_kept_and_found_by_name(folder: Path) -> None:
@@ -107,6 +111,25 @@ def test_it_is_kept_and_found_by_name(folder: Path) -> None:
     save_host_cpu(cpu(sm_count=4, fp32_tflops=0.384), elsewhere)
     assert load_host_cpu(elsewhere).sm_count == 4
     assert device("cpu").sm_count == 2
+
+
+def test_a_command_describes_the_cpu_once_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    described = []
+
+    def measure() -> DeviceProfile:
+        described.append(1)
+        return cpu().model_copy(update={"provenance": HOST_PROVENANCE})
+
+    monkeypatch.setattr(host_measuring, "measure_host_cpu", measure)
+    first, second = (printed_json(capsys, "compare squeezenet --device cpu --json") for _ in range(2))
+    assert described == [1]
+    assert [one["latency_us"] for one in first["schedules"]] == [one["latency_us"] for one in second["schedules"]]
+    note_once.cache_clear()
+    assert main(["predict", "squeezenet", "--device", "cpu"]) == 0
+    assert "what kernels reach of them is taken from another CPU" in caplog.text
+    assert described == [1]
 
 
 def test_a_folder_that_cannot_be_made(folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from iossim.hardware.load import shipped_names
 from iossim.study.points import device_of, edge_device_of, points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names, scenario_path
@@ -58,6 +59,30 @@ def test_a_scenario_is_complete_and_makes_points(name: str) -> None:
     first, *_ = scenario_path(name).read_text(encoding="utf-8").splitlines()
     assert first == f"{MODELINE}../docs/schemas/scenario.json"
     assert (Path(__file__).parents[2] / "docs/schemas/scenario.json").is_file()
+
+
+def test_the_choice_of_a_gpu_is_among_all_that_ship() -> None:
+    scenario = read_scenario("which_gpu")
+    assert sorted(each.device for each in scenario.devices) == shipped_names()
+    assert (scenario.engines, scenario.dtypes) == (["auto"], ["fp16"])
+
+
+def test_the_automatic_engine_is_that_of_each_device(tmp_path: Path) -> None:
+    """The prices of rows, and the warps of runs: streams before Ampere, one CUDA graph since."""
+    given = {
+        "name": "engines",
+        "models": ["ios_sample"],
+        "devices": ["v100-sxm2", "h100-sxm"],
+        "schedulers": ["greedy"],
+    }
+    scenario = Scenario.model_validate(given | {"measures": ["active_warps"]})
+    found = {
+        engine: run_study(scenario.model_copy(update={"engines": [engine]}), tmp_path / engine, workers=1).results.rows
+        for engine in ("auto", "paper", "graph")
+    }
+    figures = {engine: [(row.latency_ms, row.active_warps) for row in rows] for engine, rows in found.items()}
+    assert figures["auto"] == [figures["paper"][0], figures["graph"][1]]
+    assert figures["paper"] != figures["graph"]
 
 
 def whole(name: str, folder: Path) -> Results:

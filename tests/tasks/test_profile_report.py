@@ -28,7 +28,8 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add
 from iossim.measurements.measurement_set import read_measurements
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.profilers.layer_times import TimedLayer, layer_times, repetitions
+from iossim.measurements.profilers.kernels import repetitions
+from iossim.measurements.profilers.layer_times import TimedLayer, layer_times
 from iossim.measurements.text_files import CsvError
 from iossim.tasks.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
 

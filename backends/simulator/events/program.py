@@ -129,7 +129,10 @@ class KernelLibrary:
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
         """The kernels of several units as one stacked convolution; raises ScheduleError where they do not merge."""
-        return self._kernels(lower_merged(network, units, self.profile))
+        return self._kernels(self._merged_steps(network, units))
+
+    def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates:
+        return lower_merged(network, units, self.profile, self.engine.facts.splits_merged)
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
@@ -139,7 +142,7 @@ class KernelLibrary:
         """What a launch of units is called in a plan, and its workspace: one step runs after another."""
         merged = strategy is Strategy.MERGE
         unit = network.units[units[0]]
-        steps = lower_merged(network, units, self.profile) if merged else lower_unit(network, unit, self.profile)
+        steps = self._merged_steps(network, units) if merged else lower_unit(network, unit, self.profile)
         chosen = self._on().chosen(steps, variant)
         return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
 

@@ -20,7 +20,8 @@ streams the host's launches are priced anew, in a graph the gap between its node
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
@@ -71,6 +72,12 @@ class ConcurrencySlopes:
         self._block_of = {
             network.units[unit].name: index for index, block in enumerate(network.blocks) for unit in block.units
         }
+
+    def of_network(self, network: Network) -> ConcurrencySlopes:
+        """Those of the schedules of another network on the device."""
+        other = ConcurrencySlopes(network, self._profile, self._names)
+        other._models, other._changed = self._models, self._changed
+        return other
 
     def of(self, schedule: Schedule) -> dict[str, float]:
         """By parameter the relative change of the latency for a change of one."""
@@ -147,6 +154,10 @@ class LatencyInterval:
     high_us: float
 
 
+def _parts_of_units(network: Network) -> dict[str, str]:
+    return {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
+
+
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
     """Errors of the schedules that a cost model prices; None for one that simulates no device."""
     if not isinstance(cost_model, DeviceCostModel):
@@ -199,7 +210,7 @@ class ScheduleErrors:
         self._slopes = ConcurrencySlopes(network, profile, names, model)
         #: Schedules are no keys: they hold lists. Kept beside the shares, so that no other gets their id.
         self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
-        self._part_of_unit = {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
+        self._part_of_unit = _parts_of_units(network)
 
     def interval(self, schedule: Schedule) -> LatencyInterval:
         """The interval of a schedule's latency on the device that it was priced for."""
@@ -236,13 +247,26 @@ class ScheduleErrors:
         """The schedules with their intervals, and with those that differ from each by less than the noise: of one
         another, and of others ``beside`` them.
         """
-        found = []
-        for one in schedules:
-            interval = self.interval(one)
-            rivals = (other for other in (*schedules, *beside) if other is not one)
-            ties = [other.scheduler for other in rivals if self.is_tie(one, other)]
-            found.append(one.model_copy(update={"interval_us": [interval.low_us, interval.high_us], "ties": ties}))
-        return found
+        every = (*schedules, *beside)
+        return [
+            self.judged_beside(one, [(other.scheduler, other) for other in every if other is not one])
+            for one in schedules
+        ]
+
+    def judged_beside(self, one: Schedule, rivals: Iterable[tuple[str, Schedule]]) -> Schedule:
+        """The schedule with its interval, and as ties the names of the rivals that differ from it by less than the
+        noise.
+        """
+        interval = self.interval(one)
+        ties = [name for name, other in rivals if self.is_tie(one, other)]
+        return one.model_copy(update={"interval_us": [interval.low_us, interval.high_us], "ties": ties})
+
+    def include(self, network: Network, schedules: Iterable[Schedule]) -> None:
+        """Know schedules of another network, too, at the same prices: what equal units of both miss is the same."""
+        other = copy(self)
+        other._network, other._slopes = network, self._slopes.of_network(network)
+        other._part_of_unit = _parts_of_units(network)
+        self._known |= {id(one): (one, other._new_shares(one)) for one in schedules}
 
     def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
         """Where a schedule's latency goes: to kinds of ops, the longest first, and to what stands between stages.

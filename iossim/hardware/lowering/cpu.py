@@ -120,8 +120,9 @@ def _copy(moved: TensorType) -> Candidate:
     return _candidate(step, "nchw", WorkClass.CORE_STREAM, 0, 2 * moved.bytes)
 
 
-#: The thread of a stream calls the library itself: recorded stages are calls; a core runs one at a time.
-TARGET = Target(FAMILIES, _copy, runs_one_kernel_per_sm=True, records_graphs=False, has_warps=False)
+#: The thread of a stream calls the library itself: recorded stages are calls; a core runs one at a time. Only tensors
+#: as they lie are split: one copy out of the blocks of channels, one into parts, one into blocks again.
+TARGET = Target(FAMILIES, _copy, runs_one_kernel_per_sm=True, records_graphs=False, has_warps=False, split_copies=3)
 
 
 def _stream(step: Step, passes: int = 1) -> list[Candidate]:

@@ -31,7 +31,8 @@ class Target:
     to run by those names; no library would choose some of that by itself, and no family has it.
     ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise only registers,
     shared memory, warps and slots limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
-    issued call by call. ``has_warps``: it makes sense to count resident warps.
+    issued call by call. ``has_warps``: it makes sense to count resident warps. ``split_copies``: so often a runtime
+    without views copies the output of a merged convolution until its parts are tensors.
     """
 
     families: Mapping[str, Lower]
@@ -40,6 +41,7 @@ class Target:
     runs_one_kernel_per_sm: bool = False
     records_graphs: bool = True
     has_warps: bool = True
+    split_copies: int = 1
 
 
 def target_of(profile: DeviceProfile) -> Target:

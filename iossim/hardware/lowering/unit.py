@@ -10,7 +10,7 @@ unit that is only an identity is a copy.
 An attention that is spelt out is one step, which a fused kernel computes, or one kernel for each of its ops.
 
 Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
-neither the merged convolution nor they pay for the separation.
+neither the merged convolution nor they pay for the separation. A runtime without views copies the parts instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
-from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.lowering.target import copy_candidates, step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.attention import attentions_in
 from iossim.ir.graph import Graph, Node
@@ -38,9 +38,16 @@ def lower_unit(network: Network, unit: Unit, profile: DeviceProfile) -> StepCand
     return tuple(step_candidates(step, profile) for step in unit_steps(network, unit))
 
 
-def lower_merged(network: Network, units: Sequence[int], profile: DeviceProfile) -> StepCandidates:
-    """The candidates of several units as one stacked convolution; raises ScheduleError where they do not merge."""
-    return (step_candidates(merged_step(network, units), profile),)
+def lower_merged(
+    network: Network, units: Sequence[int], profile: DeviceProfile, is_split: bool = False
+) -> StepCandidates:
+    """The candidates of several units as one stacked convolution, and of the copies of its parts where it ``is_split``.
+
+    Raises ScheduleError where the units do not merge.
+    """
+    step = merged_step(network, units)
+    copies = [copy_candidates(step.outputs[0], profile)] * (is_split * target_of(profile).split_copies)
+    return (step_candidates(step, profile), *copies)
 
 
 def merged_step(network: Network, units: Sequence[int]) -> Step:

@@ -30,7 +30,7 @@ from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Extent, Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
-from iossim.measurements.profilers.kernels import DURATION, ProfiledKernel
+from iossim.measurements.profilers.kernels import DURATION, ProfiledKernel, repetitions
 from iossim.measurements.profilers.nsight_compute import is_header, profile
 from iossim.measurements.rows import Sieve
 from iossim.measurements.text_files import CsvError, read_file
@@ -108,10 +108,8 @@ def _operator(name: str) -> Operator | None:
 
 def _repetitions(run: list[ProfiledKernel]) -> Iterator[list[ProfiledKernel]]:
     """The calls in a run of kernels of one operator: the shortest sequence of names that, repeated, is the run."""
-    names = [kernel.cells["name"] for kernel in run]
-    count = len(names)
-    period = next(size for size in range(1, count + 1) if count % size == 0 and names == names[:size] * (count // size))
-    return (run[start : start + period] for start in range(0, count, period))
+    period = len(run) // repetitions([kernel.cells["name"] for kernel in run])
+    return (run[start : start + period] for start in range(0, len(run), period))
 
 
 def _call(operator: Operator, kernels: list[ProfiledKernel]) -> Call:

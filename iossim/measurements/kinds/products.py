@@ -1,16 +1,22 @@
-"""Matrix products: dense layers, products as BLAS has them, and stacks of products of two values."""
+"""Matrix products: dense layers, products as BLAS has them, stacks of products of two values, and attention."""
 
 from __future__ import annotations
 
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.types import DType, TensorType
-from iossim.measurements.kinds.kind import Column, Made, OperatorKind, Sizes, columns
+from iossim.measurements.kinds.kind import Column, Made, OperatorKind, RecordError, Sizes, columns
 from iossim.measurements.operator import Operator
 
 _GEMM_COLUMNS = (
     *columns("m", "n", "k"),
     Column("trans_a", is_transposition=True),
     Column("trans_b", is_transposition=True),
+)
+_ATTENTION_COLUMNS = (
+    *columns("batch", "heads", "queries", "keys", "features"),
+    Column("kv_heads", smallest=0, default=0),
+    Column("causal", smallest=0, default=0),
 )
 
 
@@ -52,8 +58,27 @@ def _bmm_sizes(operator: Operator) -> Sizes:
     return {"batch": batch, "m": m, "n": n, "k": b.shape[2]}
 
 
+def _attention(sizes: Sizes, dtype: DType) -> Made:
+    batch, heads, features = sizes["batch"], sizes["heads"], sizes["features"]
+    q = TensorType((batch, heads, sizes["queries"], features), dtype)
+    k = TensorType((batch, sizes["kv_heads"] or heads, sizes["keys"], features), dtype)
+    return Attention(is_causal=bool(sizes["causal"])), (q, k, k), ()
+
+
+def _attention_sizes(operator: Operator) -> Sizes:
+    op = operator.op
+    assert isinstance(op, Attention)
+    shape = op.shape(operator.inputs)
+    if len(operator.inputs) > 3 or shape.features != shape.value_features or op != Attention(is_causal=op.is_causal):
+        raise RecordError("an attention with a mask, or values of another size, has no columns")
+    sizes = {"batch": shape.batch, "heads": shape.heads, "queries": shape.queries, "keys": shape.keys}
+    kv_heads = shape.kv_heads if shape.kv_heads != shape.heads else 0
+    return sizes | {"features": shape.features, "kv_heads": kv_heads, "causal": int(op.is_causal)}
+
+
 KINDS = (
     OperatorKind("linear", columns("batch", "m", "n", "k"), _linear, _linear_sizes),
     OperatorKind("gemm", _GEMM_COLUMNS, _gemm, _gemm_sizes),
     OperatorKind("bmm", columns("batch", "m", "n", "k"), _bmm, _bmm_sizes),
+    OperatorKind("attention", _ATTENTION_COLUMNS, _attention, _attention_sizes),
 )

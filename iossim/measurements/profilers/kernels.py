@@ -7,7 +7,7 @@ time alone, which is wrong where others ran beside it. Copies and memsets are le
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
@@ -123,13 +123,25 @@ def side_by_side(profile: Profile) -> KernelRows:
         own = {"stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"}
         rows.append(NumberedRow(kernel.place, {**kernel.cells, **own}))
     recorded_us = max(one.start_us + one.duration_us for one in timed) - ordered[0].start_us if timed else None
-    busy_us, end_us = 0.0, -math.inf
-    for one in timed:
-        busy_us += max(0.0, one.start_us + one.duration_us - max(one.start_us, end_us))
-        end_us = max(end_us, one.start_us + one.duration_us)
-    idle_us = (recorded_us or busy_us) - busy_us
+    busy = busy_us((one.start_us, one.start_us + one.duration_us) for one in timed)
+    idle_us = recorded_us - busy if recorded_us else 0.0
     device = device_of_product(profile.product) if profile.product else ""
     return KernelRows(tuple(rows), profile.place, tuple(notes), device, recorded_us, idle_us)
+
+
+def busy_us(spans_us: Iterable[tuple[float, float]]) -> float:
+    """For how long there is any span."""
+    busy, end = 0.0, -math.inf
+    for begin, until in sorted(spans_us):
+        busy += max(0.0, until - max(begin, end))
+        end = max(end, until)
+    return busy
+
+
+def repetitions(names: Sequence[str]) -> int:
+    """How often the shortest sequence stands in ``names`` that makes them by repetition."""
+    sizes = (size for size in range(1, len(names) + 1) if len(names) % size == 0)
+    return next(len(names) // size for size in sizes if list(names) == list(names[:size]) * (len(names) // size))
 
 
 def _beside_others(kernels: Sequence[ProfiledKernel]) -> int:

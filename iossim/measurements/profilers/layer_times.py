@@ -17,7 +17,7 @@ from typing import Any
 from iossim.base.numbers import LARGEST, read_json
 from iossim.measurements.other_exports import text_export
 from iossim.measurements.profilers import profile_of
-from iossim.measurements.profilers.kernels import Profile, check_time
+from iossim.measurements.profilers.kernels import Profile, busy_us, check_time, repetitions
 from iossim.measurements.profilers.pytorch_trace import (
     NODE_SUFFIX,
     TraceEvent,
@@ -90,12 +90,9 @@ class LayerTimes:
 
 def overlap(spans_us: Iterable[tuple[float, float]]) -> float | None:
     """How many spans there are at a time, on the average of the time in which there is any; None without any time."""
-    total, busy, end = 0.0, 0.0, float("-inf")
-    for begin, until in sorted(spans_us):
-        total += until - begin
-        busy += max(0.0, until - max(begin, end))
-        end = max(end, until)
-    return total / busy if busy else None
+    spans = list(spans_us)
+    busy = busy_us(spans)
+    return sum(until - begin for begin, until in spans) / busy if busy else None
 
 
 def layer_times(text: str, runs: int | None = None) -> LayerTimes:
@@ -144,15 +141,13 @@ def _of_json(text: str, runs: int | None) -> LayerTimes:
 
 def _stated(told: Mapping[str, Any]) -> dict[str, Any]:
     """The shape and the dtype that an event states, by field of a layer."""
-    if outputs := told.get("output_type_shape"):  # ONNX Runtime: [{"float": [8, 16, 64, 64]}]
-        first = outputs[0] if isinstance(outputs, list) and isinstance(outputs[0], dict) else {}
-        shapes, types = list(first.values()), list(first)
-    else:
-        shapes, types = (told.get(f"input {what}") for what in ("dims", "type"))
-    shape = shapes[0] if isinstance(shapes, list) and shapes else None
+    listed = (told.get(name) for name in ("output_type_shape", "input dims", "input type"))
+    outputs, shape, dtype = (each[0] if isinstance(each, list) and each else None for each in listed)
+    if isinstance(outputs, dict) and outputs:  # ONNX Runtime: {"float": [8, 16, 64, 64]}
+        dtype, shape = next(iter(outputs.items()))
     if not isinstance(shape, list) or not all(type(size) is int for size in shape):
         return {}
-    return {"shape": tuple(shape), "dtype": str(types[0]) if isinstance(types, list) and types else ""}
+    return {"shape": tuple(shape), "dtype": str(dtype or "")}
 
 
 def _of_kernels(found: Profile) -> list[list[TimedLayer]]:
@@ -259,12 +254,6 @@ def _one_run(source: str, queues: Sequence[Sequence[TimedLayer]], runs: int | No
             layers = sorted((layer for part in parts for layer in _last_of(part, runs)), key=_begin)
             return LayerTimes(source, tuple(layers), runs)
     raise CsvError(f"its {runs} runs are not of the same kernels", "leave warm-up out of the recording")
-
-
-def repetitions(names: Sequence[str]) -> int:
-    """How often the shortest sequence stands in ``names`` that makes them by repetition."""
-    sizes = (size for size in range(1, len(names) + 1) if len(names) % size == 0)
-    return next(len(names) // size for size in sizes if list(names) == list(names[:size]) * (len(names) // size))
 
 
 def _last_of(layers: Sequence[TimedLayer], runs: int) -> list[TimedLayer]:

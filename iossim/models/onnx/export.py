@@ -28,6 +28,7 @@ from iossim.ir.network import Network, Unit, subgraph
 from iossim.ir.onnx_node import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
+from iossim.models.onnx.given_units import note_units
 from iossim.models.onnx.spelling import IR_VERSION, Names, fitting_opset, imported_domains, spell
 
 #: The tensor of a constant under a name.
@@ -35,9 +36,13 @@ StoreWeight = Callable[[str, Constant], TensorProto]
 
 
 def export_graph(
-    graph: Graph, opset: int | None = None, name: str = "graph", store: StoreWeight | None = None
+    graph: Graph,
+    opset: int | None = None,
+    name: str = "graph",
+    store: StoreWeight | None = None,
+    network: Network | None = None,
 ) -> onnx.ModelProto:
-    """The model of a whole graph, checked by ONNX's checker.
+    """The model of a whole graph, checked by ONNX's checker; it notes the units and blocks of the graph's ``network``.
 
     ``store`` says where weights go: by default into the model. Where they go elsewhere, it is for the caller to check
     the model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a
@@ -49,9 +54,11 @@ def export_graph(
     names = Names(types)
     weights = [(store or _tensor)(value, constant) for value, constant in graph.constants.items()]
     spelled: list[NodeProto] = []
+    names_of: dict[str, list[str]] = {}
     for node in graph.nodes:
         made, parameters = spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]], opset, names)
         spelled += made
+        names_of[node.name] = [each.name for each in made]
         weights += parameters
     inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
@@ -62,6 +69,8 @@ def export_graph(
         ir_version=IR_VERSION,
         producer_name="iossim",
     )
+    if network is not None:
+        note_units(model, network, names_of)
     if store is not None:
         return model
     try:  # what neither the op nor the schema tells, as a deprecated operator
@@ -118,8 +127,11 @@ def write_onnx(
     opset: int | None = None,
     name: str = "graph",
     largest_inside_bytes: int = LARGEST_INSIDE_BYTES,
+    network: Network | None = None,
 ) -> list[Path]:
     """Write a graph, checked by ONNX's checker; returns the files: the model, and that of weights beside it.
+
+    The model notes the units and blocks of the graph's ``network``, so that they are read again.
 
     Of weights beside the model one at a time is in memory. Files are replaced when all is written and checked. Raises
     OptionError for an operator set that there is not, or a file that cannot be written, else as
@@ -136,11 +148,12 @@ def write_onnx(
         raise OptionError(f"{path} cannot be written: {error.strerror}; choose another file") from None
     try:
         if total <= largest_inside_bytes:
-            model = export_graph(graph, opset, name)
+            model = export_graph(graph, opset, name, network=network)
             written = [path]
         else:
             with (folder / weights.name).open("wb") as stream:
-                model = export_graph(graph, opset, name, store=lambda value, constant: _beside(value, constant, stream))
+                store: StoreWeight = lambda value, constant: _beside(value, constant, stream)  # noqa: E731
+                model = export_graph(graph, opset, name, store, network)
             written = [path, weights]
         (folder / path.name).write_bytes(model.SerializeToString())
         if len(written) > 1:

@@ -165,7 +165,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     fits nothing in the file.
     """
     path, batch, shapes = model.path, options.batch, options.shapes
-    inputs = _declared_inputs(model.proto.graph, path)
+    inputs = declared_inputs(model.proto.graph, path)
     _check(inputs, path, options)
     unbound = [] if batch is not None else _unbound_batches(inputs, options)
     free = [value for value in inputs if value.name not in shapes]
@@ -188,7 +188,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     return BoundModel(model, changed, _as_declared(inputs, changed), batch, replace(bound, batch=fixed[0]))
 
 
-def _declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
+def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
     """The inputs that are no weights: older files list their initializers among the inputs too."""
     weights = {tensor.name for tensor in graph.initializer}
     declared = [_declared(value, path) for value in graph.input if value.name not in weights]

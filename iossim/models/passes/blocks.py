@@ -23,7 +23,7 @@ from itertools import accumulate, pairwise
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.public import is_count
-from iossim.ir.network import Block, Network, boundary, make_unit, subgraph
+from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
 from iossim.schedule.problem import MAX_UNITS
 
 
@@ -60,6 +60,27 @@ def split_blocks(network: Network, max_block: int | None) -> Network:
             f"it is scheduled in {len(parts)} parts of {sizes} units."
         )
     return network.with_blocks(blocks, *notes) if notes else network
+
+
+def one_block(network: Network, units: Sequence[Unit]) -> Network:
+    """The network of these units in topological order, not cut into blocks."""
+    return replace(network, units=tuple(units), blocks=(Block("all", tuple(range(len(units)))),), notes=())
+
+
+def in_blocks(network: Network, units: Sequence[Unit]) -> Network:
+    """The network of these units in topological order; each belongs to the block that its last op was in.
+
+    The blocks stay in topological order, since an op is never in an earlier block than what it reads.
+    """
+    block_of_unit = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
+    block_of_node = {node: block_of_unit[index] for index, unit in enumerate(network.units) for node in unit.nodes}
+    members: list[list[int]] = [[] for _ in network.blocks]
+    for index, unit in enumerate(units):
+        members[block_of_node[unit.nodes[-1]]].append(index)
+    blocks = tuple(
+        Block(block.name, tuple(inside)) for block, inside in zip(network.blocks, members, strict=True) if inside
+    )
+    return replace(network, units=tuple(units), blocks=blocks)
 
 
 def narrow_blocks(network: Network) -> Network:

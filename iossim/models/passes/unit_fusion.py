@@ -9,18 +9,24 @@ last ops in the graph is a topological order of the units.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from iossim.base.registry import Group
 from iossim.ir.graph import Graph
-from iossim.ir.network import Block, Network, Unit
+from iossim.ir.network import Network, Unit
+from iossim.models.passes.blocks import in_blocks
 from iossim.models.passes.engine_units import fused
+from iossim.models.passes.joins import joins_apart
 from iossim.models.passes.unit_patterns import conv_relu, no_fusion, relu_sepconv
 
 UnitPolicy = Callable[[Graph], tuple[Unit, ...]]
-
-#: The units that the model's author gave; what an ONNX file, which gives none, is fused by is ``fused``.
+#: The units that the model's author gave; what an ONNX file that gives none is fused by is ``fused``.
 MODEL = "model"
+
+
+def apart(graph: Graph) -> tuple[Unit, ...]:
+    """The same as ``fused``, but for joins of branches that a product would have to wait for: they are units."""
+    return joins_apart(graph, fused(graph))
+
 
 #: A bare graph has no units of its own: ``model`` is ``fused`` then.
 _POLICIES: dict[str, UnitPolicy] = {
@@ -28,6 +34,7 @@ _POLICIES: dict[str, UnitPolicy] = {
     "conv-relu": conv_relu,
     "relu-sepconv": relu_sepconv,
     "fused": fused,
+    "apart": apart,
     "none": no_fusion,
 }
 #: The names that :func:`unit_policy` and :func:`with_units` know.
@@ -41,19 +48,7 @@ def unit_policy(name: str) -> UnitPolicy:
 
 
 def with_units(network: Network, policy: str) -> Network:
-    """The network fused by another policy; a unit belongs to the block that its last op was in.
-
-    The blocks stay in topological order, since an op is never in an earlier block than what it reads.
-    """
+    """The network fused by another policy; a unit belongs to the block that its last op was in."""
     if policy == MODEL:
         return network
-    units = unit_policy(policy)(network.graph)
-    block_of_unit = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
-    block_of_node = {node: block_of_unit[index] for index, unit in enumerate(network.units) for node in unit.nodes}
-    members: list[list[int]] = [[] for _ in network.blocks]
-    for index, unit in enumerate(units):
-        members[block_of_node[unit.nodes[-1]]].append(index)
-    blocks = tuple(
-        Block(block.name, tuple(inside)) for block, inside in zip(network.blocks, members, strict=True) if inside
-    )
-    return replace(network, units=units, blocks=blocks)
+    return in_blocks(network, unit_policy(policy)(network.graph))

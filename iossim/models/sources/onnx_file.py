@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import ModelError, OptionError
+from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
+from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_graph
+from iossim.models.passes.unit_fusion import MODEL
 
 if TYPE_CHECKING:
     from iossim.models.onnx.file import OnnxModel
@@ -51,16 +54,25 @@ def no_such_file(path: str | Path) -> ModelError:
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     """A model that was read, in a file or from memory, as a network."""
     from iossim.models.onnx.file import trained_weights
+    from iossim.models.onnx.given_units import given_units, has_units
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import translate
     from iossim.models.passes.integer_products import integer_remarks
     from iossim.models.passes.pipeline import apply_plugins, canonicalise
     from iossim.models.passes.softmax_recognition import softmax_remarks
 
+    def given(graph: Graph, precision: Precision) -> Network | None:
+        return given_units(model.proto, graph, model.name, precision)
+
     bound = bind(model, options)
     weights = trained_weights(model) if options.training else None
     graph = translate(bound, weights or frozenset())
-    canonical = canonicalise(graph, weights)
-    network = partition_graph(apply_plugins(canonical, options.passes), model.name, str(model.path), options)
+    notes_units = options.units == MODEL and not options.training and has_units(model.proto)
+    is_as_noted = notes_units and given(graph, options.precision) is not None
+    canonical = graph if is_as_noted else canonicalise(graph, weights)
+    changed = apply_plugins(canonical, options.passes)
+    network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
     remarks = (*bound.remarks, *softmax_remarks(graph, canonical), *integer_remarks(canonical))
+    if notes_units and not is_as_noted:
+        remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)
     return replace(network, reading=(*network.reading, *remarks), weights=weights)

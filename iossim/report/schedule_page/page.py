@@ -69,7 +69,8 @@ def _compared(comparison: Comparison) -> str:
     table = html_table(comparison_table("", comparison.rows))
     label = "Table of schedulers: latencies, stages and bounds"
     inside = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{table}</div>'
-    return f'  <h2 id="compared">Schedulers compared</h2>\n  {inside}\n'
+    said = "".join(f"  <p>{escape(line)}</p>\n" for line in comparison.remarks)
+    return f'  <h2 id="compared">Schedulers compared</h2>\n  {inside}\n{said}'
 
 
 def _data(

@@ -173,7 +173,13 @@ class MicroBatch:
             )
 
     def apply(
-        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+        self,
+        network: Network,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+        memo: SearchMemo | None = None,
     ) -> MicroBatched:
         """The divided network; raises OptionError where the batch or no block can be divided into equal parts."""
         batch = batch_of(network)

@@ -21,6 +21,7 @@ from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 from iossim.search.ios import STRATEGIES
+from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
 from iossim.transforms.rewriting.application import Step
@@ -316,7 +317,13 @@ class Rewrite:
             )
 
     def apply(
-        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+        self,
+        network: Network,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+        memo: SearchMemo | None = None,
     ) -> Rewriting:
         """The rewritten network. KeyboardInterrupt ends the search with the best so far."""
         self.check(prices, scheduler)

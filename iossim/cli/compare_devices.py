@@ -1,0 +1,80 @@
+"""``iossim compare`` with several devices: a row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import typer
+
+from iossim import api
+from iossim.base.errors import OptionError
+from iossim.base.memory import peak_memory_bytes
+from iossim.cli.options import PricingOptions
+from iossim.cli.outputs import (
+    ExitCode,
+    Part,
+    ScheduleOutputs,
+    Writer,
+    json_file,
+    notes,
+    pictures,
+    present,
+    text_file,
+    wrapped,
+)
+from iossim.cli.progress import interruptible, progress_bars
+from iossim.ir.network import Network
+from iossim.tasks.comparison import Comparison
+from iossim.tasks.device_comparison import DeviceComparison
+
+
+def compare_devices(
+    network: Network,
+    devices: Sequence[str | None],
+    pricing: PricingOptions,
+    outputs: ScheduleOutputs,
+    as_csv: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compare schedulers on each device; ``options`` are those of :func:`iossim.api.compare`."""
+    if outputs.trace:
+        raise OptionError("--trace is of one schedule; give one --device")
+    outputs.check_files()
+    prices = [pricing.prices(network, device) for device in devices]
+    found: list[Comparison] = []
+    with progress_bars(quiet=as_json or as_csv) as progress, interruptible(), suppress(KeyboardInterrupt):
+        for each in prices:
+            found.append(api.compare(network, None, cost_model=each, progress=progress, **options))
+            if not found[-1].complete:
+                break
+    if not found:
+        raise KeyboardInterrupt
+    compared = DeviceComparison(tuple(found), len(found) == len(prices) and found[-1].complete)
+    document = {**compared.to_json(), "peak_memory_bytes": peak_memory_bytes()}
+
+    def files() -> dict[str, Writer]:
+        made = {"comparison.json": json_file(document), "comparison.csv": text_file(compared.csv())}
+        made |= {f"{each.device}.schedule.json": each.best.save for each in compared.comparisons}
+        if outputs.draws:
+            from iossim.report.figures.bars import comparison_figure
+
+            made |= pictures(comparison_figure(compared.title, {each.device: each.rows for each in found}))
+        return made
+
+    code = ExitCode.DONE if compared.complete else ExitCode.INCOMPLETE
+    if as_csv:
+        typer.echo(compared.csv(), nl=False)
+    present(document, () if as_csv else _parts(compared), as_json, out=outputs.out, files=files, code=code)
+
+
+def _parts(compared: DeviceComparison) -> Iterator[Part]:
+    yield wrapped(compared.title, "bold")
+    yield compared.table()
+    every = [one for each in compared.comparisons for one in (*each.schedules, *each.streams)]
+    yield from notes(dict.fromkeys(note for one in every for note in (*one.notes, *one.remarks)))
+    yield wrapped(compared.sentence())
+    if not compared.complete:
+        yield wrapped("Interrupted: devices are missing, or schedulers of the last one")

@@ -1,0 +1,126 @@
+"""What a model's file leaves open, kept open in what is deployed: one schedule for every batch, where it may be.
+
+A network is bound to sizes. It is read once more at others; where the graph that is deployed is the same there, but
+for its shapes, what is deployed takes any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from iossim.base.errors import IossimError, ModelError
+from iossim.ir.graph import Graph
+from iossim.ir.network import ModelSource, Network
+from iossim.models.onnx.file import read_model
+from iossim.models.onnx.inputs import declared_inputs, dimension_names, dimension_size
+from iossim.models.onnx.open_shapes import Dimension, OpenShapes, open_shapes
+from iossim.models.sources import onnx_file
+from iossim.transforms.replay import network_of_source
+
+#: The name of a leading dimension that the file gives none.
+_BATCH = "batch"
+
+
+#: Of each input.
+Shapes = Mapping[str, Sequence[Dimension]]
+
+
+def shapes_of(graph: Graph) -> Shapes:
+    """The shapes of a graph's inputs, as they are bound."""
+    return {name: graph.types[name].shape for name in graph.inputs}
+
+
+def spelled(shapes: Shapes) -> str:
+    """``x Nx3x224x224``, with a question mark for what is open and has no name."""
+    return ", ".join(f"{name} {'x'.join(str(size or '?') for size in shape)}" for name, shape in shapes.items())
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """The open shapes that a deployed graph takes, and the network's graph at other sizes, on which that is checked.
+
+    Where it takes the sizes alone that it was bound to, ``shapes`` is None; ``reason`` says why, of a model whose
+    file leaves others open.
+    """
+
+    shapes: OpenShapes | None = None
+    others: tuple[Graph, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenDimensions:
+    """The dimensions of a graph's inputs as the file of its source has them: sizes, and names of what is open."""
+
+    graph: Graph
+    source: ModelSource
+    declared: Mapping[str, tuple[Dimension, ...]]
+    _read: dict[tuple[tuple[str, ...], int], Graph] = field(default_factory=dict)
+
+    @staticmethod
+    def of(network: Network) -> OpenDimensions:
+        """None is declared for a network of no ONNX file."""
+        if not onnx_file.takes(network.source.model):
+            return OpenDimensions(network.graph, network.source, {})
+        path, types = Path(network.source.model), network.graph.types
+        declared: dict[str, tuple[Dimension, ...]] = {}
+        for value in declared_inputs(read_model(path).proto.graph, path):
+            if value.name in types:
+                shape = types[value.name].shape if value.dimensions is None else value.dimensions
+                declared[value.name] = tuple(
+                    size if size != "?" else None if axis else _BATCH for axis, size in enumerate(shape)
+                )
+        return OpenDimensions(network.graph, network.source, declared)
+
+    def opened(self, network: Network, graph_of: Callable[[Network], Graph]) -> OpenModel:
+        """What ``graph_of`` makes of a network, for any size of all that is open, or of the batch alone."""
+        if all(isinstance(size, int) for shape in self.declared.values() for size in shape):
+            return OpenModel()
+        leading = tuple(name for name in self._sizes if name in {shape[0] for shape in self.declared.values() if shape})
+        # Two other sizes of windows: they pad an even size otherwise than an odd one, at whatever depth.
+        ways = [(tuple(self._sizes), (1, 2))] * (len(leading) < len(self._sizes)) + [(leading, (1,))] * bool(leading)
+        reason = "no dimension that is open has a size of its own"
+        for varied, steps in ways:
+            try:
+                others = tuple(self._at(varied, step) for step in steps)
+                graphs = [graph_of(replace(network, graph=graph)) for graph in (self.graph, *others)]
+                return OpenModel(open_shapes(graphs, self.declared), others)
+            except IossimError as error:
+                reason = str(error)
+        return OpenModel(reason=reason)
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        """The size of each name that is open, as the graph is bound."""
+        return {
+            name: size
+            for value, shape in self.declared.items()
+            for name, size in zip(shape, self.graph.types[value].shape, strict=True)
+            if isinstance(name, str) and dimension_names(name) == {name}
+        }
+
+    def _at(self, varied: tuple[str, ...], step: int) -> Graph:
+        """The graph at other sizes of some names, each further by an odd number of its own; read once."""
+        if (varied, step) in self._read:
+            return self._read[varied, step]
+        first = (step - 1) * len(self._sizes)
+        sizes = {
+            name: size + (name in varied) * (2 * (first + number) + 1)
+            for number, (name, size) in enumerate(self._sizes.items())
+        }
+        shapes = {
+            value: tuple(
+                own if not isinstance(name, str) or (size := dimension_size(name, sizes)) is None else size
+                for name, own in zip(shape, self.graph.types[value].shape, strict=True)
+            )
+            for value, shape in self.declared.items()
+        }
+        other = network_of_source(self.source, shapes).graph
+        made, expected = ([(node.name, node.outputs) for node in graph.nodes] for graph in (other, self.graph))
+        if made != expected:
+            raise ModelError("the graph has other nodes at another size")
+        self._read[varied, step] = other
+        return other

@@ -1,0 +1,206 @@
+"""Joins of branches: what is element-wise behind a product, and reads another branch besides.
+
+A residual sum, or the product with a gate. Fused into the product before it, it costs next to nothing, but the
+product waits for the other branch; apart, the two may run side by side. Which is faster is a matter of prices
+(:mod:`iossim.transforms.fused_joins`); here units are made either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Network, Unit, make_unit
+from iossim.ir.op import Role
+from iossim.ir.ops.channels_last import ConvNhwc
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.nary import Add
+from iossim.models.passes.blocks import cut_blocks, in_blocks, one_block, split_blocks
+from iossim.models.passes.graph_pass import free_name
+from iossim.models.passes.unit_patterns import unit_kind
+
+#: An op that joins branches, and the product that may compute it.
+Join = tuple[Node, Node]
+
+
+@dataclass(frozen=True)
+class Joins:
+    """Joins by the names of the units that they end: ``fused`` into products that could run beside the other branch
+    else, and ``apart`` from products that could compute them.
+    """
+
+    fused: Mapping[str, Join] = field(default_factory=dict)
+    apart: Mapping[str, Join] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.fused) + len(self.apart)
+
+    def counted(self, count: int) -> str:
+        """So many of them in words: ``4 adds``, or joins of branches where others than sums are among them."""
+        sums = all(isinstance(join.op, Add) for join, _ in self._all)
+        noun, rest = ("add", "") if sums else ("join", " of branches")
+        return f"{count} {noun}{'s' * (count != 1)}{rest}"
+
+    @property
+    def products(self) -> str:
+        """What computes them, or may, in words."""
+        return "convolutions" if all(isinstance(each.op, Conv | ConvNhwc) for _, each in self._all) else "products"
+
+    @property
+    def _all(self) -> tuple[Join, ...]:
+        return *self.fused.values(), *self.apart.values()
+
+
+def joins_of(network: Network) -> Joins:
+    """The joins of a network that may be fused or apart; none where its units are those of micro-batches."""
+    if network.interchangeable or network.clusters:
+        return Joins()
+    units = _Units(network.graph, network.units)
+    fused = {unit.name: join for unit in network.units if (join := units.split(unit.name, dry=True))}
+    apart = {unit.name: join for unit in network.units if (join := units.fuse(unit.name))}
+    return Joins(fused, apart)
+
+
+def with_joins(network: Network, fused: Collection[str] = (), apart: Collection[str] = ()) -> Network:
+    """The network with these joins, apart in it, fused, and these, fused in it, apart; names that it has not, or that
+    are not such joins, change nothing.
+
+    Where its blocks are those between cuts, blocks are cut anew; else each unit is in the block of its last op.
+    """
+    made = _Units(network.graph, network.units)
+    for unit in network.units:
+        if unit.name in apart:
+            made.split(unit.name)
+        elif unit.name in fused:
+            made.fuse(unit.name)
+    units = made.all()
+    limit = dict(network.source.options).get("max_block")
+    most = None if limit is None else int(limit)
+    if cut_blocks(one_block(network, network.units), most).blocks != network.blocks:
+        return in_blocks(network, units)
+    return split_blocks(cut_blocks(one_block(network, units)), most)
+
+
+def joins_apart(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
+    """The units with all their joins apart that products might run beside."""
+    made = _Units(graph, units)
+    for name in list(made.nodes):
+        made.split(name)
+    return made.all()
+
+
+class _Units:
+    """Units that change: by name the nodes (indices) of each, in topological order."""
+
+    def __init__(self, graph: Graph, units: Iterable[Unit]) -> None:
+        self.graph, self.given = graph, {unit.name: unit for unit in units}
+        self.nodes = {name: unit.nodes for name, unit in self.given.items()}
+        self._owner = {node: name for name, nodes in self.nodes.items() for node in nodes}
+        #: For each node itself and all nodes that it depends on, as bits.
+        self._before: list[int] = []
+        for index, node in enumerate(graph.nodes):
+            known = 1 << index
+            for maker in self._makers(node):
+                known |= self._before[maker]
+            self._before.append(known)
+
+    def all(self) -> tuple[Unit, ...]:
+        """The units in topological order; of changed ones the kind is what they compute now."""
+        graph, made = self.graph, []
+        for name, nodes in self.nodes.items():
+            unit = self.given.get(name)
+            if unit is None or unit.nodes != nodes:
+                unit = make_unit(graph, name, unit_kind(graph, [graph.nodes[index] for index in nodes]), nodes)
+            made.append(unit)
+        return tuple(sorted(made, key=lambda unit: unit.nodes[-1]))
+
+    def split(self, name: str, dry: bool = False) -> Join | None:
+        """Set a join apart from the product of its unit; None where there is none that it need not wait for.
+        ``dry``: nothing is changed.
+        """
+        nodes = self.nodes[name]
+        product = self._product(nodes)
+        if product is None:
+            return None
+        early, late = self._before[product], set[int]()
+        for index in nodes:
+            makers = self._makers(self.graph.nodes[index])
+            if any(maker in late or not (maker in nodes or early >> maker & 1) for maker in makers):
+                late.add(index)
+        without = [index for index in nodes if index not in late]
+        least = [index for index in nodes if early >> index & 1]
+        front = next((each for each in (without, least) if late and self._drains(each, product)), None)
+        behind = [index for index in nodes if index not in (front or nodes)]
+        if front is None or not all(_joins_chain(self.graph.nodes[index]) for index in behind):
+            return None
+        if not dry:
+            self.nodes[name] = tuple(behind)
+            self._set(free_name(self.graph.nodes[front[-1]].name, self.nodes), front)
+        return self._join(behind, product)
+
+    def fuse(self, name: str) -> Join | None:
+        """Fuse a unit that joins branches into the deepest product that it alone reads; None where there is none."""
+        nodes = self.nodes[name]
+        outside = [maker for index in nodes for maker in self._makers(self.graph.nodes[index]) if maker not in nodes]
+        shapes = {self._shape(index) for index in nodes}
+        if len(set(outside)) < 2 or len(shapes) > 1 or not all(self.graph.nodes[i].op.is_elementwise for i in nodes):
+            return None
+        fitting: list[tuple[int, int, str]] = []
+        for maker in outside:
+            members = self.nodes[self._owner[maker]]
+            product = self._product(members)
+            if (
+                product is not None
+                and self._is_read_by(members, maker, nodes)
+                and {self._shape(product), self._shape(maker)} == shapes
+            ):
+                fitting.append((self._before[product].bit_count(), product, self._owner[maker]))
+        if not fitting:
+            return None
+        _, product, chosen = max(fitting)
+        self._set(name, sorted((*self.nodes.pop(chosen), *nodes)))
+        return self._join(nodes, product)
+
+    def _join(self, behind: Sequence[int], product: int) -> Join:
+        """The first op of some that reads several computed values, and a product."""
+        nodes = self.graph.nodes
+        return next(nodes[index] for index in behind if len(self._makers(nodes[index])) > 1), nodes[product]
+
+    def _set(self, name: str, nodes: Sequence[int]) -> None:
+        self.nodes[name] = tuple(nodes)
+        self._owner.update(dict.fromkeys(nodes, name))
+
+    def _product(self, nodes: Sequence[int]) -> int | None:
+        """The last op of some that is neither element-wise nor a view, if it is a product that has an epilogue."""
+        anchors = (index for index in reversed(nodes) if not _joins_chain(self.graph.nodes[index]))
+        product = next(anchors, None)
+        return product if product is not None and self.graph.nodes[product].op.has_epilogue else None
+
+    def _drains(self, nodes: Sequence[int], product: int) -> bool:
+        """Whether all but the last are read among them alone, and the last is, or is computed of, the product."""
+        return bool(self._before[nodes[-1]] >> product & 1) and all(
+            self._is_read_by((), index, nodes) for index in nodes[:-1]
+        )
+
+    def _is_read_by(self, members: Sequence[int], maker: int, readers: Sequence[int]) -> bool:
+        """Whether the nodes ``readers`` alone read what ``maker`` makes, the one value that leaves ``members``."""
+        names = {self.graph.nodes[index].name for index in (*members, *readers)}
+        own = {self.graph.nodes[index].name for index in members}
+        for index in members or (maker,):
+            for value in self.graph.nodes[index].outputs:
+                found = {reader.name for reader in self.graph.consumers[value]}
+                if value in self.graph.returned or not found <= names or (index != maker and not found <= own):
+                    return False
+        return True
+
+    def _makers(self, node: Node) -> list[int]:
+        position, producer = self.graph.position, self.graph.producer
+        return [position[producer[value].name] for value in dict.fromkeys(node.inputs) if value in producer]
+
+    def _shape(self, node: int) -> tuple[int, ...]:
+        return self.graph.types[self.graph.nodes[node].outputs[0]].shape
+
+
+def _joins_chain(node: Node) -> bool:
+    return node.op.is_elementwise or node.op.role is Role.VIEW

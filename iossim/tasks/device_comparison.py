@@ -1,0 +1,96 @@
+"""One network on several devices: the best schedule of each, its speed-up, and which device is fastest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, Column, csv_text, records_table
+from iossim.tasks.comparison import Comparison, ComparisonRow, best_row
+
+#: Columns of a row that are written as one value.
+_PLAIN = [each.name for each in fields(ComparisonRow) if each.name not in ("interval_us", "ties")]
+
+
+@dataclass(frozen=True)
+class DeviceComparison:
+    """Comparisons of schedulers, each on another device, in the order asked for.
+
+    ``complete`` is False where it was interrupted: devices may be missing, and schedulers of the last one.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    complete: bool = True
+
+    @property
+    def best(self) -> list[tuple[Comparison, ComparisonRow]]:
+        """The fastest schedule on each device."""
+        found = ((each, best_row(each.rows)) for each in self.comparisons)
+        return [(each, row) for each, row in found if row is not None]
+
+    @property
+    def title(self) -> str:
+        first = self.comparisons[0]
+        where = f"{first.network.name} on {len(self.comparisons)} devices, batch {first.batch}"
+        return f"{where}, {first.network.precision}, priced by {first.cost_model['name']}"
+
+    def table(self) -> Table:
+        """A row for each device."""
+        records: list[dict[str, Cell]] = [
+            {
+                "device": each.device,
+                "engine": each.engine,
+                "baseline_ms": each.baseline_us / 1e3,
+                "best_ms": row.latency_us / 1e3,
+                **_interval_ms(row),
+                "speedup_x": row.speedup,
+                "scheduler": row.scheduler,
+                "gap_percent": row.gap_percent,
+            }
+            for each, row in self.best
+        ]
+        digits = dict.fromkeys(("baseline_ms", "best_ms", "low_ms", "high_ms"), 3) | {"gap_percent": 1}
+        titles = {"baseline_ms": self.comparisons[0].baseline.scheduler, "speedup_x": "gain", "low_ms": "90% from"}
+        titles["high_ms"] = "to"
+        columns = [
+            Column(key, titles.get(key, ""), digits.get(key, 2), wraps=key == "scheduler", shortens=key == "device")
+            for key in records[0]
+        ]
+        return records_table("", records, columns)
+
+    def sentence(self) -> str:
+        """Which device is fastest, how much faster than the next, and whether the intervals tell the two apart."""
+        (fastest, row), *others = sorted(self.best, key=lambda item: item[1].latency_us)
+        said = f"Fastest: {fastest.device}, {row.latency_us / 1e3:.3f} ms by {row.scheduler}"
+        if not others:
+            return said
+        second, behind = others[0]
+        said += f", {behind.latency_us / row.latency_us:.2f}x as fast as {second.device}"
+        if row.interval_us is None or behind.interval_us is None:
+            return said
+        apart = row.interval_us[1] < behind.interval_us[0]
+        return f"{said}; their 90% intervals {'do not overlap' if apart else 'overlap, so that either may be'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparisons as they are alone, and the fastest device."""
+        return {
+            "devices": [each.to_json() for each in self.comparisons],
+            "fastest": min(self.best, key=lambda item: item[1].latency_us)[0].device,
+            "complete": self.complete,
+        }
+
+    def csv(self) -> str:
+        """A line for each scheduler on each device; latencies in us."""
+        lines = [
+            [each.device, each.engine, *(getattr(row, name) for name in _PLAIN), *(row.interval_us or (None, None))]
+            for each in self.comparisons
+            for row in each.rows
+        ]
+        return csv_text([["device", "engine", *_PLAIN, "low_us", "high_us"], *lines])
+
+
+def _interval_ms(row: ComparisonRow) -> dict[str, Cell]:
+    low_us, high_us = row.interval_us or (None, None)
+    return {name: None if us is None else us / 1e3 for name, us in (("low_ms", low_us), ("high_ms", high_us))}

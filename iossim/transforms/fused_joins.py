@@ -1,0 +1,194 @@
+"""Joins of branches fused into products or apart, chosen with the schedule: whichever makes it faster, block by block.
+
+A residual sum that a convolution computes as it writes its result costs next to nothing, but the convolution waits for
+the other branch, which might run beside it. What the model says, or fuses by itself, is the one or the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from iossim.base.errors import ScheduleError
+from iossim.cost.model import CostModel
+from iossim.ir.network import Network
+from iossim.models.passes.joins import Joins, joins_of, with_joins
+from iossim.schedule.schedule import Schedule
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchLimits, SearchOptions
+from iossim.search.scheduler import StartProgress, schedule
+
+#: The option of a source that names the joins that are otherwise than the model has them.
+OPTION = "joins"
+#: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
+_LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
+#: Relative difference of latencies below which what was given stays.
+_LEAST_GAIN = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class JoinsChosen:
+    """``network`` has ``fused`` of the ``joins`` fused that the given network has apart, and ``apart`` the reverse.
+
+    ``latency_us`` is by the scheduler that it was chosen for: of the network as ``given``, with all joins ``fused``
+    or ``apart``, and as ``chosen``; empty for a network without joins.
+    """
+
+    network: Network
+    joins: Joins
+    fused: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    latency_us: Mapping[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+
+    name = "joins"
+
+    @property
+    def fused_count(self) -> int:
+        """How many joins are fused in the network."""
+        return len(self.joins.fused) + len(self.fused) - len(self.apart)
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        how = {0: "apart", len(self.joins): "fused"}.get(self.fused_count, "partly fused")
+        return {how: self.network} if self.fused or self.apart else {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "joins": len(self.joins),
+            "fused": self.fused_count,
+            "latency_us": dict(self.latency_us),
+            "sentence": self.sentence(),
+        }
+
+    def sentence(self) -> str:
+        """What was chosen, what the other ways cost, and the option that asks for them; empty without a choice."""
+        if not self.latency_us:
+            return ""
+        count, into, fused = len(self.joins), self.joins.products, self.fused_count
+        are = "is" if count == 1 else "are"
+        if fused == count:
+            said, others = f"{self.joins.counted(count)} {are} fused into {into}", ("apart",)
+            remedy = "`units` apart keeps them apart" if self.joins.fused else "`units` model keeps them apart"
+        elif fused == 0:
+            said, others = f"{self.joins.counted(count)} {are} apart from {into}", ("fused",)
+            remedy = "`units` model fuses them" if self.joins.fused else "`units` fused fuses them"
+        else:
+            said, others = f"{fused} of {self.joins.counted(count)} are fused into {into}", ("fused", "apart")
+            remedy = "`units` model leaves them as the model has them"
+        chosen_us = self.latency_us["chosen"]
+        faster = any(self.latency_us[way] > chosen_us * (1 + _LEAST_GAIN) for way in others)
+        all_of = "all " if len(others) > 1 else ""
+        listed = " and ".join(f"{self.latency_us[way] / 1e3:.3f} ms {all_of}{way}" for way in others)
+        than = "faster" if faster else "no slower"
+        return f"{said}: {than} here ({chosen_us / 1e3:.3f} ms against {listed}); {remedy}"
+
+    def remarked(self, found: Schedule) -> Schedule:
+        """The schedule of the network, with the sentence as a remark."""
+        sentence = self.sentence()
+        return found.model_copy(update={"remarks": [*found.remarks, sentence]}) if sentence else found
+
+
+@dataclass(frozen=True)
+class ChooseJoins:
+    """Each join of branches fused or apart, whichever makes the schedule faster; never slower than as given.
+
+    All joins fused, all apart, and those of each block as that block is faster are scheduled, and the fastest is
+    taken. Blocks that are too wide to be solved at once are searched in windows.
+    """
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """It goes with all of them."""
+
+    def apply(
+        self,
+        network: Network,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+        memo: SearchMemo | None = None,
+    ) -> JoinsChosen:
+        joins = joins_of(network)
+        if not joins:
+            return JoinsChosen(network, joins)
+        memo = memo or SearchMemo(prices)
+        quick = replace(options, limits=options.limits.least(_LIMITS))
+        bar, seen = progress("joins (ways)"), dict[tuple[frozenset[str], frozenset[str]], tuple[Network, Schedule]]()
+
+        def scheduled(fused: frozenset[str], apart: frozenset[str]) -> tuple[Network, Schedule]:
+            if (fused, apart) not in seen:
+                changed = with_joins(network, fused, apart) if fused or apart else network
+                found = schedule(changed, prices, scheduler, quick, memo=memo)
+                if not found.complete:
+                    raise KeyboardInterrupt
+                seen[fused, apart] = changed, found
+                bar(len(seen), len(seen))
+            return seen[fused, apart]
+
+        none = frozenset[str]()
+        all_fused, all_apart = (frozenset(joins.apart), none), (none, frozenset(joins.fused))
+        try:
+            ways = {"given": (none, none), "fused": all_fused, "apart": all_apart}
+            for way in ways.values():
+                scheduled(*way)
+            ways["by block"] = _by_block(joins, scheduled(*all_fused), scheduled(*all_apart))
+            latency_us = {name: scheduled(*way)[1].latency_us for name, way in ways.items()}
+        except KeyboardInterrupt:
+            return JoinsChosen(network, joins, interrupted=True)
+        best = min(ways, key=lambda name: latency_us[name])
+        if latency_us[best] >= latency_us["given"] * (1 - _LEAST_GAIN):
+            best = "given"
+        fused, apart = (tuple(sorted(names)) for names in ways[best])
+        chosen = _with_source(scheduled(*ways[best])[0], fused, apart)
+        latency_us["chosen"] = latency_us[best]
+        del latency_us["by block"]
+        return JoinsChosen(chosen, joins, fused, apart, latency_us)
+
+
+def _by_block(
+    joins: Joins, fused: tuple[Network, Schedule], apart: tuple[Network, Schedule]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The joins to fuse and to set apart where each block of the network with all apart is as it is faster."""
+    network, _ = apart
+    block_of_node = {
+        node: index
+        for index, block in enumerate(network.blocks)
+        for unit in block.units
+        for node in network.units[unit].nodes
+    }
+    costs_us: list[list[float]] = []
+    for changed, found in (fused, apart):
+        taken_us = [0.0] * len(network.blocks)
+        for block, own in zip(changed.blocks, found.blocks, strict=True):
+            last = changed.units[block.units[-1]].nodes[-1]
+            taken_us[block_of_node[last]] += sum(stage.boundary_us + stage.latency_us for stage in own.stages)
+        costs_us.append(taken_us)
+    gains = [apart_us - fused_us for fused_us, apart_us in zip(*costs_us, strict=True)]
+    gain_of = {unit.name: gains[block_of_node[unit.nodes[-1]]] for unit in network.units}
+    return (
+        frozenset(name for name in joins.apart if gain_of[name] > 0),
+        frozenset(name for name in joins.fused if gain_of[name] < 0),
+    )
+
+
+def _with_source(network: Network, fused: tuple[str, ...], apart: tuple[str, ...]) -> Network:
+    """The network, whose source says which joins are otherwise than the model has them."""
+    if not fused and not apart:
+        return network
+    option = (OPTION, json.dumps({"fused": fused, "apart": apart}, separators=(",", ":")))
+    return replace(network, source=replace(network.source, options=(*network.source.options, option)))
+
+
+def joined_again(network: Network, text: str) -> Network:
+    """The network with the joins that the text of its source names; raises ScheduleError for a text that names none."""
+    try:
+        saved = json.loads(text)
+        fused, apart = (tuple(map(str, saved[way])) for way in ("fused", "apart"))
+    except (ValueError, TypeError, KeyError):
+        raise ScheduleError(
+            f"option {OPTION!r} of the schedule's source names no joins of branches; write it anew"
+        ) from None
+    return _with_source(with_joins(network, fused, apart), fused, apart)

@@ -1,0 +1,107 @@
+"""``iossim compare`` with several devices: one table of what each is worth, and the same numbers as one by one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.cli.options import several_devices
+from iossim.cli.outputs import wants_plot
+from iossim.schedule.schedule import Schedule
+
+
+@pytest.mark.parametrize(
+    ("given", "devices"),
+    [
+        (None, []),
+        ("t4", ["t4"]),
+        (["t4", "v100-sxm2"], ["t4", "v100-sxm2"]),
+        (["t4,v100-sxm2", "t4"], ["t4", "v100-sxm2"]),
+        (
+            ["t4+sms=20,dram_gbps=200,v100-sxm2+sms=100", "a10,"],
+            ["t4+sms=20,dram_gbps=200", "v100-sxm2+sms=100", "a10"],
+        ),
+    ],
+)
+def test_devices_are_divided_by_commas(given: str | list[str] | None, devices: list[str]) -> None:
+    assert several_devices(given) == devices
+
+
+def test_a_file_may_have_a_comma_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine,yours.yaml"
+    path.touch()
+    assert several_devices([str(path)]) == [str(path)]
+
+
+@pytest.mark.parametrize("given", ["-d t4 -d v100-sxm2", "--device t4,v100-sxm2"])
+def test_each_device_has_the_best_schedule_that_it_has_alone(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    document = printed_json(capsys, f"compare squeezenet {given} --json")
+    alone = [printed_json(capsys, f"compare squeezenet -d {name} --json") for name in ("t4", "v100-sxm2")]
+    for found, expected in zip(document["devices"], alone, strict=True):
+        assert found["device"] == expected["device"]
+        assert [
+            (one["scheduler"], one["latency_us"], one["speedup"], one["interval_us"]) for one in found["schedules"]
+        ] == [
+            (one["scheduler"], one["latency_us"], one["speedup"], one["interval_us"]) for one in expected["schedules"]
+        ]
+    assert document["fastest"] == "v100-sxm2"
+    assert document["complete"] is True
+    text = printed(capsys, f"compare squeezenet {given}")
+    best_us = [min(one["latency_us"] for one in each["schedules"]) for each in alone]
+    rows = {line.split()[0]: line for line in text.splitlines() if line.split()[0] in ("t4", "v100-sxm2")}
+    assert [f"{us / 1e3:.3f}" in rows[name] for name, us in zip(("t4", "v100-sxm2"), best_us, strict=True)] == [
+        True
+    ] * 2
+    said = f"Fastest: v100-sxm2, {best_us[1] / 1e3:.3f} ms by ios-both, {best_us[0] / best_us[1]:.2f}x as fast as t4"
+    assert said in " ".join(text.split())
+
+
+def test_intervals_that_overlap_leave_it_open(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "compare ios_sample -d t4 -d t4+sms=41")
+    assert "their 90% intervals overlap, so that either may be" in " ".join(text.split())
+    assert "intervals" not in printed(capsys, "compare ios_sample -d t4,v100-sxm2 --cost-model random:1")
+
+
+def test_csv_has_a_line_for_each_scheduler_on_each_device(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "compare ios_sample -d t4,v100-sxm2 --schedulers sequential,ios-both"
+    rows = list(csv.DictReader(StringIO(printed(capsys, f"{line} --csv"))))
+    document = printed_json(capsys, f"{line} --json")
+    assert [(row["device"], row["scheduler"], float(row["latency_us"]), float(row["low_us"])) for row in rows] == [
+        (each["device"], one["scheduler"], one["latency_us"], one["interval_us"][0])
+        for each in document["devices"]
+        for one in each["schedules"]
+    ]
+    (alone,) = list(csv.DictReader(StringIO(printed(capsys, "compare ios_sample -d t4 --schedulers ios-both --csv"))))
+    assert (alone["device"], alone["latency_us"]) == (rows[1]["device"], rows[1]["latency_us"])
+
+
+def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = printed_json(capsys, f"compare ios_sample -d t4,v100-sxm2 --out {tmp_path}/out --json")
+    out = tmp_path / "out"
+    assert json.loads((out / "comparison.json").read_text())["devices"] == document["devices"]
+    saved = [Schedule.read(out / f"{name}.schedule.json") for name in ("t4", "v100-sxm2")]
+    assert [one.device for one in saved] == ["t4", "v100-sxm2"]
+    assert (out / "comparison.svg").exists() == wants_plot(None)
+    assert (out / "comparison.csv").read_text().count("\n") == 11
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("-d t4,nope", "unknown device 'nope'"),
+        ("-d t4 -d k80 --dtype bf16", "bf16"),
+        ("-d t4,v100-sxm2 --csv --json", "a table is CSV or JSON; give --csv or --json, not both"),
+        ("-d t4,v100-sxm2 --trace --out out", "--trace is of one schedule; give one --device"),
+    ],
+)
+def test_mistakes(
+    arguments: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert told in refused(capsys, f"compare ios_sample {arguments}")
+    assert list(tmp_path.iterdir()) == []
