@@ -303,6 +303,7 @@ def _(run: StudyRun) -> list[str | Table]:
 @html.register
 def _(run: StudyRun) -> str:
     title, *answers, name, table = parts(run)
+    assert isinstance(table, Table)
     return _whole(str(title), _lines(*map(str, answers)), _folded(str(name), html_table(table)))
 
 

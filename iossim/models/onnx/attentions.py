@@ -9,6 +9,7 @@ cache of earlier keys and packed operands are not written out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
@@ -159,7 +160,7 @@ class _Written:
         self.made.append(helper.make_node("Constant", [], [tensor.name], tensor.name, value=tensor))
         return tensor.name
 
-    def _add(self, op_type: str, inputs: Sequence[str], what: str, **attributes: object) -> str:
+    def _add(self, op_type: str, inputs: Sequence[str], what: str, **attributes: Any) -> str:
         """The value of another node."""
         name = f"{self.name}.{what}"
         self.made.append(helper.make_node(op_type, list(inputs), [name], name, **attributes))
