@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, TimingOptions, argument, option, takes_options
+from iossim.cli.option_groups import ModelOptions, TimingOptions
+from iossim.cli.options import argument, option, takes_options
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 

@@ -11,16 +11,8 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.base.memory import peak_memory_bytes
 from iossim.cli import options
-from iossim.cli.options import (
-    ModelOptions,
-    PricingOptions,
-    StreamOptions,
-    TransformOptions,
-    option,
-    switch,
-    takes_options,
-    with_flags,
-)
+from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
+from iossim.cli.options import option, switch, takes_options, with_flags
 from iossim.cli.outputs import (
     ExitCode,
     Part,

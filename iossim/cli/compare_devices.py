@@ -11,7 +11,7 @@ import typer
 from iossim import api
 from iossim.base.errors import OptionError
 from iossim.base.memory import peak_memory_bytes
-from iossim.cli.options import PricingOptions
+from iossim.cli.option_groups import PricingOptions
 from iossim.cli.outputs import (
     ExitCode,
     Part,

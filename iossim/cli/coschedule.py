@@ -10,7 +10,8 @@ import typer
 
 from iossim.base.errors import OptionError, once
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, StreamOptions, argument, number, option, takes_options
+from iossim.cli.option_groups import ModelOptions, StreamOptions
+from iossim.cli.options import argument, number, option, takes_options
 from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 

@@ -13,18 +13,8 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.options import (
-    PricingOptions,
-    ReadingOptions,
-    TimingOptions,
-    make_ready,
-    number,
-    option,
-    schedule_or_network,
-    switch,
-    takes_options,
-    whole_number,
-)
+from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions, make_ready, schedule_or_network
+from iossim.cli.options import number, option, switch, takes_options, whole_number
 from iossim.cli.outputs import ExitCode, Part, notes, present, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
 

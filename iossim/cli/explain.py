@@ -11,17 +11,15 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.dataflow import tell_explained
-from iossim.cli.options import (
+from iossim.cli.option_groups import (
     ModelOptions,
     PricingOptions,
     SpaceOptions,
     StreamOptions,
     TransformOptions,
-    option,
     schedule_or_network,
-    switch,
-    takes_options,
 )
+from iossim.cli.options import option, switch, takes_options
 from iossim.cli.outputs import ExitCode, Part, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.streams import tell_streams

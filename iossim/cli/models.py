@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, command_group, option, switch, takes_options
+from iossim.cli.option_groups import ModelOptions
+from iossim.cli.options import command_group, option, switch, takes_options
 from iossim.cli.outputs import Part, present, table, tell_written
 from iossim.cli.progress import progress_bars
 

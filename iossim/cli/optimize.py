@@ -13,16 +13,8 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import (
-    ModelOptions,
-    PricingOptions,
-    StreamOptions,
-    TransformOptions,
-    option,
-    switch,
-    takes_options,
-    with_flags,
-)
+from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
+from iossim.cli.options import option, switch, takes_options, with_flags
 from iossim.cli.outputs import (
     PAGE,
     ExitCode,

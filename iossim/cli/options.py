@@ -12,20 +12,13 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean, once
-
-if TYPE_CHECKING:
-    from iossim.cost.model import CostModel
-    from iossim.execution.backend import Timing
-    from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule
-    from iossim.search.options import SearchOptions
 
 
 def whole_number(text: str) -> int:
@@ -284,10 +277,14 @@ def with_flags(message: str) -> str:
 class OptionGroup:
     """The base of groups: frozen dataclasses whose fields are options, by their names."""
 
+    @classmethod
+    def check_names(cls, given: Mapping[str, Any]) -> None:
+        """Refuse names that are not known, before anything is loaded that works with them."""
+
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options of its parameters that are groups written out in their place, for typer to read."""
-    groups: dict[str, type[Any]] = {}
+    groups: dict[str, Any] = {}
     written: dict[str, inspect.Parameter] = {}
 
     def write(name: str, kind: Any, default: Any) -> None:
@@ -306,7 +303,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        _check_names(given, groups.values())
+        for group in groups.values():
+            group.check_names(given)
         _check_effects({name for name, value in given.items() if value and value != written[name].default}, given)
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
@@ -326,198 +324,3 @@ def _check_effects(used: Collection[str], given: Collection[str]) -> None:
             if "out" in others:
                 raise OptionError(f"--{name} needs a folder to write to; give --out DIR")
             raise OptionError(with_flags(f"`{name}` has no effect without {' or '.join(known)}; give that, too"))
-
-
-def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> None:
-    """Refuse names of devices and models that are not known, before anything is loaded that works with them."""
-    if PricingOptions in groups and given.get("device"):
-        from iossim.hardware.load import check_known as check_device
-
-        for device in several_devices(given["device"]):
-            check_device(device)
-    if ModelOptions in groups and given.get("model"):
-        from iossim.models.load import check_known as check_model
-
-        check_model(given["model"])
-
-
-@dataclass(frozen=True)
-class BatchOptions(OptionGroup):
-    """The batch size that a model is read for."""
-
-    batch: Batch = None
-
-
-@dataclass(frozen=True)
-class ReadingOptions(OptionGroup):
-    """How a model is read, but for its batch: options of all commands that read one, each of a field's name."""
-
-    dtype: ModelDataType = None
-    shape: Shape = None
-    dim: Dimension = None
-    strict: Strict = False
-    passes: Passes = None
-    graphs: Graphs = None
-    units: Units = None
-    max_block: MaxBlock = None
-    training: Training = False
-
-    def network_of_batch(self, model: str, batch: int | None) -> Network:
-        from iossim.models.load import load
-        from iossim.models.passes.unit_fusion import MODEL
-
-        return load(
-            model,
-            batch=batch,
-            dtype=self.dtype,
-            shapes=_shapes(self.shape or ()),
-            graphs=self.graphs,
-            units=self.units or MODEL,
-            max_block=self.max_block,
-            dimensions=_dimensions(self.dim or ()),
-            strict=self.strict,
-            passes=self.passes or (),
-            training=self.training,
-        )
-
-
-def make_ready(device: str | None) -> None:
-    """Describe this machine's CPU where it is the device, and nothing is known of it; raises DeviceError."""
-    if device is not None and device.startswith("cpu"):
-        from iossim.hardware.host_measuring import ensure_host_cpu
-
-        ensure_host_cpu(device)
-
-
-@dataclass(frozen=True)
-class ModelOptions(ReadingOptions, BatchOptions):
-    """How a model is read: its batch, and all else."""
-
-    def network(self, model: str) -> Network:
-        return self.network_of_batch(model, self.batch)
-
-
-def schedule_or_network(
-    target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
-) -> tuple[AnySchedule | None, Network]:
-    """The schedule of a file, and its network, at another ``batch`` if one is given; or none, and the network of a
-    model. Raises OptionError for options of the other.
-    """
-    from iossim import api
-    from iossim.schedule.schedule import is_schedule
-
-    if is_schedule(Path(target)):
-        if reading != type(reading)():
-            raise OptionError(
-                f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
-            )
-        return api.read_any_schedule(target, model, batch)
-    if model is not None:
-        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
-    return None, reading.network_of_batch(target, batch)
-
-
-@dataclass(frozen=True)
-class SpaceOptions(OptionGroup):
-    """What stages may be formed."""
-
-    max_group_size: MaxGroupSize = None
-    max_groups: MaxGroups = None
-    workspace_limit: WorkspaceLimit = None
-    company: Company = False
-    stages: Stages = "general"
-
-    @property
-    def search(self) -> SearchOptions:
-        """Raises OptionError."""
-        from iossim.api import search_options
-
-        return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit, self.company)
-
-
-@dataclass(frozen=True)
-class PricingOptions(SpaceOptions):
-    """What stages may be formed, under which engine, and what prices them."""
-
-    engine: Engine = "auto"
-    cost_model: CostModelName = "simulator"
-    store: Store = None
-
-    def prices(self, network: Network, device: str | None) -> CostModel:
-        """Raises OptionError."""
-        from iossim import api
-
-        make_ready(device)
-        return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)
-
-
-@dataclass(frozen=True)
-class StreamOptions(OptionGroup):
-    """How streams are searched for."""
-
-    seconds: Seconds = None
-    stream_seed: StreamSeed = 0
-
-    def of(self, search: SearchOptions, schedulers: Sequence[str] = ()) -> SearchOptions:
-        """Raises OptionError for no time, no seed, or what none of the schedulers heeds."""
-        from iossim.search.scheduler import check_heeded
-
-        found = replace(search, seconds=self.seconds, seed=self.stream_seed)
-        check_heeded(found, schedulers)
-        return found
-
-
-@dataclass(frozen=True)
-class TransformOptions(OptionGroup):
-    """What changes the network for its schedule: the options of :func:`iossim.api.task` of these names."""
-
-    rewrite: Rewrite = None
-    rewrite_search: RewriteSearch = "joint"
-    alpha: Alpha = 1.05
-    rewrite_budget: RewriteBudget = "200"
-    unproved: Unproved = False
-    micro_batch: MicroBatch = None
-
-
-@dataclass(frozen=True)
-class TimingOptions(OptionGroup):
-    """How plans are timed."""
-
-    rounds: Rounds = 30
-    warm_up: WarmUp = 3
-    seed: Seed = 0
-    cold: Cold = False
-
-    def timing(self) -> Timing:
-        """Raises OptionError for what is no number of rounds, or no seed."""
-        from iossim.execution.backend import Timing
-
-        for name, least in (("rounds", 1), ("warm_up", 0), ("seed", 0)):
-            if (value := getattr(self, name)) < least:
-                raise OptionError(with_flags(f"`{name}` {value} is too few; give {least} or more"))
-        return Timing(self.rounds, self.warm_up, self.seed, self.cold)
-
-
-def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``["x=1x3x224x224"]`` as ``{"x": (1, 3, 224, 224)}``; raises OptionError naming the one at fault."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in given:
-        name, equals, dimensions = text.rpartition("=")
-        sizes = dimensions.split("x")
-        if not equals or not name or not all(size.isdecimal() for size in sizes):
-            raise OptionError(f"--shape {text!r} is not a shape; write NAME=1x3x224x224")
-        once([*shapes, name], "--shape")
-        shapes[name] = tuple(int(size) for size in sizes)
-    return shapes
-
-
-def _dimensions(given: Sequence[str]) -> dict[str, int]:
-    """``["batch=8"]`` as ``{"batch": 8}``; raises OptionError naming the one at fault."""
-    sizes: dict[str, int] = {}
-    for text in given:
-        name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.isdecimal():
-            raise OptionError(f"--dim {text!r} is not a dimension; write NAME=8")
-        if sizes.setdefault(name, int(size)) != int(size):
-            raise OptionError(f"--dim {name!r} is given as both {sizes[name]} and {size}; give it once")
-    return sizes

@@ -11,7 +11,8 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, argument, make_ready, switch, takes_options
+from iossim.cli.option_groups import ModelOptions, make_ready
+from iossim.cli.options import argument, switch, takes_options
 from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, TimingOptions, number, switch, takes_options
+from iossim.cli.option_groups import ModelOptions, TimingOptions
+from iossim.cli.options import number, switch, takes_options
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
 

@@ -12,7 +12,8 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, PricingOptions, argument, number, option, switch, takes_options, with_flags
+from iossim.cli.option_groups import ModelOptions, PricingOptions
+from iossim.cli.options import argument, number, option, switch, takes_options, with_flags
 from iossim.cli.outputs import ExitCode, Part, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 

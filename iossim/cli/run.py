@@ -12,7 +12,8 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import TimingOptions, option, switch, takes_options
+from iossim.cli.option_groups import TimingOptions
+from iossim.cli.options import option, switch, takes_options
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 

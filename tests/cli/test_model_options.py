@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from typer.main import get_command
 
 from iossim.cli.main import build_app
-from iossim.cli.options import ModelOptions
+from iossim.cli.option_groups import ModelOptions
 
 
 @pytest.fixture(autouse=True)
