@@ -76,6 +76,11 @@ class TestPerturbed(CostModelConformance):
                     assert by_signature.setdefault(signature, us) == us
 
 
+class TestPerturbedTable(TestTable):
+    def cost_model(self, device: DeviceProfile) -> CostModel:
+        return PerturbedCostModel(super().cost_model(device), 0.2)
+
+
 @given(st.lists(st.integers(1, 9), min_size=30, max_size=30))
 def test_equal_blocks_with_unequal_prices_have_the_schedules_of_brute_force(prices_us: list[int]) -> None:
     """And what is proven is true, merged stages and their bounds left out."""

@@ -141,7 +141,7 @@ class UnitPrices:
         if self._in_place:
             placement = self._placement(self.network(problem))
             texts = [placement.signature(unit) for unit in problem.units]
-        return list(zip(problem.signatures, texts, strict=True))
+        return list(zip(problem.works, texts, strict=True))
 
     def price(self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None) -> list[UnitPrice]:
         """The price of each unit as its variant (or the fastest alone), on a part of ``sms`` SMs or on all.

@@ -85,9 +85,9 @@ def compare(
 
         given = {"schedulers": asked, "engine": pricing.engine, "options": search, **vars(transforms)}
         given["choose_joins"] = reading.units is None
-        compare_devices(network, devices or [None], pricing, outputs, as_csv, as_json, **given)
+        compare_devices(network, [*devices] or [None], pricing, outputs, as_csv, as_json, **given)
         return
-    prices = pricing.prices(network, *(devices or [None]))
+    prices = pricing.prices(network, devices[0] if devices else None)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(

@@ -128,8 +128,8 @@ def _worth(found: Summary) -> str:
         return f"{words}, but nearly all arithmetic is on the critical path"
     return (
         f"{words}; {share:.0%} of the arithmetic is off the critical path "
-        f"(average parallelism {found.parallelism:.2f}). Gains may be larger: launches, "
-        "kernels that leave the device unfilled, merged convolutions"
+        f"(average parallelism {found.parallelism:.2f}). Gains may be larger: launches, kernels that leave the device "
+        "unfilled, merged convolutions"
     )
 
 

@@ -323,6 +323,8 @@ def _check_effects(used: Collection[str], given: Collection[str]) -> None:
     for name, others in ONLY_WITH.items():
         known = [f"`{other}`" for other in others if other in given]
         if name in used and known and not set(others) & set(used):
+            if "out" in others:
+                raise OptionError(f"--{name} needs a folder to write to; give --out DIR")
             raise OptionError(with_flags(f"`{name}` has no effect without {' or '.join(known)}; give that, too"))
 
 

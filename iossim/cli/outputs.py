@@ -59,8 +59,6 @@ class TimelineOutputs(OptionGroup):
         """Refuse what cannot be written before the work starts."""
         from iossim.base.user_files import check_writable
 
-        if self.out is None and (self.trace or self.plot):
-            raise OptionError(f"{'--trace' if self.trace else '--plot'} needs a folder to write to; give --out DIR")
         if self.out is not None:
             check_writable(self.out)
         if self.plot:

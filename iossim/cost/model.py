@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.ir.network import Network
+from iossim.ir.network import Block, Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import ScheduleProblem
@@ -120,13 +120,18 @@ def price_keys(cost_model: CostModel, problem: ScheduleProblem) -> Sequence[str]
     by_work = getattr(cost_model, "price_keys", None)
     if by_work is not None:
         return tuple(by_work(problem))
-    return tuple(f"{work} {name}" for work, name in zip(problem.signatures, problem.unit_names, strict=True))
+    return tuple(f"{work} {name}" for work, name in zip(problem.works, problem.unit_names, strict=True))
+
+
+def problem_of(network: Network, block: Block, cost_model: CostModel) -> ScheduleProblem:
+    """The problem of a block of a network, its units told apart as far as the cost model's prices may be."""
+    problem = ScheduleProblem.of_block(network, block)
+    return problem.priced_by(price_keys(cost_model, problem))
 
 
 def problems_of(network: Network, cost_model: CostModel) -> list[ScheduleProblem]:
-    """The problem of each block of a network, its units told apart as far as the cost model's prices may be."""
-    problems = (ScheduleProblem.of_block(network, block) for block in network.blocks)
-    return [problem.priced_by(price_keys(cost_model, problem)) for problem in problems]
+    """:func:`problem_of` each block."""
+    return [problem_of(network, block, cost_model) for block in network.blocks]
 
 
 @dataclass(eq=False)

@@ -78,7 +78,7 @@ class PerturbedCostModel(WrappedCostModel):
         return None
 
     def _hashes(self, batch: StageBatch) -> Masks:
-        return stage_hashes(batch, unit_keys(batch.problem.signatures, self.seed))
+        return stage_hashes(batch, unit_keys(self.price_keys(batch.problem), self.seed))
 
 
 def create(

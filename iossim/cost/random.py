@@ -59,7 +59,7 @@ class RandomCostModel:
             least_us,
             is_concurrent,
         )
-        keys = unit_keys([f"{signature}\0noise" for signature in problem.signatures], self.seed)
+        keys = unit_keys([f"{signature}\0noise" for signature in problem.works], self.seed)
         hashes = stage_hashes(StageBatch.concurrent(problem, batch.masks), keys)
         noise = (hashes >> np.uint64(11)) / 2.0**53
         prices: Prices = np.where(is_concurrent, least_us * (1.0 + self.spread * noise), least_us)
@@ -74,7 +74,7 @@ class RandomCostModel:
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         """Prices depend on the work of units alone."""
-        return problem.signatures
+        return problem.works
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.barrier_us if left_concurrent or right_concurrent else 0.0
@@ -85,7 +85,7 @@ class RandomCostModel:
 
     def _units(self, problem: ScheduleProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Time alone in us, and share of the machine in (0, 1], of each unit."""
-        drawn = np.array([_drawn(self.seed, signature) for signature in problem.signatures]).reshape(-1, 2)
+        drawn = np.array([_drawn(self.seed, signature) for signature in problem.works]).reshape(-1, 2)
         return drawn[:, 0], drawn[:, 1]
 
 

@@ -24,6 +24,11 @@ class Constant(ABC):
         """Whether loading only reads what is there. What is computed may take any time and memory, and may fail."""
         return True
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether it cannot be loaded, since values are missing that it is, or is made of."""
+        return False
+
     @abstractmethod
     def load(self) -> Array:
         """The array, of ``type``'s shape and element type."""
@@ -106,13 +111,15 @@ class IdentityConstant(Constant):
 
 @dataclass(frozen=True)
 class AbsentConstant(Constant):
-    """Weights that were not saved with the graph: enough to schedule and price, not to execute."""
+    """Weights without values: enough to schedule and price, not to execute. ``reason`` says why, and what to do."""
 
     type: TensorType
+    reason: str = "this graph was read without its weights; load the model itself to execute it"
     is_at_hand = False
+    is_absent = True
 
     def load(self) -> Array:
-        raise GraphError("this graph was read without its weights; load the model itself to execute it")
+        raise GraphError(self.reason)
 
 
 def dtype_of(array: Array) -> DType:

@@ -181,6 +181,11 @@ class ScheduleProblem:
         text = "\n".join([*arrays, *order, *together, *self.signatures])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
+    @property
+    def works(self) -> tuple[str, ...]:
+        """The work of each unit, equal for equal work; ``signatures`` may tell more apart (:meth:`priced_by`)."""
+        return self.signatures if self.network is None else tuple(self.network.signatures[unit] for unit in self.units)
+
     def priced_by(self, keys: Sequence[str]) -> ScheduleProblem:
         """The problem where units of equal ``keys`` have equal prices: those stand for one another, and no others."""
         if tuple(keys) == self.signatures:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,11 +53,9 @@ class StreamProblem:
     def __len__(self) -> int:
         return len(self.launches)
 
-    @cached_property
-    def key(self) -> tuple[object, ...]:
-        """Equal for problems whose launches are the same work in the same places."""
-        signatures = self.network.signatures
-        return tuple(tuple(signatures[unit] for unit in units) for units in self.launches), self.reads, self.variants
+    def key(self, priced: Mapping[int, str]) -> tuple[object, ...]:
+        """Equal for problems whose launches, in the same places, are of units with equal texts in ``priced``."""
+        return tuple(tuple(priced[unit] for unit in units) for units in self.launches), self.reads, self.variants
 
     @cached_property
     def flat_reads(self) -> tuple[Integers, Integers]:

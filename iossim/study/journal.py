@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from io import BufferedRandom
 from pathlib import Path
 from typing import Annotated, Literal
@@ -91,7 +92,8 @@ class Journal:
         self.entries.append(entry)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a line that could not be written, which was told when it was appended
+            self._file.close()
 
 
 def whole_entries(data: bytes) -> tuple[list[Entry], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -67,10 +68,14 @@ class _Processes:
         # Tasks take seconds: one at a time, so that none waits behind another in one process's hands.
         pool = Parallel(self.count, backend="loky", return_as="generator_unordered", batch_size=1)
         parent = os.getpid()
+        results = pool(delayed(_work_for)(parent, work, task) for task in tasks)
         try:
-            yield from pool(delayed(_work_for)(parent, work, task) for task in tasks)
+            yield from results
         except TerminatedWorkerError:
             raise OptionError(_KILLED) from None
+        finally:
+            with warnings.catch_warnings(action="ignore"):  # joblib's, of tasks that are given up: the reason is told
+                results.close()
 
 
 def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> Result:

@@ -226,8 +226,9 @@ class Comparison(Printed):
         if us is None:
             return row
         speedup = self.baseline_us / us if us else 1.0
-        of_sums = dict.fromkeys(("lower_bound_us", "interval_us", "left_out_us"))
-        return replace(row, latency_us=us, speedup=speedup, ties=(), **of_sums)
+        return replace(
+            row, latency_us=us, speedup=speedup, ties=(), lower_bound_us=None, interval_us=None, left_out_us=None
+        )
 
     def latency_us(self, found: AnySchedule, label: str = "") -> float:
         """What a schedule takes in the meaning of the table, us; ``label`` is its row's if not its scheduler."""
@@ -333,7 +334,7 @@ class Comparison(Printed):
             return told
         us = self.plans_us[label]
         of_sums = dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us", "left_out_us"))
-        said = {
+        said: dict[str, Any] = {
             "latency_us": us,
             "speedup": self.baseline_us / us if us else 1.0,
             "ties": [],

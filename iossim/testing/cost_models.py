@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import pytest
 
-from iossim.cost.model import START, CostModel
+from iossim.cost.model import START, CostModel, problems_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import ModelSource, Network
@@ -97,6 +97,9 @@ class CostModelConformance(ABC):
     def test_blocks_that_look_alike_are_solved_by_their_own_prices(self, prices: CostModel) -> None:
         """Their units have equal work and other names; what is proven of a schedule is held to all schedules."""
         network = twin_network()
+        for plain, told_apart in zip(batches(network), problems_of(network, prices), strict=True):
+            asked = StageBatch.concurrent(told_apart, plain.masks)
+            np.testing.assert_array_equal(prices.price_stages(asked), prices.price_stages(plain))
         found = schedule(network, prices, "ios-parallel")
         assert found.latency_us == pytest.approx(least_latency_us(network, prices), rel=ROUNDING)
         assert found.lower_bound_us is None or found.lower_bound_us <= found.latency_us * (1 + ROUNDING)

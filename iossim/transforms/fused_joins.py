@@ -69,8 +69,9 @@ class JoinsChosen:
             return ""
         count, into, fused = len(self.joins), self.joins.products, self.fused_count
         are = "is" if count == 1 else "are"
+        others: tuple[str, ...] = ("apart",)
         if fused == count:
-            said, others = f"{self.joins.counted(count)} {are} fused into {into}", ("apart",)
+            said = f"{self.joins.counted(count)} {are} fused into {into}"
             remedy = "`units` apart keeps them apart" if self.joins.fused else "`units` model keeps them apart"
         elif fused == 0:
             said, others = f"{self.joins.counted(count)} {are} apart from {into}", ("fused",)

@@ -116,7 +116,7 @@ def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("check ios_sample --device t4", "give --max-latency-ms X, --baseline SCHEDULE, or both"),
         ("check ios_sample --device t4 --max-latency-ms 0", "--max-latency-ms 0 is not a time"),
         ("check ios_sample --device t4 --max-latency-ms nan", "--max-latency-ms nan is not a time"),
-        ("check ios_sample --device t4 --max-latency-ms 1 --tolerance -1", "--tolerance -1 is not a fraction"),
+        ("check ios_sample --device t4 --baseline x.json --tolerance -1", "--tolerance -1 is not a fraction"),
         ("check ios_sample --device t4 --baseline nowhere.json", "cannot read schedule nowhere.json"),
         ("check ios_sampel --device t4 --max-latency-ms 1", "did you mean 'ios_sample'"),
         ("check ios_sample --max-latency-ms 1", "needs a device"),

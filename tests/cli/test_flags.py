@@ -97,7 +97,7 @@ def test_with_flags(message: str, printed: str) -> None:
         ("compare squeezenet -d t4 --micro-batch 2 --unproved", "--unproved has no effect without --rewrite"),
         ("optimize squeezenet -d t4 --rewrite-search saturation", "--rewrite-search has no effect without --rewrite"),
         ("check squeezenet -d t4 --max-latency-ms 9 --tolerance 0.1", "--tolerance has no effect without --baseline"),
-        ("bench squeezenet --backend numpy_reference --plot", "--plot has no effect without --out"),
+        ("bench squeezenet --backend numpy_reference --plot", "--plot needs a folder to write to; give --out DIR"),
         ("dataflow optimize squeezenet -d zcu102 --sync ps", "--sync has no effect without --devices; give that"),
         ("dataflow run squeezenet -d zcu102 --mix outC", "--mix has no effect without --devices or --processes"),
         ("optimize squeezenet -d t4 --scheduler greedy --seconds 9", "--seconds has no effect on scheduler greedy"),

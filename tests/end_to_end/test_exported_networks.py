@@ -14,12 +14,13 @@ from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
-from iossim.api import optimize, search_options
+from iossim.api import compare, optimize, search_options
 from iossim.backends.numpy_reference.execute import execute
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.models.catalogue import zoo_models
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph, write_onnx
 from iossim.models.passes.pipeline import canonicalise
@@ -148,3 +149,34 @@ def test_what_is_worth_knowing_before_scheduling(capsys: pytest.CaptureFixture[s
     text = printed(capsys, "models show squeezenet")
     assert "up to 3 units of a block are independent" in text
     assert "activations at least" in text
+
+
+ZOO = [zoo.name for zoo in zoo_models()]
+#: Networks that take a second or less to build, write, read and schedule.
+QUICK = ("squeezenet", "ios_sample", "resnet18", "bert_layer", "shufflenet_v1", "moe_layer")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ZOO]
+)
+def test_a_network_of_the_zoo_and_its_export_are_one(name: str, tmp_path: Path) -> None:
+    """The same units in the same blocks, and so the same best schedule."""
+    network = load(name)
+    path, *_ = write_onnx(network.graph, tmp_path / f"{name}.onnx", name=name, network=network)
+    again = load(path)
+    for own, read in zip(network.units, again.units, strict=True):
+        assert (own.name, own.kind, own.nodes, own.inputs, own.outputs) == (
+            read.name,
+            read.kind,
+            read.nodes,
+            read.inputs,
+            read.outputs,
+        )
+    assert again.blocks == network.blocks
+    assert again.reading == ()
+    for device in ("t4", "a100-sxm-40gb"):
+        best_us = [
+            compare(each, device, schedulers=["sequential", "greedy"], choose_joins=True).best.latency_us
+            for each in (network, again)
+        ]
+        assert best_us[0] == best_us[1]

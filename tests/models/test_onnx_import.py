@@ -330,3 +330,28 @@ def test_attributes_are_resolved_to_one_spelling(tmp_path):
         Split(1, (2, 2)),
         Slice((0,), (2,), (2,), (1,)),
     ]
+
+
+@pytest.mark.parametrize("where", ["graph", "branch", "function"])
+def test_nodes_in_any_order(where: str, tmp_path):
+    """As runtimes load them; those that are in order stay so."""
+    backwards = [node("Relu", ["c"], ["r"], "last"), node("Neg", ["x"], ["c"], "first")]
+    if where == "branch":
+        made = [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
+        graph = helper.make_graph(backwards, "branch", [], made)
+        nodes = [node("If", ["on"], ["y"], "if", then_branch=graph, else_branch=graph)]
+    else:
+        nodes = [node("Identity", ["r"], ["y"], "end"), *backwards]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"on": np.array(True)})
+    if where == "function":
+        model = onnx.load(path)
+        imports = [helper.make_opsetid("", 17)]
+        model.functions.append(helper.make_function("own", "f", ["x"], ["y"], nodes, imports))
+        model.opset_import.append(helper.make_opsetid("own", 1))
+        del model.graph.node[:]
+        model.graph.node.append(node("f", ["x"], ["y"], "call", domain="own"))
+        onnx.save(model, path)
+    graph = canonicalise(import_onnx(path))
+    assert [each.op.kind for each in graph.nodes] == ["neg", "relu"]
+    (made,) = evaluate_graph(graph, {"x": noise(2, 3)}).values()
+    np.testing.assert_array_equal(made, np.maximum(-noise(2, 3), 0))

@@ -29,6 +29,7 @@ from iossim.search.streams.bounds import ancestors, cut, stream_bound_us
 from iossim.search.streams.exact import best_streams
 from iossim.search.streams.moves import neighbours
 from iossim.search.streams.search import list_schedules
+from iossim.testing.cost_models import twin_network
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from([Engine.PAPER, Engine.GRAPH])
@@ -100,6 +101,15 @@ def test_bounds_are_below_every_schedule(drawn: int, seed: int, engine: Engine) 
     ahead = StreamBatch(batch.problem, batch.orders, batch.streams, ahead_us=1e9)
     without_host_us = stream_bound_us(batch.problem, MODELS[engine].launch_work(batch.problem), counts_host=False)
     assert without_host_us <= MODELS[engine].price_streams(ahead).latency_us.min()
+
+
+def test_parts_stand_for_one_another_where_their_units_are_priced_alike() -> None:
+    network = twin_network()
+    half = len(network.units) // 2
+    first, second = (StreamProblem.of(network, [[unit + begin] for unit in range(half)]) for begin in (0, half))
+    assert first.key(dict(enumerate(network.signatures))) == second.key(dict(enumerate(network.signatures)))
+    names = {unit: network.units[unit].name for unit in range(2 * half)}
+    assert first.key(names) != second.key(names)
 
 
 @given(SEEDS)

@@ -258,7 +258,7 @@ CASES: dict[str, Hostile] = {
         model(
             [node("Add", ["x", "b"], ["a"], "first"), node("Relu", ["a"], ["b"], "second"), node("Relu", ["b"], ["y"])]
         ),
-        "Add 'first' reads 'b', which nothing before it makes",
+        "Add 'first', Relu 'second' depend on one another",
     ),
     "dangling input": Hostile(model([node("Relu", ["nowhere"], ["y"], "r")]), "Relu 'r' reads 'nowhere'"),
     "value made twice": Hostile(model([RELU, RELU]), "makes the value 'y', which something else makes too"),
@@ -302,7 +302,7 @@ CASES: dict[str, Hostile] = {
         "op 'n' (pad) would be",
     ),
     # Weights
-    "weight of terabytes": Hostile(weight([2**40]), "weight 'w' does not hold the data of fp32[1099511627776]"),
+    "weight of terabytes": Hostile(weight([2**40], raw_data=b"1234"), "does not hold the data of fp32[1099511627776]"),
     "weight of overflowing size": Hostile(weight([2**40, 2**40], raw_data=b"1234"), "does not hold the data of"),
     "weight of negative size": Hostile(weight([-1], raw_data=b"1234"), "weight 'w' cannot be fp32[-1]"),
     "weight cut short": Hostile(weight([2], raw_data=b"1234"), "does not hold the data of fp32[2]"),

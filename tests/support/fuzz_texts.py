@@ -78,7 +78,7 @@ def change_value(text: bytes, choose: Random) -> bytes:
     place = choose.randrange(len(lines)) if one_each else 0
     try:
         document = json.loads(lines[place] if one_each else text)
-    except ValueError:
+    except (ValueError, RecursionError):  # an earlier mutation may nest deeply
         return insert_piece(text, choose)
     holders = [each for each in _holders(document) if len(each)]
     if not holders:

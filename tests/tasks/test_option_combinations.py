@@ -53,7 +53,8 @@ def of_api(options: dict[str, Any]) -> Schedule | str:
 
 
 def of_command_line(options: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Schedule | str:
-    words = f"optimize {MODEL} -d {DEVICE} -b {BATCH} -r {GROUP_SIZE} -s {GROUPS} --json --rewrite-budget 4".split()
+    words = f"optimize {MODEL} -d {DEVICE} -b {BATCH} -r {GROUP_SIZE} -s {GROUPS} --json".split()
+    words += ["--rewrite-budget", "4"] * (options["rewrite"] is not None)
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         words += [flag] if value is True else [flag, str(value)] if value not in (None, False) else []

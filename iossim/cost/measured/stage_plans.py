@@ -88,9 +88,7 @@ class StageSignatures:
     def price_keys(self, problem: ScheduleProblem) -> tuple[str, ...]:
         """For each unit its work, and what its placement changes of it."""
         placement = self.placement(network_of(problem))
-        return tuple(
-            work + placement.signature(unit) for work, unit in zip(problem.signatures, problem.units, strict=True)
-        )
+        return tuple(work + placement.signature(unit) for work, unit in zip(problem.works, problem.units, strict=True))
 
     def unit_key(self, network: Network, unit: int) -> str:
         """What a unit is compared by; empty if it launches nothing when it runs."""

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import GraphError, ModelError
-from iossim.ir.constants import Constant
+from iossim.ir.constants import AbsentConstant, Constant
 from iossim.ir.onnx_node import dtype_of_onnx
 from iossim.ir.op import Array, OnnxNode
 from iossim.ir.types import TensorType
@@ -68,6 +68,10 @@ class Known:
     def types_of(self, names: Iterable[str]) -> list[TensorType]:
         return [self.types[name] for name in names]
 
+    def has_values(self, name: str) -> bool:
+        """Whether it is a constant whose values are there."""
+        return name in self.constants and not self.constants[name].is_absent
+
     def parameter(self, name: str) -> Array:
         """The array of a constant that tells an operator its shape; raises GraphError where it is too large for one."""
         constant = self.constants[name]
@@ -90,6 +94,8 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
         raise ModelError(f"{what} cannot be {tensor_type}, of a negative size; the file is damaged")
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external_constant(tensor, tensor_type, folder, what)
+    if tensor_type.elements and not any((tensor.raw_data, *_numbers(tensor))):
+        return _absent(tensor, tensor_type, what, "has no data in the file; give a file that has")
     if tensor.HasField("raw_data"):
         complete = len(tensor.raw_data) == stored_bytes(tensor_type)
     else:
@@ -98,6 +104,10 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     if not complete or tensor.HasField("raw_data") + sum(map(bool, _numbers(tensor))) > 1:
         raise ModelError(f"{what} does not hold the data of {tensor_type}; the file is damaged")
     return TensorConstant(tensor_type, tensor)
+
+
+def _absent(tensor: TensorProto, tensor_type: TensorType, what: str, reason: str) -> AbsentConstant:
+    return AbsentConstant(tensor_type, f"{f'weight {tensor.name!r}' if tensor.name else what} {reason}")
 
 
 def _numbers(tensor: TensorProto) -> tuple[object, ...]:
@@ -112,6 +122,8 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
     if not all(isinstance(text, str) for text in (*entries, *entries.values())):
         raise ModelError(f"{what} is stored in a file whose name is no text; the file is damaged")
     location = entries.get("location", "")
+    if not entries:
+        return _absent(tensor, tensor_type, what, "is stored in a file that is not named; give a model that has it")
     root = folder.resolve()
     try:
         path = (root / location).resolve()
@@ -123,7 +135,8 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
             f"{what} is stored in {location!r}, outside the model's folder; iossim reads weights beside the model only"
         )
     if not is_file:
-        raise ModelError(f"{what} is stored in {folder / location}, which does not exist; put it beside the model")
+        reason = f"is stored in {folder / location}, which does not exist; put it beside the model"
+        return _absent(tensor, tensor_type, what, reason)
     try:
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", stored_bytes(tensor_type)))

@@ -21,7 +21,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, OptionError, first_line
 from iossim.base.user_files import check_file
-from iossim.ir.constants import AbsentConstant, Constant
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_graph
 from iossim.ir.network import Network, Unit, subgraph
@@ -113,7 +113,7 @@ def check_exportable(network: Network, path: Path) -> None:
     """Raise OptionError where a network has nothing to write, or the file has no folder."""
     if network.precision is Precision.INT8:
         raise OptionError("int8 is for pricing: there are no scales to write; give `dtype` fp32, fp16 or bf16")
-    if any(isinstance(constant, AbsentConstant) for constant in network.graph.constants.values()):
+    if any(constant.is_absent for constant in network.graph.constants.values()):
         raise OptionError(
             f"{path} cannot be written: {network.name} was read without its weights; give the model's own file"
         )

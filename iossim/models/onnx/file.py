@@ -17,6 +17,7 @@ from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import graphs_in
 from iossim.models.onnx.inlining import inlined
+from iossim.models.onnx.node_order import sort_nodes
 from iossim.models.onnx.quantised_operators import written_out
 from iossim.models.onnx.wire import contents
 
@@ -55,6 +56,7 @@ def read_model(path: Path) -> OnnxModel:
     """The model in a file, local functions inlined, external data left where it is; raises ModelError."""
     model = _parsed(path)
     _check(model, path)
+    sort_nodes(model, path)
     opset = standard_opset(model)
     if model.functions:
         model = inlined(model, path)

@@ -79,7 +79,7 @@ class Folder:
         if node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED and not _has_blocks(node):
             return None  # what is multiplied by it may run in whole numbers
         small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
-        constant = all(name in known.constants and name not in self.kept for name in inputs)
+        constant = all(known.has_values(name) and name not in self.kept for name in inputs)
         if not inputs or not small or not constant:
             return None
         arrays = [known.constants[name].load() for name in inputs]

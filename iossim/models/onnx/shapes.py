@@ -42,7 +42,7 @@ def inferred_types(
     values = [
         numpy_helper.from_array(known.constants[name].load(), name)
         for name in inputs
-        if name in known.constants and known.types[name].elements <= LARGEST_KNOWN
+        if known.has_values(name) and known.types[name].elements <= LARGEST_KNOWN
     ]
     # A single operator is told its shape behind its data; in a body anything may become a shape.
     is_single = len(nodes) == 1 and not runs_graphs(nodes[0])

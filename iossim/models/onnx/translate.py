@@ -24,6 +24,7 @@ from iossim.ir.onnx_node import NONSENSE, operands
 from iossim.ir.op import NotCoveredError, Op, onnx_class
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
+from iossim.models.onnx.attentions import attention_written_out
 from iossim.models.onnx.constants import Known, node_view, op_name, tensor_constant
 from iossim.models.onnx.empty import is_empty, may_make_empty, without_empty
 from iossim.models.onnx.file import is_standard, standard_opset
@@ -154,6 +155,7 @@ class _Importer:
             return
         with _made_model_errors(where):
             instead = without_empty(node, name, self._known)
+            instead = instead or attention_written_out(node, name, self._known, self._opset)
             runs = 0 if instead else runs_to_write_out(node, self._known, self._written_out)
             if runs:
                 instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
@@ -181,7 +183,8 @@ class _Importer:
         size = self._types[given].elements if given else 0
         if size != 1:
             raise ModelError(f"{where} has a condition of {size} values; the file is damaged")
-        condition = self._constants[given].load()
+        with _made_model_errors(where):
+            condition = self._constants[given].load()
         self._branches += 1
         weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
         self._add_weights(weights, where)

@@ -55,6 +55,10 @@ class ScaledConstant(Constant):
     affine: ChannelAffine
     is_at_hand = False
 
+    @property
+    def is_absent(self) -> bool:
+        return any(constant.is_absent for constant in (self.weight, *self.affine.parameters))
+
     def load(self) -> Array:
         multiplier, _ = self.affine.load()
         weight = as_float32(self.weight.load())
@@ -70,6 +74,10 @@ class ShiftedConstant(Constant):
     bias: Constant | None
     affine: ChannelAffine
     is_at_hand = False
+
+    @property
+    def is_absent(self) -> bool:
+        return any(constant.is_absent for constant in (*filter(None, [self.bias]), *self.affine.parameters))
 
     def load(self) -> Array:
         multiplier, shift = self.affine.load()

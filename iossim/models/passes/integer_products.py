@@ -252,13 +252,13 @@ class _Rewriting:
     def _is_zero(self, value: str | None) -> bool:
         if value is None:
             return True
-        return value in self.graph.constants and not self.graph.constants[value].load().any()
+        held = self.graph.constants.get(value)
+        return held is not None and not held.is_absent and not held.load().any()
 
     def _number(self, value: str | None) -> float | None:
         """A constant of one number."""
-        if value is None or value not in self.graph.constants or not self._is_single(value):
-            return None
-        return float(self.graph.constants[value].load().reshape(-1)[0])
+        held = self.graph.constants.get(value or "")
+        return None if held is None or held.is_absent or held.type.elements != 1 else float(held.load().item())
 
     # What is added
 

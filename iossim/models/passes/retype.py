@@ -24,6 +24,10 @@ class RetypedConstant(Constant):
     def is_at_hand(self) -> bool:
         return self.source.is_at_hand
 
+    @property
+    def is_absent(self) -> bool:
+        return self.source.is_absent
+
     def load(self) -> Array:
         if not self.type.dtype.is_floating:
             raise GraphError(

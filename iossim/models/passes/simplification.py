@@ -30,6 +30,10 @@ class FoldedConstant(Constant):
     position: int = 0
     is_at_hand = False
 
+    @property
+    def is_absent(self) -> bool:
+        return any(constant.is_absent for constant in self.inputs)
+
     def load(self) -> Array:
         return self.op.evaluate([constant.load() for constant in self.inputs])[self.position]
 

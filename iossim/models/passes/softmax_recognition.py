@@ -141,18 +141,19 @@ class _Finite:
         everywhere: Array = np.array(True)
         kind, node = self.graph.types[value], self.makers.get(value)
         if value in self.graph.constants:
-            return _of_array(self.graph.constants[value].load()) if kind.elements <= _LARGEST_MASK else None
+            held = _small_array(self.graph, value)
+            return None if held is None else _of_array(held)
         if not kind.dtype.is_floating or (node and isinstance(node.op, MatMul | Gemm | Conv | LayerNorm | Softmax)):
             return everywhere
         if node is None:
             return None  # an input of the network may be a mask
-        condition = self.graph.constants.get(node.inputs[0]) if isinstance(node.op, Where) else None
+        condition = _small_array(self.graph, node.inputs[0]) if isinstance(node.op, Where) else None
         found = [self.of(each) for each in (node.inputs[1:] if isinstance(node.op, Where) else node.inputs)]
         operands = [each for each in found if each is not None]
         if len(operands) < len(found):
             return None
-        if condition is not None and condition.type.elements <= _LARGEST_MASK:
-            return np.where(condition.load(), *operands)
+        if condition is not None:
+            return np.where(condition, *operands)
         if isinstance(node.op, Add | Where):
             return reduce(np.logical_and, operands)
         if all(each.all() for each in operands):
@@ -160,6 +161,13 @@ class _Finite:
         if isinstance(node.op, Expand | Reshape | Slice | Transpose) and kind.elements <= _LARGEST_MASK:
             return node.op.evaluate([np.broadcast_to(operands[0], self.graph.types[node.inputs[0]].shape)])[0]
         return None
+
+
+def _small_array(graph: Graph, value: str) -> Array | None:
+    """What a constant holds; None of a value that is none, or is large, or whose values are missing."""
+    constant = graph.constants.get(value)
+    is_known = constant is not None and constant.type.elements <= _LARGEST_MASK and not constant.is_absent
+    return constant.load() if constant is not None and is_known else None
 
 
 def _of_array(array: Array) -> Array | None:
@@ -172,7 +180,7 @@ def _of_array(array: Array) -> Array | None:
 def _keeps_finite(node: Node, graph: Graph) -> bool:
     """Whether an op makes finite values of finite ones."""
     if node.op == Nary("div"):
-        divisor = graph.constants.get(node.inputs[1])
-        return divisor is not None and divisor.type.elements <= _LARGEST_MASK and bool(np.all(divisor.load()))
+        divisor = _small_array(graph, node.inputs[1])
+        return divisor is not None and bool(np.all(divisor))
     moves = isinstance(node.op, Expand | Reshape | Slice | Transpose | Identity | Cast)
     return moves or isinstance(node.op, Mul | Relu | Sigmoid | Clip) or node.op == Nary("sub")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import ModelError, OptionError
+from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
@@ -46,6 +47,15 @@ def values_of_nodes(path: str) -> dict[str, tuple[str, ...]]:
     return {node.name: tuple(node.output) for node in read_model(Path(path)).proto.graph.node if node.name}
 
 
+def _absent_remarks(graph: Graph) -> list[str]:
+    """What is said of weights without values."""
+    reasons = [constant.reason for constant in graph.constants.values() if isinstance(constant, AbsentConstant)]
+    if not reasons:
+        return []
+    without = "1 weight is" if len(reasons) == 1 else f"{len(reasons)} weights are"
+    return [f"{without} priced without values, which running and writing the network take: {reasons[0]}."]
+
+
 def no_such_file(path: str | Path) -> ModelError:
     reason = "is a folder" if os.path.isdir(path) else "does not exist"
     return ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
@@ -72,7 +82,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     canonical = graph if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
-    remarks = (*bound.remarks, *softmax_remarks(graph, canonical), *integer_remarks(canonical))
+    remarks = (*bound.remarks, *_absent_remarks(graph), *softmax_remarks(graph, canonical), *integer_remarks(canonical))
     if notes_units and not is_as_noted:
         remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)
     return replace(network, reading=(*network.reading, *remarks), weights=weights)

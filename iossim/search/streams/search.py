@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.cost.capabilities import LaunchWork, StreamCostModel, StreamPrices
+from iossim.cost.model import problems_of
 from iossim.ir.network import Network
 from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem, flat
 from iossim.schedule.streams import IssuedLaunch
@@ -118,6 +119,8 @@ class _Search:
         self.interrupted = False
         #: Schedules, each better than those before, and their values.
         self.kept: list[tuple[float, Ordered]] = []
+        problems = problems_of(problem.network, cost_model)
+        self._priced = {unit: key for own in problems for unit, key in zip(own.units, own.signatures, strict=True)}
         self._solved: dict[tuple[object, ...], list[Ordered]] = {}
 
     def run(self, *starts: Ordered) -> None:
@@ -208,9 +211,9 @@ class _Search:
         return float(prices.latency_us[0] - prices.issued_us[0])
 
     def _search(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
-        """Schedules of a part, the best last; parts of the same work are searched once."""
+        """Schedules of a part, the best last; parts that are priced alike are searched once."""
         ahead = round(ahead_us, -1) if self.work.host_us.any() else 0.0
-        key = part.problem.key, part.first, ahead
+        key = part.problem.key(self._priced), part.first, ahead
         if key not in self._solved:
             self._solved[key] = self._search_anew(part, start, ahead_us, seconds)
         return self._solved[key]

@@ -22,7 +22,7 @@ from iossim.base.values import TimeUs, Value, first_problem
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import Kind, MeasurementRecord
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.execution.backend import Samples, TimesAlgorithms, context_of
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.lowering.target import step_algorithms
@@ -200,7 +200,7 @@ def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostMo
             names = [part_name(unit.name, index, parts_text(parts)) for index in range(len(parts))]
         room_bytes |= dict.fromkeys(names, max(one.workspace_bytes for one in own))
     divided = with_micro_batches(network, Division(units=sizes))
-    problems = [ScheduleProblem.of_block(divided, block) for block in divided.blocks]
+    problems = problems_of(divided, cost_model)
     stages = [_one_by_one(problem, cost_model, room_bytes) for problem in problems]
     notes = [*divided.notes, f"Convolutions in micro-batches: {', '.join(sizes) or 'none'}."]
     if whole:

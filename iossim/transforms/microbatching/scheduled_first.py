@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iossim.base.errors import GraphError
-from iossim.cost.model import START, CostModel, price_path
+from iossim.cost.model import START, CostModel, price_path, problem_of
 from iossim.ir.network import Block, Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
@@ -40,7 +40,7 @@ def scheduled_first(
             (1, False): sum(stage.boundary_us + stage.latency_us for stage in own.stages)
         }
         for count in counts:
-            if (problem := _problem(network, block, count)) is None:
+            if (problem := _problem(network, block, count, prices)) is None:
                 continue
             for beside in (False, True):
                 stages = _divided(problem, own, count, beside)
@@ -53,13 +53,13 @@ def scheduled_first(
         return ScheduledFirst({}, found.latency_us)
     total_us, leaving = 0.0, START
     for block, inside, own in zip(network.blocks, divided.blocks, found.blocks, strict=True):
-        problem = ScheduleProblem.of_block(divided, inside)
+        problem = problem_of(divided, inside, prices)
         path = price_path(problem, _divided(problem, own, *ways[block.name]), prices, leaving)
         total_us, leaving = path.cost_us(total_us), path.leaving
     return ScheduledFirst(parts, total_us) if total_us < found.latency_us else ScheduledFirst({}, found.latency_us)
 
 
-def _problem(network: Network, block: Block, count: int) -> ScheduleProblem | None:
+def _problem(network: Network, block: Block, count: int, prices: CostModel) -> ScheduleProblem | None:
     """A block alone in so many micro-batches; None where it cannot be, or takes too many views."""
     if not divisible(network, block, count):
         return None
@@ -68,7 +68,7 @@ def _problem(network: Network, block: Block, count: int) -> ScheduleProblem | No
     except GraphError:
         return None
     inside = next(each for each in divided.blocks if each.name == f"{block.name} in {count}")
-    return ScheduleProblem.of_block(divided, inside)
+    return problem_of(divided, inside, prices)
 
 
 def _divided(problem: ScheduleProblem, own: BlockSchedule, count: int, beside: bool) -> list[PlannedStage]:
