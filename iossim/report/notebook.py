@@ -36,7 +36,7 @@ from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
 from iossim.report.micro_batches import micro_batch_table, total_words
 from iossim.report.predictions import predicted_table, remarks
-from iossim.report.schedule_words import comparison_lines, comparison_notes, run_words, schedule_table, summary
+from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words, schedule_table, summary
 from iossim.report.stream_words import stream_summary, stream_table
 from iossim.report.study.layout import varying
 from iossim.report.study.plots import figures
@@ -127,13 +127,12 @@ def _(network: Network) -> list[dict[str, Any]]:
 
 @html.register
 def _(schedule: Schedule) -> str:
-    title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
     try:
         drawn = f"<div style='overflow-x:auto'>{_drawn(schedule, network_of(schedule), titled=False).svg}</div>"
     except IossimError as error:  # a notebook shows the rest all the same
         drawn = _lines(f"No picture: {error}")
     stages = _folded(f"{len(schedule.stages)} stages", html_table(schedule_table(schedule)))
-    return _whole(title, _lines(*summary(schedule).split("\n")), drawn, stages)
+    return _whole(heading(schedule), _lines(*summary(schedule).split("\n")), drawn, stages)
 
 
 @picture.register

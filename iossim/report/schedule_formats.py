@@ -11,6 +11,7 @@ from itertools import pairwise
 from iossim.base.errors import ScheduleError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.network import Network, Unit
+from iossim.report.schedule_words import heading
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 
@@ -110,10 +111,7 @@ def _title(network: Network, schedule: AnySchedule | None) -> str:
     if schedule is None:
         return f"{network.name}: {len(network.units)} units"
     parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
-    return (
-        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}: "
-        f"{parts}, {schedule.latency_us / 1000:.3f} ms"
-    )
+    return f"{heading(schedule)} in {parts}"
 
 
 def quoted(text: str) -> str:

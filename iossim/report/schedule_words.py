@@ -12,7 +12,7 @@ from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage
 from iossim.search.options import StageSpace
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def heading(schedule: AnySchedule) -> str:
     return f"{where}, {setup}: {schedule.latency_us / 1e3:.3f} ms"
 
 
-def setup_words(schedule: AnySchedule) -> list[str]:
+def setup_words(schedule: SavedSchedule) -> list[str]:
     engine = [f"{schedule.engine} engine"] if schedule.engine else []
     return [f"batch {schedule.source.batch}", schedule.precision, *engine, schedule.scheduler]
 

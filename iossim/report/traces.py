@@ -23,8 +23,9 @@ from iossim.ir.types import TensorType
 from iossim.report.colours import reserved_colour
 from iossim.report.figures.dataflow import dataflow_lanes
 from iossim.report.figures.timeline import StageExtent, stage_extents
+from iossim.report.schedule_words import setup_words
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
 PROCESS = 1
@@ -95,14 +96,10 @@ def perfetto_trace(
     """The trace as JSON text, with counters where ``execution`` is given; equal arguments give equal text."""
     streams = sorted({span.stream for span in spans})
     tracks = {STAGES_TRACK: "stages", **{_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in streams}}
-    title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
-    events = [_stage_event(schedule, extent) for extent in stage_extents(schedule, spans)]
+    events = [_stage_event(extent) for extent in stage_extents(schedule, spans)]
     for span in sorted(spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
         events.append(_span_event(network, schedule.stages[span.stage], span))
-    if execution is not None:
-        events += counters(execution)
-    told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
-    return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
+    return _schedule_trace(schedule, tracks, events, execution)
 
 
 def stream_trace(network: Network, found: StreamExplanation, execution: Execution | None = None) -> str:
@@ -113,18 +110,12 @@ def stream_trace(network: Network, found: StreamExplanation, execution: Executio
     """
     schedule = found.schedule
     tracks = {_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in range(len(schedule.streams))}
-    title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
     launch_of = {one.unit: one for one in found.launches}
     events = []
     for span in sorted(found.spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
         one, members = launch_of[span.unit], found.units_of[span.unit]
         said = {name: getattr(one, name) for name in ("after", "cause", "behind", "slack_us", "is_critical")}
-        arguments = {"unit": span.unit, "kernel": span.name, **said, **_work(network, members)}
-        kind = main_kind(network, network.units[network.unit_index[members[0]]])
-        track = _FIRST_STREAM_TRACK + span.stream
-        events.append(
-            complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
-        )
+        events.append(_kernel_event(network, span, members, said))
     named = {unit: one for one in found.launches for unit in found.units_of[one.unit]}
     number = 0
     for one in found.launches:
@@ -134,10 +125,16 @@ def stream_trace(network: Network, found: StreamExplanation, execution: Executio
             begin = {"ph": "s", **_flow(launch_of[source], launch_of[source].end_us, category, number)}
             events += [begin, {"ph": "f", "bp": "e", **_flow(one, one.start_us, category, number)}]
             number += 1
-    if execution is not None:
-        events += counters(execution)
+    return _schedule_trace(schedule, tracks, events, execution)
+
+
+def _schedule_trace(
+    schedule: SavedSchedule, tracks: Mapping[int, str], events: list[dict[str, Any]], execution: Execution | None
+) -> str:
+    title = f"{schedule.network} on {schedule.device}, {', '.join(setup_words(schedule))}"
     told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
-    return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
+    ran = [] if execution is None else counters(execution)
+    return trace_text(title, tracks, events + ran, {name: getattr(schedule, name) for name in told})
 
 
 def _flow(one: LaunchExplanation, time_us: float, category: str, number: int) -> dict[str, Any]:
@@ -145,7 +142,7 @@ def _flow(one: LaunchExplanation, time_us: float, category: str, number: int) ->
     return {"name": category, "cat": category, "id": number, "pid": PROCESS, "tid": track, "ts": round(time_us, 3)}
 
 
-def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
+def _stage_event(extent: StageExtent) -> dict[str, Any]:
     stage = extent.stage
     groups = f"{len(stage.groups)} group{'s' if len(stage.groups) > 1 else ''}"
     what = f"merge of {len(stage.units)}" if stage.strategy is Strategy.MERGE else groups
@@ -161,9 +158,12 @@ def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
 
 def _span_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
     members = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
-    arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
-    if span.sms is not None:
-        arguments["sms"] = f"{span.sms.start}-{span.sms.stop - 1}"
+    sms = {} if span.sms is None else {"sms": f"{span.sms.start}-{span.sms.stop - 1}"}
+    return _kernel_event(network, span, members, {"stage": span.stage, **sms})
+
+
+def _kernel_event(network: Network, span: Span, members: Sequence[str], said: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = {"unit": span.unit, "kernel": span.name, **said, **_work(network, members)}
     kind = main_kind(network, network.units[network.unit_index[members[0]]])
     track = _FIRST_STREAM_TRACK + span.stream
     return complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))

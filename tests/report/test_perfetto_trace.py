@@ -119,7 +119,7 @@ def test_names_of_any_kind_are_escaped() -> None:
 def test_the_document_says_what_it_is_of(network: Network, schedule: Schedule) -> None:
     document = json.loads(perfetto_trace(network, schedule, fake_timeline(network, schedule)))
     assert document["otherData"]["graph_hash"] == network.graph.hash
-    assert document["traceEvents"][0]["args"]["name"] == "small on test-device, batch 1, random"
+    assert document["traceEvents"][0]["args"]["name"] == "small on test-device, batch 1, fp32, paper engine, random"
 
 
 def test_counters_show_what_the_device_was_doing(network: Network, schedule: Schedule) -> None:
