@@ -89,8 +89,8 @@ def test_unknown_name() -> None:
 def test_names_and_values_give_the_same() -> None:
     by_name = iossim.optimize("squeezenet", "t4")
     network, device = iossim.load("squeezenet"), iossim.device("t4")
-    by_value = iossim.optimize(network, device)
-    by_model = iossim.optimize(network, None, cost_model=iossim.cost_model("simulator", device))
+    by_value = iossim.optimize(network, device, choose_joins=True)
+    by_model = iossim.optimize(network, None, cost_model=iossim.cost_model("simulator", device), choose_joins=True)
     assert by_name.blocks == by_value.blocks == by_model.blocks
     assert by_name.scheduler == "ios-both"
 
@@ -100,7 +100,7 @@ def test_comparison() -> None:
     assert [found.scheduler for found in comparison.schedules] == ["greedy", "sequential"]
     assert comparison["greedy"] is comparison.schedules[0]
     assert comparison.baseline is comparison["sequential"]
-    assert comparison.best.latency_us == min(found.latency_us for found in comparison.schedules)
+    assert comparison.best.latency_us == min(row.latency_us for row in comparison.rows)
     assert (comparison.batch, comparison.device, comparison.engine) == (1, "t4", "paper")
     with pytest.raises(OptionError, match="no schedule by 'ios-both'"):
         _ = comparison["ios-both"]
@@ -116,7 +116,7 @@ def test_speed_ups_without_a_sequential_schedule() -> None:
 def test_of_equals_the_last_is_best() -> None:
     """A chain has nothing to schedule: all schedulers find the same latency, and the widest search proves it optimal."""
     comparison = iossim.compare("resnet18", "v100-sxm2")
-    assert comparison.best.latency_us == pytest.approx(min(found.latency_us for found in comparison.schedules))
+    assert comparison.best.latency_us == pytest.approx(min(row.latency_us for row in comparison.rows))
     assert comparison.best.scheduler == "ios-both"
 
 
