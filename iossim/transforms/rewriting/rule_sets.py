@@ -6,12 +6,15 @@ A package of others adds a set by an entry point ``iossim.rules``, a function th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from google.protobuf import descriptor_pb2, message_factory  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.base.shipped_yaml import shipped_files
@@ -30,7 +33,15 @@ _SAME, _VALID = 0, 1
 _NO_ACTIVATION, _WITH_RELU = 0, 2
 _MOST_OUTPUTS = 16
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+#: TASO's messages, proto2: the fields of each, in the order of their numbers from 1.
+_MESSAGES = {
+    "Parameter": ("key", "value"),
+    "Tensor": ("opId", "tsId"),  # a negative opId is an input of the rule
+    "Operator": ("type", "input Tensor", "para Parameter"),
+    "MapOutput": ("srcOpId", "dstOpId", "srcTsId", "dstTsId"),
+    "Rule": ("srcOp Operator", "dstOp Operator", "mappedOutput MapOutput"),
+    "RuleCollection": ("rule Rule",),
+}
 
 
 class _DamagedError(Exception):
@@ -39,16 +50,6 @@ class _DamagedError(Exception):
 
 def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
     """The rules of a ``RuleCollection``, as TASO publishes it, in order; the first is called ``taso-000``.
-
-    The file is proto2, read here without generated code::
-
-        RuleCollection { repeated Rule rule = 1; }
-        Rule           { repeated Operator srcOp = 1; repeated Operator dstOp = 2;
-                         repeated MapOutput mappedOutput = 3; }
-        Operator       { int32 type = 1; repeated Tensor input = 2; repeated Parameter para = 3; }
-        Tensor         { int32 opId = 1; int32 tsId = 2; }            # a negative opId is an input of the rule
-        Parameter      { int32 key = 1; int32 value = 2; }
-        MapOutput      { int32 srcOpId = 1; int32 dstOpId = 2; int32 srcTsId = 3; int32 dstTsId = 4; }
 
     What it leaves unsaid is filled in as TASO's runtime has it. A convolution has as many groups as the channels of
     its input are times those that its weight takes: in a source they are a variable, in a target ``x.shape[1] //
@@ -59,10 +60,9 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
     """
     rules: list[Rule] = []
     try:
-        for number, value in _fields(data):
-            if number == 1:
-                rules.append(_rule(len(rules), _bytes(value)))
-    except _DamagedError as error:
+        for rule in messages()["RuleCollection"].FromString(data).rule:
+            rules.append(_rule(len(rules), rule))
+    except (DecodeError, _DamagedError) as error:
         at = f" in its rule {len(rules)}" if rules else ""
         raise RuleError(f"rules {where}: is no rule set of TASO's, or damaged{at}: {error}; fetch it again") from None
     except RuleError as error:
@@ -72,53 +72,26 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-# --- protobuf ------------------------------------------------------------------------------------------------------
+@cache
+def messages() -> dict[str, Any]:
+    """The classes of TASO's messages by name. No field is required of integers, so that one that lacks is told."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="taso.proto", package="taso", syntax="proto2")
+    for name, parts in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, _, held) in enumerate((part.partition(" ") for part in parts), 1):
+            many = {"type_name": f".taso.{held}", "label": kinds.LABEL_REPEATED}
+            message.field.add(name=field, number=number, **(many if held else {"type": kinds.TYPE_INT64}))
+    found = message_factory.GetMessages([file])
+    return {name: found[f"taso.{name}"] for name in _MESSAGES}
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a message: a signed integer, or bytes."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, at = _varint(data, at)
-            yield number, value - (1 << 64) if value >> 63 else value
-        elif wire in (_BYTES, _FIXED32, _FIXED64):
-            length, at = _varint(data, at) if wire == _BYTES else ((4 if wire == _FIXED32 else 8), at)
-            if at + length > len(data):
-                raise _DamagedError(f"it ends {at + length - len(data):,} bytes too early")
-            yield number, data[at : at + length]
-            at += length
-        else:
-            raise _DamagedError(f"a field has the wire type {wire}, which there is not")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(10):
-        if at + place >= len(data):
-            raise _DamagedError("it ends inside a number")
-        byte = data[at + place]
-        value |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return value & ((1 << 64) - 1), at + place + 1
-    raise _DamagedError("a number has more than 64 bits")
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise _DamagedError("a number stands where a message should")
-    return value
-
-
-def _integers(data: bytes, count: int) -> tuple[int, ...]:
-    """Fields 1 to ``count`` of a message, integers that all have to be there."""
-    found = {number: value for number, value in _fields(data) if isinstance(value, int)}
-    try:
-        return tuple(found[number] for number in range(1, count + 1))
-    except KeyError as error:
-        raise _DamagedError(f"a message lacks its field {error.args[0]}") from None
+def _integers(message: Any) -> tuple[int, ...]:
+    """The fields of a message of integers, which all have to be there."""
+    for field in message.DESCRIPTOR.fields:
+        if not message.HasField(field.name):
+            raise _DamagedError(f"a message lacks its field {field.number}")
+    return tuple(getattr(message, field.name) for field in message.DESCRIPTOR.fields)
 
 
 @dataclass(frozen=True)
@@ -128,21 +101,11 @@ class _Operator:
     parameters: Mapping[int, int]
 
     @staticmethod
-    def read(data: bytes) -> _Operator:
-        kind: int | None = None
-        inputs: list[tuple[int, ...]] = []
-        parameters: dict[int, int] = {}
-        for number, value in _fields(data):
-            if number == 1 and isinstance(value, int):
-                kind = value
-            elif number == 2:
-                inputs.append(_integers(_bytes(value), 2))
-            elif number == 3:
-                key, given = _integers(_bytes(value), 2)
-                parameters[key] = given
-        if kind is None:
+    def read(message: Any) -> _Operator:
+        if not message.HasField("type"):
             raise _DamagedError("an operator has no type")
-        return _Operator(kind, tuple(inputs), parameters)
+        parameters = {each[0]: each[1] for each in map(_integers, message.para)}
+        return _Operator(message.type, tuple(map(_integers, message.input)), parameters)
 
     def parameter(self, key: int) -> int:
         if key not in self.parameters:
@@ -150,20 +113,12 @@ class _Operator:
         return self.parameters[key]
 
 
-# --- from operators to patterns --------------------------------------------------------------------------------------
-
-
-def _rule(index: int, data: bytes) -> Rule:
-    operators: dict[int, list[_Operator]] = {1: [], 2: []}
-    mapped: list[tuple[int, ...]] = []
-    for number, value in _fields(data):
-        if number in operators:
-            operators[number].append(_Operator.read(_bytes(value)))
-        elif number == 3:
-            mapped.append(_integers(_bytes(value), 4))
-    inputs = _input_names([*operators[1], *operators[2]])
-    source = _Side("s", inputs, operators[1], frozenset())
-    target = _Side("t", inputs, operators[2], source.ranked & frozenset(inputs.values()))
+def _rule(index: int, message: Any) -> Rule:
+    before, after = ([_Operator.read(each) for each in side] for side in (message.srcOp, message.dstOp))
+    inputs = _input_names([*before, *after])
+    source = _Side("s", inputs, before, frozenset())
+    target = _Side("t", inputs, after, source.ranked & frozenset(inputs.values()))
+    mapped = map(_integers, message.mappedOutput)
     conditions = dict.fromkeys([*source.conditions, *target.conditions])
     return Rule(
         f"taso-{index:03d}",

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2, message_factory
 
 from iossim.transforms.rewriting.rule import RuleError
 from iossim.transforms.rewriting.rule_file import read_rules, write_rules
-from iossim.transforms.rewriting.rule_sets import read_published
+from iossim.transforms.rewriting.rule_sets import messages, read_published
 
 CONV, RELU, CONCAT, SPLIT, EWADD, MATMUL = 3, 8, 12, 13, 16, 18
 #: Parameters of a 3x3 convolution with padding that keeps the size: without an activation, and with a relu.
@@ -23,51 +22,29 @@ WITH_RELU = {**PLAIN, 9: 2}
 Operator = tuple[int, Sequence[tuple[int, int]], dict[int, int]]
 
 
-def _messages() -> Any:
-    """TASO's messages; no field is required, so that what lacks one can be written, too."""
-    number, several = descriptor_pb2.FieldDescriptorProto.TYPE_INT64, descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
-    fields = {
-        "Parameter": ["key", "value"],
-        "Tensor": ["operator", "output"],
-        "Operator": ["type", "inputs Tensor", "parameters Parameter"],
-        "Mapped": ["source", "target", "source_output", "target_output"],
-        "Rule": ["source Operator", "target Operator", "mapped Mapped"],
-        "Rules": ["rules Rule"],
-    }
-    file = descriptor_pb2.FileDescriptorProto(name="taso.proto", package="taso", syntax="proto2")
-    for name, parts in fields.items():
-        message = file.message_type.add(name=name)
-        for place, part in enumerate(parts, start=1):
-            field, _, kind = part.partition(" ")
-            held = {"type_name": f".taso.{kind}", "label": several} if kind else {"type": number}
-            message.field.add(name=field, number=place, **held)
-    found = message_factory.GetMessages([file])
-    return SimpleNamespace(**{name: found[f"taso.{name}"] for name in fields})
-
-
-TASO = _messages()
+TASO = SimpleNamespace(**messages())
 
 
 def operator(kind: int, inputs: Sequence[tuple[int, int]], parameters: dict[int, int]) -> Any:
     return TASO.Operator(
         type=kind,
-        inputs=[TASO.Tensor(operator=operator, output=output) for operator, output in inputs],
-        parameters=[TASO.Parameter(key=key, value=value) for key, value in parameters.items()],
+        input=[TASO.Tensor(opId=made, tsId=output) for made, output in inputs],
+        para=[TASO.Parameter(key=key, value=value) for key, value in parameters.items()],
     )
 
 
 def encoded(source: list[Operator], target: list[Operator], *mapped: tuple[int, int, int, int]) -> bytes:
-    names = ("source", "target", "source_output", "target_output")
+    names = ("srcOpId", "dstOpId", "srcTsId", "dstTsId")
     rule = TASO.Rule(
-        source=[operator(*each) for each in source],
-        target=[operator(*each) for each in target],
-        mapped=[TASO.Mapped(**dict(zip(names, each, strict=True))) for each in mapped],
+        srcOp=[operator(*each) for each in source],
+        dstOp=[operator(*each) for each in target],
+        mappedOutput=[TASO.MapOutput(**dict(zip(names, each, strict=True))) for each in mapped],
     )
     return rules_of(rule)
 
 
 def rules_of(rule: Any) -> bytes:
-    return bytes(TASO.Rules(rules=[rule]).SerializeToString())
+    return bytes(TASO.RuleCollection(rule=[rule]).SerializeToString())
 
 
 def concat(*inputs: tuple[int, int], axis: int, rank: int = 4) -> Operator:
@@ -130,11 +107,11 @@ RELU_OF_RELU: list[Operator] = [(RELU, [(-1, 0)], {}), (RELU, [(0, 0)], {})]
     ("data", "words"),
     [
         (b"", "rules mine.pb: holds no rule; give a rule set of TASO's (.pb), or a .yaml file"),
-        (MERGE[:-1], "or damaged: it ends 1 bytes too early"),
-        (MERGE + b"\x80", "or damaged in its rule 1: it ends inside a number"),
-        (b"\xff" * 11, "a number has more than 64 bits"),
-        (b"\x0b", "wire type 3"),
-        (b"\x08\x01", "a number stands where a message should"),
+        (MERGE[:-1], "is no rule set of TASO's, or damaged"),
+        (MERGE + b"\x80", "is no rule set of TASO's, or damaged"),
+        (b"\xff" * 11, "is no rule set of TASO's, or damaged"),
+        (b"\x0b", "is no rule set of TASO's, or damaged"),
+        (b"\x08\x01", "holds no rule"),
         (b"rule: mine\nsource:\n", "is no rule set of TASO's, or damaged"),
         (encoded([(7, [(-1, 0)], {})], RELU_OF_RELU, (0, 0, 0, 0)), "operator s0 is of type 7, which no published rule has"),
         (encoded([(RELU, [(1, 0)], {})], RELU_OF_RELU, (0, 0, 0, 0)), "output 0 of operator 1 is read, which nothing before"),
@@ -146,8 +123,8 @@ RELU_OF_RELU: list[Operator] = [(RELU, [(-1, 0)], {}), (RELU, [(0, 0)], {})]
         (encoded([(CONCAT, [(-1, 0), (-2, 0)], {10: 4})], [], (0, -1, 0, 0)), "an operator of type 12 lacks its parameter 11"),
         (encoded([(CONV, [(-1, 0), (-2, 0)], {**PLAIN, 6: 2})], [], (0, -1, 0, 0)), "has kernel (3, 3), strides (2, 1) and"),
         (encoded(RELU_OF_RELU, [(SPLIT, [(-1, 0)], {2: 2, 11: 0})], (0, 0, 0, 0)), "a split of x1 along axis 0 undoes no"),
-        (rules_of(TASO.Rule(source=[TASO.Operator()])), "an operator has no type"),
-        (rules_of(TASO.Rule(source=[TASO.Operator(type=8, inputs=[TASO.Tensor(operator=1)])])), "a message lacks its field 2"),
+        (rules_of(TASO.Rule(srcOp=[TASO.Operator()])), "an operator has no type"),
+        (rules_of(TASO.Rule(srcOp=[TASO.Operator(type=8, input=[TASO.Tensor(opId=1)])])), "a message lacks its field 2"),
     ],
 )  # fmt: skip
 def test_what_is_no_rule_set_is_one_line(data: bytes, words: str) -> None:
