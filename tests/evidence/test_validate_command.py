@@ -1,4 +1,6 @@
-"""``python -m evidence validate``: tables, JSON and files from given data, and one line for what cannot be used."""
+"""``iossim validate`` and ``python -m evidence validate``: tables, JSON and files from given data, and one line for what
+cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from iossim.hardware.load import device
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
 
+OWN, EVIDENCE = "validate", "evidence validate --part operators --split hash"
+either = pytest.mark.parametrize("command", [OWN, EVIDENCE])
 ROWS = [(64 * n, 128, 256) for n in range(1, 41)]
 
 
@@ -44,10 +48,11 @@ def write_table(measured_over_predicted: np.ndarray) -> None:
     Path("data/gemm.t4.csv").write_text("m,n,k,trans_a,trans_b,latency_us\n" + "".join(lines))
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+@either
+def test_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     ratios = np.resize([1.25, 0.8, 0.95], len(ROWS))
     write_table(ratios)
-    document = printed_json(capsys, "evidence validate --data data --part operators --split hash --json")
+    document = printed_json(capsys, f"{command} --data data --json")
     (found,) = document["operators"]
     assert (found["device"], found["data_set"], found["rows"]) == ("t4", "gemm.t4", 40)
     unseen = np.array([each.is_held_out() for each in shapes()])
@@ -59,19 +64,24 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     covered = ((bands[:, 0] <= times_us) & (times_us <= bands[:, 1])).mean()
     assert 0.2 < covered < 0.8
     assert found["interval_coverage"] == pytest.approx(covered)
-    assert document["networks"] == document["engines"] == []
+    if command == EVIDENCE:
+        assert document["networks"] == document["engines"] == []
     # A table of the name of one that the profile was fitted to, with another error than the profile quotes.
     (note,) = document["notes"]
     assert note.startswith("the profile of t4 quotes an error of")
 
 
-def test_tables_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", [OWN, f"{EVIDENCE} --part networks"])
+def test_tables_fit_eighty_columns(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = printed(capsys, "evidence validate --data data --part operators --split hash --part networks").splitlines()
+    lines = printed(capsys, f"{command} --data data").splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.split()[:5] == ["gemm", "40", str(held_out()), "20.0", "20.0"] for line in lines)
-    assert any("are ranked correctly" in line for line in lines)
-    assert any("|| b" in line for line in lines)
+    if command != OWN:
+        assert any("are ranked correctly" in line for line in lines)
+        assert any("|| b" in line for line in lines)
 
 
 def test_largest_operators_and_families(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,20 +106,22 @@ def test_largest_operators_and_families(capsys: pytest.CaptureFixture[str], monk
 
 
 @pytest.mark.slow
-def test_files(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "drawn"),
+    [(OWN, ["operators.t4"]), (f"{EVIDENCE} --part networks", ["operators.t4", "networks.v100-sxm2"])],
+)
+def test_files(command: str, drawn: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("vl_convert")
-    document = printed_json(
-        capsys,
-        "evidence validate --data data/gemm.t4.csv --part operators --split hash --part networks --json --out out",
-    )
+    document = printed_json(capsys, f"{command} --data data/gemm.t4.csv --json --out out")
     names = {path.name for path in Path("out").iterdir()}
-    pictures = {f"{name}.{kind}" for name in ("operators.t4", "networks.v100-sxm2") for kind in ("svg", "png")}
+    pictures = {f"{name}.{kind}" for name in drawn for kind in ("svg", "png")}
     assert names == {"validation.json", *pictures}
     assert json.loads(Path("out/validation.json").read_text()) == document
 
 
-def test_without_pictures(capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, "evidence validate --data data --part operators --split hash --out out --no-plot")
+@either
+def test_without_pictures(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"{command} --data data --out out --no-plot")
     assert [path.name for path in Path("out").iterdir()] == ["validation.json"]
 
 
@@ -121,15 +133,14 @@ def test_engines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "t4" in printed(capsys, "evidence validate --part engines --quick -d t4")
 
 
-def test_a_profile_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+@either
+def test_a_profile_of_ones_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     own = device("t4").model_dump(mode="json", exclude={"engine", "provenance", "parameters"}, exclude_none=True)
     Path("mine.yaml").write_text(json.dumps(own | {"name": "mine"}))
     Path("data/gemm.t4.csv").rename("data/gemm.mine.csv")
-    (found,) = printed_json(capsys, "evidence validate --data data --part operators --split hash -d mine.yaml --json")[
-        "operators"
-    ]
+    (found,) = printed_json(capsys, f"{command} --data data -d mine.yaml --json")["operators"]
     assert found["device"] == "mine"
-    document = printed_json(capsys, "evidence validate --data data --part operators --split hash --json")
+    document = printed_json(capsys, f"{command} --data data --json")
     assert document["operators"] == []
     assert "mine" in document["notes"][0]
 
@@ -143,14 +154,22 @@ def test_data_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--data nowhere", "no such file or folder"),
-        ("--data empty", "no file in the folder is of measurements"),
-        ("--data cut.jsonl", "cut"),
-        ("-d v1000", "unknown device"),
-        ("--part operator", "did you mean 'operators'"),
-        ("--split sizes", "did you mean 'size'"),
-        ("--data data --out data/gemm.t4.csv", "is not a folder"),
-        ("--data data --plot", "--out DIR"),
+        *(
+            (f"{command} {arguments}", said)
+            for command in (OWN, "evidence validate")
+            for arguments, said in (
+                ("--data nowhere", "no such file or folder"),
+                ("--data empty", "no file in the folder is of measurements"),
+                ("--data cut.jsonl", "cut"),
+                ("--data data -d v1000", "unknown device"),
+                ("--data data --out data/gemm.t4.csv", "is not a folder"),
+                ("--data data --plot", "--out DIR"),
+            )
+        ),
+        (OWN, "give --data FILES"),
+        (f"{OWN} -d t4", "give --data FILES"),
+        ("evidence validate --part operator", "did you mean 'operators'"),
+        ("evidence validate --split sizes", "did you mean 'size'"),
     ],
 )
 def test_mistakes(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,4 +177,4 @@ def test_mistakes(arguments: str, said: str, capsys: pytest.CaptureFixture[str])
     Path("cut.jsonl").write_text(
         '{"schema": "iossim-measurements", "version": 1, "device": "t4", "data_set": "x", "measu'
     )
-    assert said in refused(capsys, f"evidence validate {arguments}")
+    assert said in refused(capsys, arguments)
