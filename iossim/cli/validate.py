@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import option, with_flags
+from iossim.cli.options import option, takes_options, with_flags
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
 
@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     app.command("validate", help="Compare predictions with your own measurements.")(validate)
 
 
+@takes_options
 def validate(
     device: Devices = None,
     data: Data = None,

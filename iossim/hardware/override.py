@@ -95,19 +95,18 @@ def changes_of(name: str) -> tuple[str, dict[str, float]]:
     base, _, told = name.partition("+")
     changes: dict[str, float] = {}
     for change in told.split(","):
-        key, _, text = change.partition("=")
-        if key.strip() in changes:
-            raise DeviceError(f"device {name!r}: {key.strip()!r} is given twice; give it once")
+        key, _, text = (part.strip() for part in change.partition("="))
         try:
-            changes[key.strip()] = float(text)
+            value = float(text)
         except ValueError:
             raise DeviceError(
                 f"device {name!r}: {change!r} is not NAME=NUMBER; give changes as in {base}+sms=160,dram_gbps=450"
             ) from None
-        if not isfinite(changes[key.strip()]):
-            raise DeviceError(
-                f"device {name!r}: {text.strip()} is no value that {key.strip()!r} can have; give a number"
-            )
+        if key in changes:
+            raise DeviceError(f"device {name!r}: {key!r} is given twice; give it once")
+        if not isfinite(value):
+            raise DeviceError(f"device {name!r}: {text} is no value that {key!r} can have; give a number")
+        changes[key] = value
     return base, changes
 
 

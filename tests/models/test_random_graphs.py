@@ -101,5 +101,5 @@ def test_an_edge_list_that_is_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ModelError, match="is not text"):
         read_edge_list(path)
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="cannot read edge list"):
         read_edge_list(tmp_path / "missing.txt")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.op import Role
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.unary import Relu, Sigmoid
 from iossim.models.layers import conv_relu
@@ -46,7 +47,7 @@ def gate(b: GraphBuilder, x: str) -> str:
 
 
 def read_twice(b: GraphBuilder, x: str) -> str:
-    """The products are read elsewhere as well, and cannot be one with the sum."""
+    """Both products are read twice: one of them can be one with all that reads it, the other cannot."""
     deep, short = b.conv(x, 4, name="deep"), b.conv(x, 4, name="short")
     return b.add(Add(), b.add(Add(), deep, short), b.add(Mul(), deep, short))
 
@@ -57,7 +58,7 @@ def read_twice(b: GraphBuilder, x: str) -> str:
         (residual, 3, 4, "1 add"),
         (identity, 2, 2, "0 adds"),
         (gate, 2, 3, "1 join of branches"),
-        (read_twice, 4, 4, "0 adds"),
+        (read_twice, 2, 3, "1 add"),
     ],
 )
 def test_a_product_need_not_wait_for_another_branch(
@@ -83,7 +84,9 @@ def test_the_zoo_with_its_adds_fused_has_the_units_of_an_engine(name: str, count
     assert (len(joins_of(network).fused), len(joins_of(network).apart)) == (0, count)
     fused = with_joins(network, fused=joins_of(network).apart)
     assert len(network.units) - len(fused.units) == count
-    assert len(partition(fused) - partition(with_units(network, "fused"))) <= 1  # a view and the product behind it
+    views = {(index,) for index, node in enumerate(network.graph.nodes) if node.op.role is Role.VIEW}
+    differ = partition(fused) ^ partition(with_units(network, "fused"))  # by a view and the product behind it
+    assert (len(differ), len(differ & views)) in ((0, 0), (3, 1))
 
 
 @given(st.integers(0, 400), st.sampled_from(["model", "fused"]), st.data())
