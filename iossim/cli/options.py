@@ -237,9 +237,9 @@ def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
 
 def several_devices(given: str | Sequence[str] | None) -> list[str]:
     """The devices of ``["t4,v100-sxm2", "a100"]``, each once; commas in ``t4+sms=20,dram_gbps=200`` divide none."""
-    texts = [given] if isinstance(given, str) else given or ()
+    texts = [given] if isinstance(given, str) else list(given or ())
     parts = (part for text in texts for part in ([text] if os.path.exists(text) else _COMMA.split(text)))
-    return list(dict.fromkeys(filter(None, parts)))
+    return list(dict.fromkeys(filter(None, parts))) or texts[:1]
 
 
 #: By name of a parameter or field, the flags that are spelled otherwise.

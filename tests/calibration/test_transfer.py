@@ -112,7 +112,7 @@ def test_too_few_samples_are_refused_in_a_line() -> None:
 def test_samples_of_a_far_faster_device_are_refused() -> None:
     guess = transferred(device("t4"), DONORS)
     with pytest.raises(MeasurementError, match="faster than t4 can be"):
-        refine(guess, measured_on(device("h100-sxm"), 20), DONORS)
+        refine(guess, measured_on(device("h100-sxm").model_copy(update={"name": "t4"}), 20), DONORS)
 
 
 def test_prior_widths_are_positive_for_any_number_of_sources() -> None:

@@ -35,7 +35,7 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     ("compare ios_sample --device p100-sxm2 --dtype int8", ["6.0", "has no int8; it has fp32, fp16"]),
     ("predict squeezenet --device k80 --dtype int8", ["3.7", "has no int8; it has fp32, fp16"]),
     # what is given twice
-    ("compare ios_sample --device t4 -d l4", ["'--device'", "given 2 times", "give it once"]),
+    ("optimize ios_sample --device t4 -d l4", ["'--device'", "given 2 times", "give it once"]),
     ("optimize ios_sample --device t4 -b 1 --batch 2", ["'--batch'", "given 2 times"]),
     ("optimize ios_sample --device t4 --trace --no-trace", ["'--trace'", "given 2 times"]),
     ("devices list --json --json", ["'--json'", "given 2 times"]),

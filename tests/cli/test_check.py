@@ -101,7 +101,7 @@ def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "PASS free of races" in found
     assert "(priced again)" in found
     assert "FAIL no slower than before" in fails(capsys, f"{line} --scheduler sequential")
-    assert "one of the two is of stages" in refused(capsys, f"{line} --batch 2 --scheduler sequential")
+    assert "batch 1, not 2" in refused(capsys, f"{line} --batch 2 --scheduler sequential")
     # Under the paper engine the sums of stages that were found say more than their plans take.
     plain = "squeezenet --device v100-sxm2 --engine paper"
     printed(capsys, f"optimize {plain} --out {tmp_path}/stages --no-plot")

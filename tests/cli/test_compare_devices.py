@@ -19,6 +19,7 @@ from iossim.schedule.schedule import Schedule
     ("given", "devices"),
     [
         (None, []),
+        ("", [""]),
         ("t4", ["t4"]),
         (["t4", "v100-sxm2"], ["t4", "v100-sxm2"]),
         (["t4,v100-sxm2", "t4"], ["t4", "v100-sxm2"]),
