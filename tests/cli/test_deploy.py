@@ -100,13 +100,14 @@ def test_merges_that_cost_the_runtime_its_fusions_are_not_made(
     """The search has the prices of what judges it, in which parts of a merged convolution are copied out of it."""
     given = f"--device {CPU} --no-check --out {tmp_path}/out --json"
     found = {
-        scheduler: printed_json(capsys, f"deploy squeezenet --scheduler {scheduler} {given}")
+        scheduler: printed_json(capsys, f"deploy squeezenet --units model --scheduler {scheduler} {given}")
         for scheduler in ("sequential", "ios-both")
     }
     assert [len(each["streams"]) for each in found.values()] == [1, 1]
     assert len(found["ios-both"]["streams"][0]) == len(found["sequential"]["streams"][0])
     assert min(found["ios-both"]["predicted_us"].values()) <= min(found["sequential"]["predicted_us"].values())
-    printed(capsys, f"optimize squeezenet --scheduler ios-merge --device {CPU} --engine paper --out {tmp_path}")
+    asked = f"--units model --scheduler ios-merge --device {CPU} --engine paper"
+    printed(capsys, f"optimize squeezenet {asked} --out {tmp_path}")
     merged = printed_json(capsys, f"deploy {tmp_path}/schedule.json {given}")
     assert len(merged["streams"][0]) > len(found["sequential"]["streams"][0])
     assert min(merged["predicted_us"].values()) > min(found["sequential"]["predicted_us"].values())
