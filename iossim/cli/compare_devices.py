@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from iossim import api
 from iossim.base.errors import OptionError
 from iossim.base.memory import peak_memory_bytes
 from iossim.cli.option_groups import PricingOptions
@@ -25,9 +24,11 @@ from iossim.cli.outputs import (
     wrapped,
 )
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.ir.network import Network
-from iossim.tasks.comparison import Comparison
-from iossim.tasks.device_comparison import DeviceComparison
+
+if TYPE_CHECKING:
+    from iossim.ir.network import Network
+    from iossim.tasks.comparison import Comparison
+    from iossim.tasks.device_comparison import DeviceComparison
 
 
 def compare_devices(
@@ -40,6 +41,9 @@ def compare_devices(
     **options: Any,
 ) -> None:
     """Compare schedulers on each device; ``options`` are those of :func:`iossim.api.compare`."""
+    from iossim import api
+    from iossim.tasks.device_comparison import DeviceComparison
+
     if outputs.trace:
         raise OptionError("--trace is of one schedule; give one --device")
     outputs.check_files()

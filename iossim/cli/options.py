@@ -303,7 +303,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        for group in groups.values():
+        for group in reversed(groups.values()):  # a device before a model, whose names take longer to load
             group.check_names(given)
         _check_effects({name for name, value in given.items() if value and value != written[name].default}, given)
         made = {

@@ -37,7 +37,12 @@ def test_published_schedules_are_priced_beside_what_was_published(
 
 def test_a_schedule_of_ours_goes_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, file = tmp_path / "out", tmp_path / "theirs.json"
-    printed(capsys, ["optimize", "squeezenet", "--device", "t4", "--no-plot", "--no-trace", "--out", str(folder)])
+    asked = ["optimize", "squeezenet", "--device", "t4", "--no-plot", "--no-trace", "--out", str(folder)]
+    printed(capsys, asked)  # with sums in convolutions, which the format cannot say
+    assert "--units apart" in refused(
+        capsys, ["schedules", "export", str(folder / "schedule.json"), "--out", str(file)]
+    )
+    printed(capsys, [*asked, "--units", "apart"])
     ours = json.loads((folder / "schedule.json").read_text())
     assert any(stage["strategy"] == "merge" for block in ours["blocks"] for stage in block["stages"])
     printed(capsys, ["schedules", "export", str(folder / "schedule.json"), "--out", str(file)])

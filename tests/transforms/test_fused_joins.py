@@ -25,7 +25,7 @@ from iossim.transforms.replay import network_of
 
 def written(network: Network, folder: Path) -> Path:
     """The network in a file that does not say its units, as other exporters write them."""
-    (path,) = write_onnx(network.graph, folder / f"{network.name}.onnx")
+    path, *_ = write_onnx(network.graph, folder / f"{network.name}.onnx")
     return path
 
 

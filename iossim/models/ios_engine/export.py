@@ -173,7 +173,9 @@ class _Writer:
             x = body[at - 1].outputs[0]
             terms = [[(own, 0, self._shape(x)[0])]]
         if x != unit.outputs[0]:
-            raise ScheduleError(f"unit {unit.name!r} does not return what its last op makes")
+            raise ScheduleError(
+                f"unit {unit.name!r} does not return what its last op makes; keep joins apart with `units` apart"
+            )
         if len(nodes) == 1:
             return nodes[0].model_copy(update={"name": name, "hint_name": name})
         return SequentialNode(name=name, hint_name=name, nodes=nodes, output_shape=shape, inputs=nodes[0].inputs)
