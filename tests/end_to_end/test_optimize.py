@@ -11,10 +11,10 @@ from command_line import printed, printed_json, refused
 from trace_format import check_trace, counters
 
 import iossim
-from iossim.models.load import load, load_source
+from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
-from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
+from iossim.transforms.replay import network_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -22,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def read_and_fit(path: Path) -> Schedule:
     """A saved schedule, checked against the network that it says it is for."""
     saved = Schedule.read(path)
-    fit(saved, load_source(saved.source.to_source()))
+    network_of(saved)
     return saved
 
 

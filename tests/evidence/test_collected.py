@@ -144,8 +144,7 @@ def test_records_that_are_wrong(tmp_path: Path) -> None:
     assert "line 31" in measured.notes[0]
     measured = read(tmp_path, "kernels.jsonl", [*good, kernel("conv", float("nan"))])
     assert "us is not a number" in measured.notes[0]
-    with pytest.raises(MeasurementError, match="recorded on h200-sxm, not on t4"):
-        read(tmp_path, "kernels.jsonl", good, "t4")
+    assert read(tmp_path, "kernels.jsonl", good, "t4").device == "h200-sxm"  # what a file says counts
     (tmp_path / "ops.jsonl").unlink()
     with pytest.raises(MeasurementError, match=r"ops\.jsonl"):
         read_measurements(tmp_path / "kernels.jsonl")
