@@ -41,7 +41,7 @@ def api_anchors(page: str) -> list[str]:
 
 
 def missing(site: Path, api: str) -> list[str]:
-    """What the built pages should have, and have not; ``api`` is the text of ``docs/api.md``."""
+    """Anchors and options that the built pages lack, a line each; ``api`` is the text of ``docs/api.md``."""
     shown = (site / "api.html").read_text(encoding="utf-8")
     found = [f"api.html has no anchor {name}" for name in api_anchors(api) if f'id="{name}"' not in shown]
     commands = (site / "cli.html").read_text(encoding="utf-8")

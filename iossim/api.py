@@ -1,4 +1,4 @@
-"""What the command line does, as typed functions: compare, optimize, simulate.
+"""The Python API: typed functions that do what the command line does (compare, optimize, simulate).
 
 Networks and devices may be given as values or by name. Every function raises a subclass of
 :class:`iossim.base.errors.IossimError` for a mistake in what it was given.

@@ -216,7 +216,7 @@ def code_folder(name: str) -> Path | None:
 
 
 def _roots() -> Iterator[Path]:
-    """Where compiled code may stand: the cache folder, a folder that stays for a while, and one of this process."""
+    """Folders for compiled code: the cache folder, a folder that stays for a while, and one of this process."""
     yield user_cache()
     yield Path(tempfile.gettempdir()) / f"iossim-{_user()}"
     with suppress(OSError):

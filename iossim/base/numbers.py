@@ -46,7 +46,7 @@ def read_number(value: object, *, positive: bool = False, least: float = 0.0, mo
 
 
 def _is_plain(value: object) -> bool:
-    """Whether text may be a number: Python would read ``1_000`` as one, too."""
+    """Whether text is written as a number is; Python would read ``1_000`` as one, too."""
     return isinstance(value, str) and "_" not in value
 
 

@@ -26,7 +26,7 @@ if sys.platform != "win32":
     import pwd
 
 _GZIP = b"\x1f\x8b"
-#: What a zipped file may hold: zeros are zipped to a thousandth.
+#: The most bytes that a gzipped file may unzip to: gzip shrinks zeros to a thousandth.
 _MOST_UNZIPPED_BYTES = 1 << 29
 
 

@@ -121,7 +121,7 @@ def deploy(
         documents[0] if len(documents) == 1 else {"batches": documents},
         chain.from_iterable(each.parts for each in made),
         as_json,
-        # What does not hold comes before what is incomplete.
+        # A check that fails decides the exit code before a search that was interrupted.
         code=min((each.code for each in made if each.code), default=ExitCode.DONE),
     )
 
@@ -133,7 +133,7 @@ def _batches(given: str | None) -> list[int | None]:
 
 @dataclass(frozen=True)
 class _Made:
-    """What one folder has, as JSON and as it is printed, and the exit code that it would end with alone."""
+    """One deployed folder: its JSON, its printed parts, and the exit code that it alone would give."""
 
     document: dict[str, Any]
     parts: Sequence[Part]

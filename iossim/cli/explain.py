@@ -177,7 +177,7 @@ def _searched(
 
 
 def _in_full(found: Explanation) -> Iterator[Part]:
-    """All that is known of each stage."""
+    """Every stage with its choices and kernels."""
     from iossim.report.explanation import choices_table, kernels_table, long_lines
 
     for one in found.stages:

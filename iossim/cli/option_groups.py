@@ -140,7 +140,7 @@ def schedule_or_network(
 
 @dataclass(frozen=True)
 class SpaceOptions(OptionGroup):
-    """What stages may be formed."""
+    """Limits of the search space: how large stages and their groups may be, and the memory they may take."""
 
     max_group_size: MaxGroupSize = None
     max_groups: MaxGroups = None
@@ -158,7 +158,7 @@ class SpaceOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class PricingOptions(SpaceOptions):
-    """What stages may be formed, under which engine, and what prices them."""
+    """The search space, the engine and the cost model."""
 
     engine: Engine = "auto"
     cost_model: CostModelName = "simulator"
@@ -199,7 +199,7 @@ class StreamOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class TransformOptions(OptionGroup):
-    """What changes the network for its schedule: the options of :func:`iossim.api.task` of these names."""
+    """Transforms of the network, rewriting and micro-batches: the options of :func:`iossim.api.task` of these names."""
 
     rewrite: Rewrite = None
     rewrite_search: RewriteSearch = "joint"

@@ -232,7 +232,7 @@ def notes(texts: Iterable[str]) -> Iterator[Part]:
 
 
 def kept_schedule(found: AnySchedule) -> dict[str, Writer] | None:
-    """What is kept of a schedule if an interrupt ends its presentation; nothing if one ended its search before."""
+    """The file to keep if an interrupt ends a schedule's presentation; None if its search was interrupted already."""
     return {_SCHEDULE: found.save} if found.complete else None
 
 

@@ -182,7 +182,7 @@ class StreamCostModel(CostModel, Protocol):
         ...
 
     def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
-        """What it takes event by event: slower, and exact. ``check`` is called all along, and may raise to end it."""
+        """The time of a plan, simulated event by event, us; slow. ``check`` is called all along, and may raise."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What a model's file leaves open, kept open in what is deployed: one schedule for every batch, where it may be.
+"""Open dimensions: sizes that a model's file leaves open stay open in the deployed model where its graph allows it.
 
 A network is bound to sizes. It is read once more at others; where the graph that is deployed is the same there, but
-for its shapes, what is deployed takes any size.
+for its shapes, the deployed model takes any size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iossim.transforms.replay import network_of_source
 _BATCH = "batch"
 
 
-#: Of each input.
+#: The dimensions of each input, by its name.
 Shapes = Mapping[str, Sequence[Dimension]]
 
 
@@ -76,7 +76,7 @@ class OpenDimensions:
         return OpenDimensions(network.graph, network.source, declared)
 
     def opened(self, network: Network, graph_of: Callable[[Network], Graph]) -> OpenModel:
-        """What ``graph_of`` makes of a network, for any size of all that is open, or of the batch alone."""
+        """The model that ``graph_of`` makes of a network, open in all open dimensions, or else in the batch alone."""
         if all(isinstance(size, int) for shape in self.declared.values() for size in shape):
             return OpenModel()
         leading = tuple(name for name in self._sizes if name in {shape[0] for shape in self.declared.values() if shape})

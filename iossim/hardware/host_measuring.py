@@ -24,7 +24,7 @@ from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, load_host_cpu, sav
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import HOST_PROVENANCE
 
-#: What libraries reach of the peak in large products, at the least.
+#: The part of the peak that libraries reach in large matrix products, at the least.
 PRODUCT_PART = 0.85
 #: Vector lanes times units of a core, by the flag that tells them; the first that a CPU has counts.
 _LANES = (
@@ -39,7 +39,7 @@ _UNKNOWN_CLOCK_GHZ = 1.0
 _UNKNOWN_CORE_CACHE_BYTES = 1 << 20
 _UNKNOWN_LAST_CACHE_BYTES = 32 << 20
 _COPIES = 3
-#: Of the memory, for the two buffers that are copied between.
+#: The two buffers of a copy take at most one part in this many of the memory.
 _LARGEST_MEMORY_PART = 8
 _PRODUCT_SIZE = 512
 _PRODUCT_S = 0.8
@@ -134,7 +134,7 @@ _SYSTEM = Path("/sys/devices/system/cpu")
 
 
 def _text(path: Path) -> str:
-    """What a file of the system says; nothing where it cannot be read."""
+    """The text of a system file; empty where it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -142,7 +142,7 @@ def _text(path: Path) -> str:
 
 
 def _cpu_facts() -> dict[str, str]:
-    """What ``/proc/cpuinfo`` says of the first core."""
+    """The fields of ``/proc/cpuinfo`` for the first core."""
     facts: dict[str, str] = {}
     for line in _text(Path("/proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")

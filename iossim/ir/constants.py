@@ -26,7 +26,7 @@ class Constant(ABC):
 
     @property
     def is_absent(self) -> bool:
-        """Whether it cannot be loaded, since values are missing that it is, or is made of."""
+        """Whether its values, or values that it is computed from, are missing, so that it cannot be loaded."""
         return False
 
     @abstractmethod

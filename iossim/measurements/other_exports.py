@@ -53,7 +53,7 @@ _JSON: Mapping[tuple[str, ...], tuple[str, str]] = {
 
 
 def binary_export(path: Path, data: bytes) -> str:
-    """What a file that is no text is, with the remedy; empty where that is not known."""
+    """The name of a binary file's format, with the remedy; empty for an unknown one."""
     for mark, told in _BINARY.items():
         if path.name.endswith(mark) if isinstance(mark, str) else data.startswith(mark):
             return "; ".join(told)
@@ -61,7 +61,7 @@ def binary_export(path: Path, data: bytes) -> str:
 
 
 def text_export(text: str, expected: str) -> str:
-    """What a text that no reader takes is, with the remedy; empty where that is not known.
+    """The name of a text format that no reader takes, with the remedy; empty for an unknown one.
 
     ``expected`` is the remedy for JSON that is neither a profile nor anything known.
     """

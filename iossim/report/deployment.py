@@ -79,7 +79,7 @@ def check_json(check: DeploymentCheck) -> dict[str, Any]:
 
 
 def sizes_sentences(deployed: Deployment, network: Network) -> list[str]:
-    """What is kept of the sizes that the model's file leaves open, if it leaves any."""
+    """A sentence on the open dimensions of the deployed model; empty if the model's file leaves none open."""
     taken, reason = spelled(deployed.shapes), deployed.opened.reason
     if deployed.opened.shapes is not None:
         return [f"What is deployed takes {taken}; it is scheduled for {spelled(shapes_of(network.graph))}."]

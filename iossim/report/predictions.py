@@ -55,7 +55,7 @@ def predicted_table(table: NetworkTable, all_by: str = "") -> Table:
 
 
 def remarks(table: NetworkTable) -> list[str]:
-    """What is not known of the network, and the units that are priced by their memory traffic alone."""
+    """Notes on what the network leaves unknown, and on units that are priced by their memory traffic alone."""
     names = [row.name for row in table.rows if row.remark]
     unknown = [f"Priced by their memory traffic alone: {', '.join(names)}."] if names else []
     return [*table.network.remarks, *unknown]

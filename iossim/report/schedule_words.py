@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
     from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 
-#: Of a schedule whose search was interrupted.
+#: The line below a schedule whose search was interrupted.
 INTERRUPTED = "Interrupted: this is the best schedule found so far, not a proven optimum"
 
 
@@ -182,7 +182,7 @@ def optimality(found: Schedule) -> str | None:
 
 
 def comparison_notes(found: Comparison) -> list[str]:
-    """What the columns of a comparison's table hold, where it has published figures, and what was noted."""
+    """Notes below a comparison's table: its columns of published figures, and what was noted."""
     seen = [one.scheduler for one in found.schedules if found.is_in_sample(one.scheduler)]
     lines = []
     if seen:
@@ -198,7 +198,7 @@ def comparison_lines(found: Comparison) -> list[str]:
     best, baseline = found.best, found.baseline
     said = filter(None, (outcome.sentence() for outcome in found.outcomes))
     lines = [*(sentence[0].upper() + sentence[1:] for sentence in said), *found.remarks]
-    # What is expected and proved is so of sums of stages.
+    # Intervals and proofs are of sums of stages.
     by_sums = not found.plans_us and found.best_streams is None
     if found.best_us < found.baseline_us * (1 - 1e-9):
         speedup = f"speed-up {found.baseline_us / found.best_us:.2f}x over {baseline.scheduler}"
@@ -215,7 +215,7 @@ def comparison_lines(found: Comparison) -> list[str]:
 
 
 def run_words(run: Execution, analytic_us: float | None = None) -> str:
-    """What a run on the event-driven simulator takes, against the analytic latency if that is known, and uses."""
+    """The time and use of resources of an event-driven run, beside the analytic latency if that is known."""
     off = f" ({run.latency_us / analytic_us - 1:+.1%})" if analytic_us else ""
     return (
         f"Event-driven simulator: {run.latency_us / 1e3:.3f} ms{off}. Mean active warps: {run.mean_active_warps:,.0f}. "

@@ -217,7 +217,7 @@ def _microbatch() -> Schema:
 
 
 def _check() -> Schema:
-    """What ``iossim check --json`` prints: each check with the numbers that it compares."""
+    """The output of ``iossim check --json``: each check with the numbers that it compares."""
     check = _record(
         check=_TEXT,
         holds={"type": "boolean"},

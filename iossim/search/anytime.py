@@ -73,7 +73,7 @@ class Steps:
     interrupted: bool = False
 
     def take(self, step: Callable[[], S], otherwise: S) -> S:
-        """What a step makes; ``otherwise`` where the time was up before its end, or an interrupt came, or had come."""
+        """The result of a step; ``otherwise`` where the time ran out or an interrupt came before its end."""
         if self.interrupted:
             return otherwise
         try:
@@ -97,7 +97,7 @@ class Steps:
 
 
 def finished(make: Callable[[bool], S]) -> S:
-    """What ``make`` makes of what a search found: it is told whether no interrupt came, and begins anew after one."""
+    """The result of ``make``, which is told whether the search came to its end, and begins anew after an interrupt."""
     try:
         return make(True)
     except KeyboardInterrupt:
@@ -105,7 +105,7 @@ def finished(make: Callable[[bool], S]) -> S:
 
 
 class Found(Protocol):
-    """What a search finds; ``complete``: did it come to its end?"""
+    """The result of a search; ``complete``: did it come to its end?"""
 
     @property
     def complete(self) -> bool: ...

@@ -93,7 +93,7 @@ def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Sche
 
 
 def plan_us(schedule: AnySchedule, network: Network, cost_model: StreamCostModel) -> float:
-    """What a schedule takes as a whole plan, of streams or of stages, us.
+    """The time of a schedule run as a whole plan, of streams or of stages, us.
 
     Of stages under an engine that synchronises it is not the sum of their prices, by which they are searched: a sum
     lets the host begin anew behind each barrier.
@@ -104,7 +104,7 @@ def plan_us(schedule: AnySchedule, network: Network, cost_model: StreamCostModel
 
 
 def comparable_us(schedules: Mapping[str, AnySchedule], network: Network, cost_model: CostModel) -> dict[str, float]:
-    """What schedules take, all in one meaning: as whole plans where some are of streams, else as sums of stages; us."""
+    """Latencies in one meaning, us: of whole plans where some schedules are of streams, else of sums of stages."""
     if isinstance(cost_model, StreamCostModel) and any(isinstance(one, StreamSchedule) for one in schedules.values()):
         return {name: plan_us(one, network, cost_model) for name, one in schedules.items()}
     return {name: one.latency_us for name, one in schedules.items()}

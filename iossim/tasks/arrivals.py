@@ -30,7 +30,7 @@ Ends = Callable[[frozenset[str]], Mapping[str, float]]
 _PERCENTILES = (50, 95, 99)
 #: The last time that a request may have, ms: the year 2286, where it counts from 1970.
 _LATEST_MS = 1e13
-#: What is left of a request, as a part of all of it, may be rounding.
+#: A remainder of a request below this part of it counts as rounding.
 _ROUNDING = 1e-9
 
 

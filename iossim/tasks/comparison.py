@@ -176,7 +176,7 @@ class Comparison(Printed):
 
     @property
     def remarks(self) -> list[str]:
-        """What the table's marks and latencies mean, where it takes a word."""
+        """Notes on the meaning of the table's marks and latencies."""
         best = best_row(self.rows)
         tied = [f"{TIE} tied with the best: the difference is within the noise"] if best and best.ties else []
         if not self.plans_us:
@@ -231,7 +231,7 @@ class Comparison(Printed):
         )
 
     def latency_us(self, found: AnySchedule, label: str = "") -> float:
-        """What a schedule takes in the meaning of the table, us; ``label`` is its row's if not its scheduler."""
+        """The latency of a schedule as the table means it, us; ``label`` is its row's if not its scheduler."""
         return self.plans_us.get(label or found.scheduler, found.latency_us)
 
     @property

@@ -238,7 +238,7 @@ def _fitness(way: Way, objective: Objective) -> tuple[float, float]:
 def _bound_us(
     whole: Network, prices: StreamCostModel, order: Sequence[IssuedLaunch], check: Callable[[], None]
 ) -> float:
-    """What no streams of launches take less than, even if they have the device for themselves."""
+    """A lower bound on the time of any streams of these launches, even with the device to themselves."""
     problem = problem_of(whole, order)
     return stream_bound_us(problem, prices.launch_work(problem), check=check)
 
@@ -285,7 +285,7 @@ def _streams(whole: Network, prices: CostModel, order: Sequence[IssuedLaunch]) -
 def _stages_beside(
     whole: Network, networks: Mapping[str, Network], prices: CostModel, options: SearchOptions, steps: Steps
 ) -> Schedule:
-    """Of each model the best stages without merges; the first of all are one stage, then the second, and so on.
+    """The best stages of each model without merges, side by side: all first stages are one, then all second, and so on.
 
     Raises KeyboardInterrupt where a search was interrupted.
     """
@@ -318,7 +318,7 @@ def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel,
 
 
 def _run_us(network: Network, plan: Plan, prices: StreamCostModel, steps: Steps) -> float | None:
-    """What a plan takes event by event; None where there was no time for it."""
+    """The time of a plan event by event, us; None where there was no time for it."""
     return steps.take(lambda: prices.simulated_plan_us(network, plan, steps.clock.check), None)
 
 

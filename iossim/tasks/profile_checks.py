@@ -1,4 +1,4 @@
-"""Whether a profile is of the network that it is laid beside: its batch, shapes, precision, device and speed."""
+"""Checks that a profile is of the network that it is laid beside: its batch, shapes, precision, device and speed."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class TooFast:
 def too_fast(
     unit: str, operators: Sequence[Operator], measured_us: float, resolution_us: float, device: DeviceProfile
 ) -> TooFast | None:
-    """What is wrong with the time of a unit of these operators; None where nothing is.
+    """The finding that a unit of these operators was measured faster than the device can be; None where it was not.
 
     Of several operators no bytes are counted: what one leaves in a cache the next one finds there.
     """
@@ -125,7 +125,7 @@ def too_fast(
 
 
 def too_fast_words(several: Sequence[TooFast], network: Network, device: DeviceProfile) -> str:
-    """What is too fast, and what to try; empty for none."""
+    """A sentence that names the units that are too fast, and what to try; empty for none."""
     if not several:
         return ""
     first = max(several, key=lambda one: (one.by_arithmetic, one.least_us / one.measured_us))

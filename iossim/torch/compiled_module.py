@@ -80,7 +80,7 @@ class CompiledModule:
         return bound.arguments
 
     def _run(self, given: Mapping[str, Any], results: Results | None) -> Any:
-        """What the module returns; without ``results`` the outputs of its graph."""
+        """The result of a run as the module returns it; without ``results`` the outputs of its graph."""
         tensors = self._program.tensors
         with one_thread, torch.no_grad():
             with arithmetic(self.network.precision):
@@ -101,7 +101,7 @@ class CompiledModule:
         return to_tensor(self.network.graph.constants[name].load(), self._place)
 
     def _unfit(self, given: Mapping[str, Any]) -> tuple[str, str]:
-        """Of what kind a call is that is not what was compiled, and why it is not; empty where it is."""
+        """The kind of mismatch between a call and the compiled one, and a sentence on it; both empty where they match."""
         if path := self._state.change():
             return path, f"{path} of module {self._name} changed since it was compiled; compile it again"
         for (name, then), now in zip(self._settings.items(), _settings(self._place).values(), strict=True):
@@ -121,7 +121,7 @@ class CompiledModule:
 
     def _learned(self, given: Mapping[str, Any]) -> Results:
         """How outputs are returned, from a run of the module itself; raises ModelError where they differ from it."""
-        # Of another seed than the module was traced with, so that what chance decides is seen to differ.
+        # The seed is not the one that the module was traced with, so that random results are seen to differ.
         with unchanged(self.module, seed=1) as state, torch.inference_mode(mode=False), torch.no_grad():
             own = twins(given)
             versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}
@@ -179,7 +179,7 @@ def _shared_weights(module: torch.nn.Module, network: Network) -> dict[Constant,
 
 
 def _form(value: Any) -> tuple[Any, ...]:
-    """What a call's argument must have in common with the one that was compiled: of a number its type and digits."""
+    """The properties that a call's argument shares with the compiled one: for a number, its type and digits."""
     if not isinstance(value, torch.Tensor):
         return type(value), repr(value)
     kind = torch.Tensor if type(value) is torch.nn.Parameter else type(value)

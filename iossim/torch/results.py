@@ -30,7 +30,7 @@ class _View:
 
 
 class Results:
-    """What a module returned for ``given``, as the pattern of other calls; ``kept`` are the module's own tensors.
+    """The pattern of what a module returned for ``given``, for other calls; ``kept`` are the module's own tensors.
 
     Raises ModelError where outputs share memory in a way that is not reproduced.
     """
@@ -46,7 +46,7 @@ class Results:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
         own = {*map(_memory, kept)}
-        #: What each output is: a view, a kept tensor, the number of an equal one, or shape and strides of its own.
+        #: For each output: a view, a kept tensor, the number of an equal one, or shape and strides of its own.
         self._results: list[_View | torch.Tensor | int | tuple[Sequence[int], Sequence[int]]] = []
         for number, output in enumerate(outputs):
             one = f"output {number} of module {module}"
@@ -65,7 +65,7 @@ class Results:
                 self._results.append(others[0] if others else _layout(output))
 
     def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
-        """What the module returns whose graph has these outputs, in memory of its own."""
+        """The module's result for these outputs of its graph, in memory of its own."""
         made: list[torch.Tensor] = []
         for result, output in zip(self._results, outputs, strict=True):
             match result:

@@ -30,9 +30,9 @@ from torch.nn.modules import module as torch_module
 _LONGEST, _MOST = 1_000, 50_000
 #: How many values of a tensor are compared at its beginning, and as many at its end.
 _PROBED = 32
-#: What is of these packages is not looked into, but for containers and name spaces.
+#: Objects of these packages are not looked into, but for containers and name spaces.
 _OPAQUE = (stdlib_module_names | {"torch", "numpy"}) - {"argparse", "collections", "types"}
-#: Where values are read without a kernel.
+#: Devices whose values are read without a kernel.
 _READABLE = {"cpu"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -106,7 +106,7 @@ class State:
                     tensor.data.copy_(copy)
 
     def _now(self) -> tuple[Any, ...]:
-        """All that is compared; the last says whether probed values are as they were."""
+        """Every value that is compared; the last says whether probed values are as they were."""
         probe = self._probed()
         try:
             identities = [*map(id, chain.from_iterable([read() for read in self._reads]))]
@@ -153,7 +153,7 @@ class State:
         keep((self._sized, lambda: map(len, self._sized.values())))
 
     def _parts(self, path: str, value: Any) -> Iterator[_Part]:
-        """What may be exchanged in a value."""
+        """The parts of a value that may be exchanged."""
         match value:
             case torch.Tensor():
                 self.tensors.append(value)
@@ -191,7 +191,7 @@ class State:
                 yield from self._parts(path, vars(value))
 
     def _class_parts(self, kind: type) -> Iterator[_Part]:
-        """What a module's forward, and methods that it names, find in the class and those above it."""
+        """The attributes of a class, and of those above it, that its forward and the methods that it names read."""
         if kind in self._classes:
             return
         self._classes.add(kind)
@@ -212,7 +212,7 @@ class State:
 
 
 def _function_parts(path: str, function: FunctionType) -> Iterator[_Part]:
-    """What a function is, and what it reads from its module, from modules that it names, and from its closure."""
+    """A function's code and defaults, and the values that it reads: globals, attributes of modules, and its closure."""
     own = ("__code__", "__defaults__", "__kwdefaults__")
     yield [f"{path}.{name}" for name in own], partial(map, partial(getattr, function), own)
     outside = function.__globals__
@@ -239,7 +239,7 @@ def _codes(function: FunctionType) -> list[CodeType]:
 
 
 def _fixed(path: str, value: Any) -> _Part:
-    """What cannot be exchanged in a value, but may hold what can."""
+    """The fixed part of a value, which may hold parts that can be exchanged."""
     held: Iterable[Any] = ()
     match value:
         case tuple() | frozenset():
@@ -283,7 +283,7 @@ def _same(holder: Any, kept: Any) -> bool:
 
 
 def _token(value: Any) -> object:
-    """What tells a value from others: that of a number is its type and digits."""
+    """A token that tells a value from others: for a number, its type and digits."""
     if isinstance(value, _SCALARS):
         return type(value), repr(value)
     if isinstance(value, torch.Tensor) and _is_plain(value):

@@ -41,7 +41,7 @@ class Outcome(Protocol):
         ...
 
     def sentence(self) -> str:
-        """What the transform did, with option names in backticks; empty where there was nothing to do."""
+        """A sentence on what the transform did, with option names in backticks; empty where there was nothing to do."""
         ...
 
     def remarked(self, schedule: Schedule) -> Schedule:
@@ -75,7 +75,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Unchanged:
-    """What an interrupt leaves of a transform that knew no network yet but the one that it was given."""
+    """The outcome of a transform that was interrupted before it knew any network but the one it was given."""
 
     network: Network
 

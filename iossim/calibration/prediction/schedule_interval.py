@@ -74,7 +74,7 @@ class ConcurrencySlopes:
         }
 
     def of_network(self, network: Network) -> ConcurrencySlopes:
-        """Those of the schedules of another network on the device."""
+        """The slopes for schedules of another network on the same device."""
         other = ConcurrencySlopes(network, self._profile, self._names)
         other._models, other._changed = self._models, self._changed
         return other

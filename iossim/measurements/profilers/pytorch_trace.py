@@ -15,7 +15,7 @@ from iossim.measurements.other_exports import MATCH
 from iossim.measurements.profilers.kernels import Profile, ProfiledKernel
 from iossim.measurements.text_files import CsvError
 
-#: What ONNX Runtime adds to the names of nodes.
+#: The suffix that ONNX Runtime gives to the names of nodes.
 NODE_SUFFIX = "_kernel_time"
 #: How a file says in its first letters that it is one.
 _MARKS = ('"traceEvents"', '"ph"', '"deviceProperties"')

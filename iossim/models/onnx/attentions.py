@@ -21,7 +21,7 @@ from iossim.models.onnx.constants import Known, node_view
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.quantised_operators import DOMAIN, WITH_AXES
 
-#: What ONNX Runtime adds to the scores of keys that are not seen, unless told otherwise.
+#: The number that ONNX Runtime adds to the scores of masked keys by default.
 _MASKED = -10000.0
 #: By operator: where its mask and what is added to scores stand, and up to which place it takes operands.
 _PLACES = {"Attention": (3, 5, 6), "MultiHeadAttention": (4, 5, 6)}
@@ -115,7 +115,7 @@ class _Written:
         return operands, batch, queries, keys, features
 
     def _mask(self, mask: str, batch: int, queries: int, keys: int) -> str | None:
-        """What is added to the scores for a mask; None for one of another kind."""
+        """The value to add to the scores for a mask; None for a mask of another kind."""
         shape = self.known.types[mask].shape
         if shape == (batch,):
             counts = self._add("Reshape", [mask, self._shape((-1, 1, 1, 1), "counts")], "counts")

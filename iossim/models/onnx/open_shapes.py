@@ -25,7 +25,7 @@ from iossim.models.onnx.export import export_graph
 Dimension = int | str | None
 #: The sizes of one dimension in each of several graphs.
 _Sizes = tuple[int, ...]
-#: What copies a dimension in the target of these operators.
+#: The entry of a target shape that copies the dimension of the input, by operator.
 _COPIED = {"Reshape": 0, "Expand": 1}
 #: The first operator set in which axes to be squeezed are an input.
 _AXES_ARE_INPUTS = 13
@@ -105,7 +105,7 @@ def open_shapes(graphs: Sequence[Graph], names: Mapping[str, Sequence[Dimension]
 
 
 def _target(node: NodeProto, targets: Sequence[tuple[int, ...]], graphs: Sequence[Graph], opset: int) -> _Target:
-    """What makes, at all sizes, the targets of a reshape or an expansion."""
+    """A target that gives a reshape or an expansion its shape at all sizes."""
     copied = _COPIED.get(node.op_type)
     if copied is None or len({len(target) for target in targets}) > 1:
         raise _differs(node)

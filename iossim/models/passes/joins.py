@@ -44,7 +44,7 @@ class Joins:
 
     @property
     def products(self) -> str:
-        """What computes them, or may, in words."""
+        """The ops that compute them, or may, in words: ``convolutions`` or ``products``."""
         return "convolutions" if all(isinstance(each.op, Conv | ConvNhwc) for _, each in self._all) else "products"
 
     @property

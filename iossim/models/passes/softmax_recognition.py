@@ -164,7 +164,7 @@ class _Finite:
 
 
 def _small_array(graph: Graph, value: str) -> Array | None:
-    """What a constant holds; None of a value that is none, or is large, or whose values are missing."""
+    """The values of a small constant; None for a large one, one without values, and any other value."""
     constant = graph.constants.get(value)
     is_known = constant is not None and constant.type.elements <= _LARGEST_MASK and not constant.is_absent
     return constant.load() if constant is not None and is_known else None

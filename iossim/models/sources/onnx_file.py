@@ -48,7 +48,7 @@ def values_of_nodes(path: str) -> dict[str, tuple[str, ...]]:
 
 
 def _absent_remarks(graph: Graph) -> list[str]:
-    """What is said of weights without values."""
+    """Remarks on weights without values."""
     reasons = [constant.reason for constant in graph.constants.values() if isinstance(constant, AbsentConstant)]
     if not reasons:
         return []

@@ -111,7 +111,7 @@ def _finding(found: Dataflow) -> str:
     return f"Units compute {', '.join(shares)} of their time."
 
 
-#: Where operators' names stand, in letters of this size, and on at most so many lines.
+#: The font size of operators' names, and the most lines that they are staggered on.
 _TOP, _NAME_PIXELS, _MOST_LINES = "", 8, 8
 
 

@@ -124,7 +124,7 @@ def _numbers_above(row: _Row, row_ms: float) -> list[float]:
 
 
 def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
-    """Where each block of a row begins, and how many pixels above the lanes its name stands: over all numbers."""
+    """The start of each block of a row, and the height of its name above the lanes, in pixels: over all numbers."""
     starts_ms = {block: next(iter(group)).start_us / 1e3 for block, group in groupby(row, key=lambda one: one.block)}
     lefts = [start_ms * _WIDTH_PIXELS / row_ms for start_ms in starts_ms.values()]
     names = list(starts_ms)

@@ -31,7 +31,7 @@ Integers = NDArray[np.int64]
 
 #: Changes priced at a time; schedules priced a launch of a part, and at most, where no time is given; starts of a part.
 _TOGETHER, _PRICED_A_LAUNCH, _MOST_OF_A_PART, _STARTS = 16, 240, 32_000, 4
-#: Of all schedules found, the best are kept.
+#: The number of schedules, the best of all found, that are kept.
 _MOST_KEPT = 8
 #: How much worse, as a fraction, the next schedule may be at the beginning.
 _WORSE = 0.01
