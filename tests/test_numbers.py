@@ -1,4 +1,4 @@
-"""Numbers and JSON of users' files."""
+"""Numbers and JSON of users' files, and sizes of memory as people write them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iossim.base.errors import OptionError
+from iossim.base.memory import size_bytes
 from iossim.base.numbers import LARGEST, NumberError, read_json, read_number
 
 ANYTHING = st.one_of(st.floats(), st.integers(), st.integers(10**300, 10**400), st.text(), st.none(), st.booleans())
@@ -58,3 +60,19 @@ def test_json_made_to_hurt() -> None:
     for text in ("[" * 100_000, '{"a":' * 100_000):
         with pytest.raises(ValueError, match="nested too deeply"):
             read_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64MiB", 64 << 20), ("1.5 GiB", 3 << 29), ("0B", 0), (" 512 KiB ", 512 << 10)]
+)
+def test_sizes_of_memory(text: str, size: int) -> None:
+    assert size_bytes(text, "workspace") == size
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("64", "say 64MiB"), ("64MB", "KiB, MiB, GiB"), ("much", "'much'"), ("-1MiB", "not a size"), ("0.3B", "no whole")],
+)
+def test_text_that_is_no_size_of_memory(text: str, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        size_bytes(text, "workspace")

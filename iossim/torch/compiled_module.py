@@ -101,7 +101,7 @@ class CompiledModule:
         return to_tensor(self.network.graph.constants[name].load(), self._place)
 
     def _unfit(self, given: Mapping[str, Any]) -> tuple[str, str]:
-        """The kind of mismatch between a call and the compiled one, and a sentence on it; both empty where they match."""
+        """The kind of mismatch between a call and what was compiled, and a sentence on it; empty where they match."""
         if path := self._state.change():
             return path, f"{path} of module {self._name} changed since it was compiled; compile it again"
         for (name, then), now in zip(self._settings.items(), _settings(self._place).values(), strict=True):

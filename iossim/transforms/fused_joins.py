@@ -64,7 +64,7 @@ class JoinsChosen:
         }
 
     def sentence(self) -> str:
-        """The choice, the cost of the other ways, and the option that asks for them, in words; empty without a choice."""
+        """The choice, the cost of the other ways, and the option that asks for them; empty without a choice."""
         if not self.latency_us:
             return ""
         count, into, fused = len(self.joins), self.joins.products, self.fused_count
