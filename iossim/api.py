@@ -6,7 +6,7 @@ Networks and devices may be given as values or by name. Every function raises a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
@@ -25,7 +25,6 @@ from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.models.passes.unit_fusion import MODEL
-from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.schedule import read_schedule as read_any
 from iossim.search.assemble import reprice, reprice_streams
@@ -237,10 +236,12 @@ def optimize_any(
     **options: Any,
 ) -> AnySchedule:
     """:func:`optimize_streams` where the scheduler is one of streams, else :func:`optimize`; both take ``engine``,
-    ``cost_model``, ``options`` and ``progress``.
+    ``cost_model``, ``options`` and ``progress``, and the latter ``choose_joins``, too.
     """
-    search: Callable[..., AnySchedule] = optimize_streams if scheduler in stream_scheduler_names() else optimize
-    return search(model, device, scheduler=scheduler, **options)
+    if scheduler in stream_scheduler_names():
+        options.pop("choose_joins", None)
+        return optimize_streams(model, device, scheduler=scheduler, **options)
+    return optimize(model, device, scheduler=scheduler, **options)
 
 
 @public
@@ -412,13 +413,10 @@ def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule,
 
 def _saved(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
     """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
-    read = read_any(Path(saved)) if isinstance(saved, str | Path) else saved
-    if network is None:
-        from iossim.transforms.replay import network_of
+    from iossim.transforms.replay import in_units_of
 
-        return read, network_of(read)
-    fit(read, network)
-    return read, network
+    read = read_any(Path(saved)) if isinstance(saved, str | Path) else saved
+    return read, in_units_of(read, network)
 
 
 def _own_device(read: AnySchedule) -> str:

@@ -25,12 +25,13 @@ from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study as sweep
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
+from iossim.transforms.replay import in_units_of
 
 
 @public
 def explain(
     schedule: Schedule | Network | str | Path,
-    network: Network | DeviceProfile | str | Path,
+    network: Network | DeviceProfile | str | Path | None = None,
     device: DeviceProfile | str | Path | None = None,
     *,
     stages: Sequence[int] | None = None,
@@ -38,7 +39,8 @@ def explain(
     engine: str = AUTO,
     options: SearchOptions | None = None,
 ) -> Explanation:
-    """Why each stage of a schedule is as it is, and what else it could have been, on a device: by default its own.
+    """Why each stage of a schedule is as it is, and what else it could have been, by default on its own device and of
+    its own network.
 
     Of a model and a device, ``explain("squeezenet", "t4")``, the schedule is explained that :func:`iossim.optimize`
     finds with this ``scheduler``, ``engine`` and ``options``.
@@ -47,15 +49,16 @@ def explain(
     for a schedule that was measured where no device is given.
     """
     if not isinstance(schedule, Schedule):
-        if isinstance(network, Network):
+        if network is None or isinstance(network, Network):
             raise OptionError("of a model, explain takes the device as second argument; of a schedule, the network")
         asked = task(schedule, network, scheduler=scheduler, engine=engine, options=options)
         done = asked.run()
         return explain_schedule(done.schedule, done.network, asked.prices, stages)
-    if not isinstance(network, Network):
-        raise OptionError("explain needs the network of a schedule; give it as second argument")
+    if network is not None and not isinstance(network, Network):
+        raise OptionError("of a schedule, explain takes its network as second argument, or none, and `device` by name")
     if device is None and schedule.cost_model.get("name") != "simulator":
         raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
+    network = in_units_of(schedule, network)
     prices = cost_model("simulator", device or schedule.device, network.precision, schedule.engine or AUTO)
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 

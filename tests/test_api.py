@@ -238,6 +238,11 @@ def test_what_commands_ask_can_be_asked_in_python(tmp_path: Path) -> None:
     anew = iossim.explain(network, "t4", scheduler=schedule.scheduler)
     assert anew.to_json() == explained.to_json()
     assert elsewhere.schedule.device == "v100-sxm2"
+    # Of a model by name, joins of branches are fused where that is faster; the network as it is loaded fits, too.
+    schedule, network = iossim.optimize("squeezenet", "t4"), iossim.load("squeezenet")
+    assert "joins" in dict(schedule.source.options)
+    assert iossim.explain(schedule, network).to_json() == iossim.explain(schedule).to_json()
+    assert iossim.simulate(schedule, network=network).latency_us == schedule.latency_us
     table = iossim.predict(network, "t4")
     assert table.total_us == pytest.approx(sum(row.prediction.gpu_time_us for row in table.rows))
     (tmp_path / "k.csv").write_text("stream,op,rows,cols\n0,relu,4096,4096\n1,relu,4096,4096\n", encoding="utf-8")

@@ -202,7 +202,7 @@ def check(
     if max_latency_ms is None and baseline is None:
         raise OptionError("check needs a limit: give --max-latency-ms X, --baseline SCHEDULE, or both")
     checks.check_limits(max_latency_ms, tolerance)
-    search = StreamOptions().of(pricing.search, [scheduler])
+    search, joins = StreamOptions().of(pricing.search, [scheduler]), reading.units is None
     network = reading.network(model)
     prices = pricing.prices(network, device)
     before = read_schedule(baseline) if baseline is not None else None
@@ -210,7 +210,7 @@ def check(
         checks.check_baseline(before, network, prices, changed_model)
     with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize_any(
-            network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress
+            network, None, scheduler=scheduler, cost_model=prices, options=search, choose_joins=joins, progress=progress
         )
     made = [checks.valid(found, network), checks.runs_without_races(found, network)]
     if max_latency_ms is not None:

@@ -41,13 +41,12 @@ from iossim.report.stream_words import stream_summary, stream_table
 from iossim.report.study.layout import varying
 from iossim.report.study.plots import figures
 from iossim.report.study.report import row_columns, row_records
-from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.study.study_run import StudyRun
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
 from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
-from iossim.transforms.replay import network_of
+from iossim.transforms.replay import in_units_of, network_of
 
 #: A graph of more units than these is not shown unless asked for, and of a table no more rows.
 _MOST_UNITS, _MOST_ROWS = 300, 40
@@ -137,11 +136,7 @@ def _(schedule: Schedule) -> str:
 
 @picture.register
 def _(schedule: Schedule, network: Network | None = None) -> Picture:
-    if network is None:
-        network = network_of(schedule)
-    else:
-        fit(schedule, network)
-    return _drawn(schedule, network)
+    return _drawn(schedule, in_units_of(schedule, network))
 
 
 def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture:

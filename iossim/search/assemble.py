@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -101,13 +101,6 @@ def plan_us(schedule: AnySchedule, network: Network, cost_model: StreamCostModel
     from iossim.execution.lower import lower_schedule  # loaded by who has streams
 
     return cost_model.plan_us(network, lower_schedule(schedule, network, cost_model.identity.engine))
-
-
-def comparable_us(schedules: Mapping[str, AnySchedule], network: Network, cost_model: CostModel) -> dict[str, float]:
-    """Latencies in one meaning, us: of whole plans where some schedules are of streams, else of sums of stages."""
-    if isinstance(cost_model, StreamCostModel) and any(isinstance(one, StreamSchedule) for one in schedules.values()):
-        return {name: plan_us(one, network, cost_model) for name, one in schedules.items()}
-    return {name: one.latency_us for name, one in schedules.items()}
 
 
 def reprice_streams(schedule: StreamSchedule, network: Network, cost_model: CostModel) -> StreamSchedule:

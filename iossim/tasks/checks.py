@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
@@ -15,10 +16,9 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.assemble import comparable_us, reprice_any
-from iossim.transforms.replay import split_source
+from iossim.search.assemble import plan_us, reprice_any
+from iossim.transforms.replay import in_units_of, split_source
 
 #: Sums of the same prices in another order may differ by this much.
 _ROUNDING = 1e-9
@@ -51,7 +51,7 @@ def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
 def valid(schedule: AnySchedule, network: Network) -> Check:
     """Whether the schedule runs each unit of the network once, and behind what it reads."""
     try:
-        fit(schedule, network)
+        in_units_of(schedule, network)
     except ScheduleError as error:
         return Check("valid", False, str(error))
     kind, parts = ("stages", schedule.stages) if isinstance(schedule, Schedule) else ("streams", schedule.streams)
@@ -76,7 +76,7 @@ def runs_without_races(schedule: AnySchedule, network: Network, engine: str = ""
     Raises ScheduleError for a schedule that does not fit.
     """
     chosen = Engine.named(engine or schedule.engine or Engine.PAPER)
-    return race_free(lower_schedule(schedule, network, chosen, in_place=True))
+    return race_free(lower_schedule(schedule, in_units_of(schedule, network), chosen, in_place=True))
 
 
 def latency_at_most(schedule: AnySchedule, limit_ms: float) -> Check:
@@ -139,9 +139,10 @@ def no_slower_than(
     found_us, before_us, how = schedule.latency_us, baseline.latency_us, "as it was saved"
     one_kind = isinstance(schedule, Schedule) == isinstance(baseline, Schedule)
     if baseline.graph_hash == network.graph.hash:
-        fit(baseline, network)
-        both = {"found": schedule, "before": reprice_any(baseline, network, prices)}
-        found_us, before_us = comparable_us(both, network, prices).values()
+        own, its = in_units_of(schedule, network), in_units_of(baseline, network)
+        before_us = reprice_any(baseline, its, prices).latency_us
+        if not one_kind and isinstance(prices, StreamCostModel):
+            found_us, before_us = plan_us(schedule, own, prices), plan_us(baseline, its, prices)
         how = "priced again" if one_kind else "both as whole plans"
     elif not one_kind:
         reason = "is of another graph, and one of the two is of stages, the other of streams"

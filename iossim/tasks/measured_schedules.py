@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from iossim.base.errors import OptionError, did_you_mean, once
+from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
@@ -21,8 +22,8 @@ from iossim.hardware.load import device as load_device
 from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
-from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.assemble import comparable_us, reprice_any
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+from iossim.search.assemble import plan_us, reprice_any
 from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
@@ -88,7 +89,10 @@ def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: 
     """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
     priced = {name: reprice_any(found, network, prices) for name, found in schedules.items()}
-    return comparable_us(priced, network, prices)
+    streams = any(isinstance(found, StreamSchedule) for found in priced.values())
+    if streams and isinstance(prices, StreamCostModel):
+        return {name: plan_us(found, network, prices) for name, found in priced.items()}
+    return {name: found.latency_us for name, found in priced.items()}
 
 
 @dataclass(frozen=True, eq=False)

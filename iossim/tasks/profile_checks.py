@@ -113,14 +113,15 @@ def too_fast(
 ) -> TooFast | None:
     """The finding that a unit of these operators was measured faster than the device can be; None where it was not.
 
-    Of several operators no bytes are counted: what one leaves in a cache the next one finds there.
+    Of several operators, and on a CPU, no bytes are counted: what one leaves in a cache the next one finds there.
     """
     longest_us = measured_us + resolution_us
     least_us = sum(fastest_arithmetic_us(operator, device) for operator in operators)
     if longest_us < least_us:
         precision = possible_precision(operators, longest_us, device)
         return TooFast(unit, True, measured_us, least_us, precision)
-    moved_us = fastest_transfer_us(operators[0], device) if len(operators) == 1 else 0.0
+    from_memory = len(operators) == 1 and device.kind == "gpu"
+    moved_us = fastest_transfer_us(operators[0], device) if from_memory else 0.0
     return TooFast(unit, False, measured_us, moved_us) if longest_us < moved_us else None
 
 

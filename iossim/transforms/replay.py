@@ -56,6 +56,19 @@ def at_batch(saved: AnySchedule, batch: int, model: str | None = None) -> tuple[
     return moved, network
 
 
+def in_units_of(saved: AnySchedule, network: Network | None) -> Network:
+    """A network as it was loaded, its joins of branches fused or apart as they are in the schedule, which fits it; by
+    default the schedule's own. Raises as :func:`network_of`.
+    """
+    if network is None:
+        return network_of(saved)
+    text = split_source(saved.source.to_source())[1].get(fused_joins.OPTION)
+    if text is not None and fused_joins.OPTION not in dict(network.source.options):
+        network = fused_joins.joined_again(network, text)
+    fit(saved, network)
+    return network
+
+
 def network_of_source(given: ModelSource, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Network:
     """The network of a source, its transforms repeated; with inputs of other ``shapes`` if they are given."""
     source, texts = split_source(given)

@@ -60,6 +60,11 @@ def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert validator("check").is_valid(found)
     (gate,) = (check for check in found["checks"] if check["check"] == "no slower than before")
     assert gate["latency_us"] == gate["baseline_us"] == found["latency_us"]
+    # Joins of branches are fused, or not, by their price: the search finds again what it saved.
+    printed(capsys, f"optimize squeezenet -d t4 --out {tmp_path}/joins --no-plot --no-trace")
+    line = f"check squeezenet -d t4 --baseline {tmp_path}/joins/schedule.json"
+    assert "PASS no slower than before: " in printed(capsys, line)
+    assert "PASS no slower than before: " in printed(capsys, f"{line} --scheduler ios-streams")
 
 
 @pytest.mark.parametrize(

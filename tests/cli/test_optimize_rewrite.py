@@ -25,7 +25,7 @@ def test_a_rewritten_network_goes_the_way_of_any_other(capsys: pytest.CaptureFix
     assert latency_us == printed_json(capsys, f"{REWRITE} --json")["latency_us"]
     assert "stage" in printed(capsys, f"explain {saved}")
     again = printed_json(capsys, f"simulate {saved} -d t4 --json")
-    assert again["source"]["options"].keys() == {"rewriting"}
+    assert again["source"]["options"].keys() == {"rewriting", "joins"}
 
 
 def test_explain_tells_what_was_rewritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
