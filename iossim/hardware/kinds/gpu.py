@@ -69,6 +69,7 @@ PARAMETERS: dict[str, ModelParameters] = {
     Architecture.ADA: _ADA,
     Architecture.HOPPER: _HOPPER,
     Architecture.BLACKWELL: _HOPPER,
+    Architecture.BLACKWELL_RTX: _ADA,
 }
 
 _RANGES: dict[str, Ranges] = {
@@ -81,6 +82,7 @@ _RANGES: dict[str, Ranges] = {
     Architecture.ADA: Ranges((20, 144), (1.4, 2.65), (12, 96), (192, 1152), (6, 48), (35, 450)),
     Architecture.HOPPER: Ranges((78, 144), (1.6, 1.98), (40, 60), (1935, 4900), (64, 144), (300, 1000)),
     Architecture.BLACKWELL: Ranges((16, 192), (1.5, 2.7), (16, 128), (256, 8000), (8, 288), (40, 1400)),
+    Architecture.BLACKWELL_RTX: Ranges((16, 192), (1.5, 2.7), (16, 128), (256, 8000), (8, 288), (40, 1400)),
 }
 
 #: What measured kernels determine: the model's fitted parameters, then two dispatch costs.
@@ -100,14 +102,14 @@ _ADA_COSTS = EngineCosts(
     EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.6, graph_tensor_kernel_us=2.6), _ADA_SPREAD
 )
 _SINCE_HOPPER = EngineCosts(
-    _ADA_COSTS.values.model_copy(update={"graph_kernel_us": 1.4, "cold_convolution_us": 1.25}), _ADA_SPREAD
+    _ADA_COSTS.values.model_copy(update={"graph_kernel_us": 1.4, "cold_convolution_us": 0.1}), _ADA_SPREAD
 )
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {
     **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA),
     **dict.fromkeys((Architecture.TURING, Architecture.AMPERE), _TURING_AND_AMPERE),
     Architecture.ADA: _ADA_COSTS,
-    **dict.fromkeys((Architecture.HOPPER, Architecture.BLACKWELL), _SINCE_HOPPER),
+    **dict.fromkeys((Architecture.HOPPER, Architecture.BLACKWELL, Architecture.BLACKWELL_RTX), _SINCE_HOPPER),
 }
 
 #: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a
