@@ -1,8 +1,8 @@
 """Convolutions of an H100 in bf16, alone and side by side in one CUDA graph, beside what the simulator says of them.
 
-``python -m evidence.concurrency.hopper_sets`` prints both tables from the recordings (``h100_bf16``). Alone, an error is
-the distance from the interval between warm and cold filters. Sets of convolutions count by their speed-up over running
-one after another, from the first start to the last end; measured is the geometric mean of warm and cold.
+``python -m evidence.concurrency.hopper_sets`` prints both tables from the recordings (``h100_bf16``). Alone, an error
+is the distance from the interval between warm and cold filters. Sets of convolutions count by their speed-up over
+running one after another, from the first start to the last end; measured is the geometric mean of warm and cold.
 """
 
 from __future__ import annotations
