@@ -126,26 +126,41 @@ def _kind(row: Mapping[str, Any]) -> str:
     return ("odd " if channels % 8 or filters % 8 else "") + ("pointwise" if window == 1 else "window")
 
 
+def judged(device: str = DEVICE) -> dict[str, Any]:
+    """How far off convolutions are, by kind and batch, and sets of them, by their number; errors in %."""
+    simulated = prices(device)
+    singles, sets = alone(simulated), side_by_side(simulated)
+    kinds = sorted({(one.kind, one.batch) for one in singles})
+    counts = sorted({one.count for one in sets})
+    return {
+        "alone": {
+            f"{kind}, batch {batch}": _errors([one.error for one in singles if (one.kind, one.batch) == (kind, batch)])
+            for kind, batch in kinds
+        },
+        "side_by_side": {
+            str(count): {
+                **{
+                    name: float(np.median([getattr(one, name) for one in sets if one.count == count]))
+                    for name in ("predicted", "warm", "cold")
+                },
+                **_errors([one.error for one in sets if one.count == count]),
+            }
+            for count in counts
+        },
+    }
+
+
+def _errors(errors: Sequence[float]) -> dict[str, float]:
+    median, mean, worst = np.median(errors), np.mean(errors), np.quantile(errors, 0.9)
+    return {"rows": len(errors), "median": 100 * float(median), "mean": 100 * float(mean), "worst": 100 * float(worst)}
+
+
 def main() -> None:
     """Print both tables."""
-    simulated = prices()
-    singles, sets = alone(simulated), side_by_side(simulated)
-    print("alone           batch  rows  mean error  within 15%")
-    for key in sorted({(one.kind, one.batch) for one in singles}):
-        errors = [one.error for one in singles if (one.kind, one.batch) == key]
-        within = sum(error <= 0.15 for error in errors) / len(errors)
-        print(f"{key[0]:15} {key[1]:5} {len(errors):5} {np.mean(errors):11.1%} {within:11.0%}")
-    print("side by side  sets  predicted  warm  cold  median error  worst tenth")
-    for count in sorted({one.count for one in sets}):
-        own = [one for one in sets if one.count == count]
-        predicted, warm, cold = (
-            float(np.median([getattr(one, n) for one in own])) for n in ("predicted", "warm", "cold")
-        )
-        errors = [one.error for one in own]
-        print(
-            f"{count:12} {len(own):5} {predicted:10.2f} {warm:5.2f} {cold:5.2f} {np.median(errors):13.1%} "
-            f"{np.quantile(errors, 0.9):12.1%}"
-        )
+    for name, rows in judged().items():
+        print(name.replace("_", " "))
+        for key, figures in rows.items():
+            print(f"  {key:24}", *(f"{figure} {value:.4g}" for figure, value in figures.items()))
 
 
 if __name__ == "__main__":
