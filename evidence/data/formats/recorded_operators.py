@@ -2,8 +2,9 @@
 
 A convolution counts from ``warm_step_us``, right behind itself with the gap to the next, to the same with filters in
 DRAM (``cold_filters_us`` with that gap): a network finds its filters somewhere between. Its latency is the geometric
-mean of the two. Rows of first layers whose channels were padded by kernels of their own, at several images, are left
-out: copies that the framework makes take most of their time.
+mean of the two. Left out are rows of first layers whose channels were padded by kernels of their own, at several images,
+where copies that the framework makes take most of the time, and those of kernels that multiply on FP32 lanes: what
+these take is in constants (``lowering.gpu.convolution.grouped``), and the parameters of those lanes are fp32's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from iossim.measurements.text_files import header_cells, parse_table, read_file
 
 _TELLING = {"op", "network", "warm_us", "warm_step_us", "cold_filters_us", "cold_us"}
 _BOARD = "h100-sxm"
+_ON_LANES = ("conv2d_c1_k1", "void cudnn::cnn::conv2d_grouped_direct", "void convolve_common_engine")
 _CONVOLUTION = (
     *("batch", "in_channels", "out_channels"),
     *("kernel_h", "kernel_w", "stride", "pad_h", "pad_w", "groups"),
@@ -33,7 +35,7 @@ def _operator(cells: Row) -> Measurement | None:
     kernels = tuple(str(cells["kernel"]).split(" + "))
     if cells["op"] == "product":
         record: dict[str, object] = {"op": "linear", "batch": 1, "m": cells["m"], "n": cells["k"], "k": cells["n"]}
-    elif cells["op"] == "conv" and len(kernels) == 1:
+    elif cells["op"] == "conv" and len(kernels) == 1 and not kernels[0].startswith(_ON_LANES):
         record = {"op": "conv", **{name: cells[name] for name in _CONVOLUTION}}
         record |= {"in_h": cells["height"], "in_w": cells["width"]}
     else:
