@@ -89,7 +89,7 @@ def trust_table(results: Results) -> str:
         ],
         [
             f"{len({row['model'] for row in results['gpu-networks']} - {'resnet50'})} networks in one CUDA graph, "
-            "nothing fitted",
+            "no network fitted",
             "H200 (bf16, fp16, TF32, fp32)",
             f"{min(in_graphs):+.0f} to {max(in_graphs):+.0f}%",
         ],
