@@ -176,7 +176,7 @@ class SimulatorCostModel:
         from iossim.backends.simulator.plan_pricing import PlanPricing  # loaded, as all below, for whole plans alone
 
         if self._plans is None:
-            self._plans = PlanPricing(self.profile, self.units, self.engine, self.stages.max_kernels)
+            self._plans = PlanPricing(self.profile, self.units, self.engine, self.stages.limits[0])
         return self._plans
 
     def price_streams(self, batch: StreamBatch) -> StreamPrices:

@@ -25,7 +25,7 @@ from iossim.base.errors import OptionError
 from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
 from iossim.hardware.lowering.gpu.attention import ATTENTION_ROWS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
-from iossim.hardware.lowering.gpu.tensor_core_product import TILE_AREA, TILE_REUSE
+from iossim.hardware.lowering.gpu.tensor_core_families import TENSOR_TILES
 from iossim.hardware.lowering.kernel import Issue, WorkClass
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.profile import DeviceProfile
@@ -81,6 +81,7 @@ class DeviceRates(NamedTuple):
     hiding_threads: float
     prologue_us: Floats  #: shape ``[classes]``
     tile_prologue: Floats  #: shape ``[tiles]``: of a tile, over that of one of 128x128
+    tile_persistent: Floats  #: shape ``[tiles]``: 1 where a block walks over tiles, 0 where it computes one
     ramp_us: Floats  #: shape ``[classes]``
     gap_us: float
     wave_quantisation: float
@@ -212,14 +213,15 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
     tile_factor = np.repeat(np.array(list(factors.values()))[:, None], len(PRECISION_NUMBER), axis=1)
     for precision, column in PRECISION_NUMBER.items():
         half_fed = _half_fed_reuse(profile, precision)
-        for name, reuse in TILE_REUSE.items():
-            tile_factor[TILE_NUMBER[name], column] = reuse / (reuse + half_fed)
+        for name, tile in TENSOR_TILES.items():
+            tile_factor[TILE_NUMBER[name], column] = tile.rate * tile.reuse / (tile.reuse + half_fed)
     l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = dict.fromkeys((WorkClass.CORE_BLOCKED, WorkClass.CORE_BLOCKED_WINDOW), p.transform_efficiency)
     # A gigabyte a second is a kilobyte a microsecond.
     dram = np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in CLASSES])
     l2_per_clock = [l2_bytes_per_clock.get(c, p.l2_bytes_per_clock_per_sm) for c in CLASSES]
     l2 = np.array([b * clocks_per_us * l2_factor.get(c, 1.0) for b, c in zip(l2_per_clock, CLASSES, strict=True)])
+    prologues = {name: tile.prologue for name, tile in TENSOR_TILES.items()} | ATTENTION_ROWS
     dram_drawn, l2_drawn = np.ones(len(CLASSES)), np.ones(len(CLASSES))
     dram_drawn[AVERAGE_WINDOW] = l2_drawn[AVERAGE_WINDOW] = AVERAGE_WINDOW_BANDWIDTH
     dram_drawn[NARROW_STREAM] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[NARROW_STREAM])
@@ -238,7 +240,8 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         sustained,
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
-        np.array([{**TILE_AREA, **ATTENTION_ROWS}.get(name, 1.0) for name in TILE_NUMBER]),
+        np.array([prologues.get(name, 1.0) for name in TILE_NUMBER]),
+        np.array([name in TENSOR_TILES and TENSOR_TILES[name].is_persistent for name in TILE_NUMBER], dtype=float),
         np.array([_ramp_us(c, p, engine, issue) for c in CLASSES]),
         p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),
         p.wave_quantisation,

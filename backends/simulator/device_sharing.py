@@ -63,15 +63,16 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
     which they started; whether any has less than all.
     """
     held_back = False
+    is_blocked = False
     for kind in range(SLOT_KINDS):
         numbers[_TAKEN, kind] = 0.0
     for slot in range(active):
         kernel = integers[RUNNING, slot]
         remaining_us = numbers[REMAINING, integers[STARTED, slot]]
         blocks = columns[kernel, SPREAD if has_full_waves(remaining_us, kernel, columns) else LAST_SPREAD]
-        part = 1.0
+        part = 0.0 if is_blocked else 1.0
         # Whoever started first has what it has alone, whatever rounding says.
-        if slot > 0:
+        if slot > 0 and not is_blocked:
             for kind in range(SLOT_KINDS):
                 wanted = blocks * columns[kernel, SLOTS + kind]
                 room = max(0.0, 1.0 - numbers[_TAKEN, kind])
@@ -79,6 +80,9 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
                     part = min(part, room / wanted)
                     held_back = True
         numbers[_PART, slot] = part
+        if part < 1.0:
+            held_back = True
+        is_blocked = is_blocked or part < 1.0 or has_full_waves(remaining_us, kernel, columns)
         if part > 0.0:
             for kind in range(SLOT_KINDS):
                 numbers[_TAKEN, kind] += part * blocks * columns[kernel, SLOTS + kind]

@@ -14,13 +14,14 @@ from iossim.hardware.profile import DeviceProfile
 @dataclass(frozen=True, slots=True)
 class EventCosts:
     """``host_us`` for each record and wait; of the stream ``fork_us`` and ``join_us`` in a graph, ``wait_us`` for each
-    wait in a session.
+    wait in a session. Kernels of a graph start ``apart_us`` after one another, at the soonest.
     """
 
     host_us: float
     fork_us: float
     join_us: float
     wait_us: float
+    apart_us: float = 0.0
 
     @staticmethod
     def of(engine: Engine, profile: DeviceProfile) -> EventCosts:
@@ -29,7 +30,7 @@ class EventCosts:
         """
         costs = profile.engine
         if engine.is_recorded:
-            return EventCosts(0.0, costs.fork_us, costs.join_us, 0.0)
+            return EventCosts(0.0, costs.fork_us, costs.join_us, 0.0, costs.graph_apart_us)
         if not engine.facts.is_session:
             return EventCosts(costs.event_us, 0.0, 0.0, 0.0)
         is_starved = runs_on_cores(profile) and kernels_at_a_time(engine, profile) < 2

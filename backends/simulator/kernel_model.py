@@ -152,6 +152,7 @@ class KernelModel:
             own = tuple(prices[begin : begin + len(candidate.kernels)])
             begin += len(own)
             total_us = fsum(price.alone_us for price in own) + dispatch_us * len(own)
+            total_us += candidate.passed_over_us
             if best is None or total_us < best_us:
                 best, best_us = (candidate, own), total_us
         assert best is not None, "every op has a candidate"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from iossim.hardware.compute_capability import MultiprocessorLimits
 from iossim.hardware.lowering.gpu.attention import ATTENTION_ROWS
 from iossim.hardware.lowering.gpu.matrix_product import TILES
-from iossim.hardware.lowering.gpu.tensor_core_product import TILE_REUSE
+from iossim.hardware.lowering.gpu.tensor_core_families import TENSOR_TILES
 from iossim.hardware.lowering.kernel import Kernel, WorkClass, resident_blocks
 from iossim.ir.types import Precision
 
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 CLASSES = list(WorkClass)
 CLASS = {work_class: index for index, work_class in enumerate(CLASSES)}
-TILE_NUMBER = {name: index for index, name in enumerate(("", *map(str, TILES), *TILE_REUSE, *ATTENTION_ROWS))}
+TILE_NUMBER = {name: index for index, name in enumerate(("", *map(str, TILES), *TENSOR_TILES, *ATTENTION_ROWS))}
 PRECISION_NUMBER = {precision: index for index, precision in enumerate(Precision)}
 
 MATRIX_CLASSES = (
@@ -41,7 +41,7 @@ _NUMBERS = ("work_class", "tile", "precision")
 _FIGURES = (
     "blocks", "threads", "resident", "flops", "l2_bytes", "activation_bytes", "weight_bytes", "bytes_written",
     *("row_tiles", "column_tiles", "row_bytes", "column_bytes", "inner", "strided_bytes"),
-    "steps", "slowdown", "reread_bytes", "exponentials",
+    "steps", "slowdown", "reread_bytes", "exponentials", "contention",
 )  # fmt: skip
 KERNEL_ROW = np.dtype([*((name, np.int64) for name in _NUMBERS), *((name, np.float64) for name in _FIGURES)])
 #: A table of such rows and one row, as compiled code takes them.
@@ -57,6 +57,6 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> Ker
         grid = kernel.blocks, kernel.threads_per_block, resident_blocks(limits, *kernel.block_needs)
         reads = kernel.l2_bytes, kernel.activation_bytes, kernel.weight_bytes
         panels = kernel.panels or (0, 0, 0, 0, 0, 0)
-        walk = kernel.steps, kernel.slowdown, kernel.reread_bytes, kernel.exponentials
+        walk = kernel.steps, kernel.slowdown, kernel.reread_bytes, kernel.exponentials, kernel.contention
         rows.append((*numbers, *grid, kernel.flops, *reads, kernel.bytes_written, *panels, *walk))
     return np.array(rows, dtype=KERNEL_ROW)

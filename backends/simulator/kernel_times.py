@@ -60,6 +60,8 @@ _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class i
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in CLASSES)
 _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 
+#: The part of a tile's prologue that is seen where a block walks on to it: what no load ahead hides.
+_WALKED_PROLOGUE = 0.25
 #: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of the second part
 #: and more none.
 _FITS, _LOST = 0.85, 1.25
@@ -117,6 +119,9 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
         times[index, 2] = l2_us
         times[index, 3] = dram_us
         times[index, 4] = max(issue_us, l2_us * spread / busiest)
+        if kernel["contention"] > 0.0:
+            held = min(1.0, kernel["contention"] * min(busiest, kernel["resident"]))
+            times[index, 4] = max(times[index, 4], held * (times[index, 0] - rates.gap_us) * spread / busiest)
         if _IS_CORE[kernel["work_class"]]:
             # A thread has its core for itself as long as it runs, also while it waits for memory.
             times[index, 4] = times[index, 0] * spread / busiest
@@ -131,6 +136,8 @@ def grid_blocks(kernel: KernelRow, rates: DeviceRates) -> float:
     blocks: float = kernel["blocks"]
     if kernel["work_class"] == AVERAGE_WINDOW:
         blocks = min(blocks, rates.sms * math.ceil(rates.l2_drawn[AVERAGE_WINDOW] * kernel["resident"]))
+    if rates.tile_persistent[kernel["tile"]] > 0.0:
+        blocks = min(blocks, rates.sms)
     return blocks
 
 
@@ -144,7 +151,11 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
         softmax_us = kernel["exponentials"] / kernel["blocks"] / rates.exponentials_per_us_per_sm
         norm = rates.attention_overlap_norm
         block_us = (block_us**norm + softmax_us**norm) ** (1.0 / norm)
+    is_persistent = rates.tile_persistent[kernel["tile"]] > 0.0
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
+    if is_persistent:
+        # A block walks over whole tiles: the SM with one more takes that much longer.
+        seen = busiest
     waves = math.floor(seen / kernel["resident"])
     rest = seen - waves * kernel["resident"]
     hiding = rates.hiding_threads / kernel["threads"]
@@ -157,6 +168,9 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
         slots += max(rest, hiding)
         waves += 1
     arithmetic_us = slots * block_us
+    if is_persistent:
+        # The next tile is loaded while the last one is written.
+        waves = 1.0 + _WALKED_PROLOGUE * (waves - 1.0)
     arithmetic_us += rates.prologue_us[kernel["work_class"]] * rates.tile_prologue[kernel["tile"]] * waves
     issue_us = spread * block_us
     return arithmetic_us, issue_us

@@ -37,8 +37,9 @@ KERNEL, RECORD, WAIT, AWAIT_DEVICE = range(4)
 KIND, STREAM, REFERENCE, NEXT = range(4)
 #: Columns of their times: what it takes the host and its stream, and when it is issued; then from when to when it ran.
 HOST_US, STREAM_US, ISSUED_US, BEGAN_US, ENDED_US = range(5)
-#: Costs of events: of the host for each, and of a stream for a fork and a join in a graph, and a wait in a session.
-EVENT_US, FORK_US, JOIN_US, WAIT_US = range(4)
+#: Costs of events: of the host for each, and of a stream for a fork and a join in a graph, and a wait in a session;
+#: then how far apart kernels start.
+EVENT_US, FORK_US, JOIN_US, WAIT_US, APART_US = range(5)
 
 #: Rows of the work space of :mod:`~iossim.backends.simulator.device_sharing` that it leaves to whoever calls it: for
 #: each stream when its next kernel may start (inf: none may), when all before has run, and its next command.
@@ -54,6 +55,7 @@ def run_commands(
     columns: Floats,
     interference: float,
     max_kernels: int,
+    apart_us: float,
     clock_us: float,
     events_us: Floats,
     numbers: Floats,
@@ -79,7 +81,19 @@ def run_commands(
             end += 1
         numbers[_FREE, MAX_STREAMS] = last_us
         now_us = _run_segment(
-            begin, end, now_us, commands, times, columns, interference, max_kernels, events_us, numbers, integers, sets
+            begin,
+            end,
+            now_us,
+            commands,
+            times,
+            columns,
+            interference,
+            max_kernels,
+            apart_us,
+            events_us,
+            numbers,
+            integers,
+            sets,
         )
         last_us = numbers[_FREE, MAX_STREAMS]
         if end < count:
@@ -98,6 +112,7 @@ def _run_segment(
     columns: Floats,
     interference: float,
     max_kernels: int,
+    apart_us: float,
     events_us: Floats,
     numbers: Floats,
     integers: Integers,
@@ -119,6 +134,7 @@ def _run_segment(
     _advance(width, commands, times, events_us, numbers, integers)
     active = 0
     now = now_us
+    may_start = now_us
     while True:
         next_start = np.inf
         while True:
@@ -133,8 +149,8 @@ def _run_segment(
                     first = stream
             if first < 0:
                 break
-            if numbers[_START, first] > now:
-                next_start = numbers[_START, first]
+            if max(numbers[_START, first], may_start) > now:
+                next_start = max(numbers[_START, first], may_start)
                 break
             if active >= max_kernels:
                 break
@@ -146,6 +162,7 @@ def _run_segment(
             integers[RUNNING, active] = kernel
             times[place, BEGAN_US] = -1.0  # waits for slots
             active += 1
+            may_start = now + apart_us
         if active == 0:
             if next_start == np.inf:
                 break
@@ -259,7 +276,18 @@ def price_streams(
             orders[index], streams[index], read_begin, kernel_begin, columns, costs, waits, places, commands, times
         )
         result[index, 0] = run_commands(
-            count, commands, times, columns, interference, max_kernels, -ahead_us, events_us, numbers, integers, sets
+            count,
+            commands,
+            times,
+            columns,
+            interference,
+            max_kernels,
+            costs[APART_US],
+            -ahead_us,
+            events_us,
+            numbers,
+            integers,
+            sets,
         )
         issued_us = -ahead_us
         for launch in range(launches):
@@ -382,7 +410,13 @@ def _emit(
 
 
 def run_plan_commands(
-    commands: Integers, times: Floats, columns: Floats, events: int, interference: float, max_kernels: int
+    commands: Integers,
+    times: Floats,
+    columns: Floats,
+    events: int,
+    interference: float,
+    max_kernels: int,
+    apart_us: float,
 ) -> float:
     """When the last kernel of given commands ends, us; ``times`` becomes when each kernel began and ended."""
     return run_commands(
@@ -392,6 +426,7 @@ def run_plan_commands(
         columns,
         interference,
         max_kernels,
+        apart_us,
         0.0,
         np.empty(events, dtype=np.float64),
         np.empty((9, _ROOM), dtype=np.float64),

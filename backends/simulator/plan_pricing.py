@@ -63,7 +63,7 @@ class PlanPricing:
             raise OptionError(f"a schedule of more than {MAX_STREAMS} streams is not priced; give fewer")
         prepared = self._prepare(problem)
         costs = EventCosts.of(self.engine, self.profile)
-        events = np.array([costs.host_us, costs.fork_us, costs.join_us, costs.wait_us])
+        events = np.array([costs.host_us, costs.fork_us, costs.join_us, costs.wait_us, costs.apart_us])
         result = np.empty((len(batch), 2 + len(problem)), dtype=np.float64)
         price_streams(
             np.ascontiguousarray(batch.orders, dtype=np.int64),
@@ -97,6 +97,7 @@ class PlanPricing:
             1 + max((command.event for command in plan.commands if isinstance(command, Record)), default=0),
             self.profile.parameters.interference,
             self.max_kernels,
+            EventCosts.of(self.engine, self.profile).apart_us,
         )
         spans = [
             Span(

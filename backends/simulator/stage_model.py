@@ -1,7 +1,8 @@
 """What a concurrent stage costs: its groups' kernels sharing the device, issued by the host one by one.
 
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
-host, which issues group after group, lowest unit first, has issued it. From event to event (a kernel ends, a kernel
+host, which issues group after group, lowest unit first, has issued it, nor sooner than ``apart_us`` after another
+kernel: what starts the nodes of a graph starts one after another. From event to event (a kernel ends, a kernel
 is issued) each kernel runs as much slower than alone as :mod:`~iossim.backends.simulator.device_sharing` says. The
 cores of a CPU run one thread each: further kernels queue, longest waiting first (``max_kernels``).
 
@@ -63,6 +64,7 @@ def price_masks(
     interference: float,
     prices: Floats,
     max_kernels: int,
+    apart_us: float,
     spans: Floats,
 ) -> None:
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
@@ -95,7 +97,7 @@ def price_masks(
                     numbers[ISSUED, place] = clock_us
                     place += 1
         integers[BEGIN, count] = place
-        prices[index] = _share(count, columns, interference, max_kernels, numbers, integers, sets, spans)
+        prices[index] = _share(count, columns, interference, max_kernels, apart_us, numbers, integers, sets, spans)
 
 
 # What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a
@@ -106,6 +108,7 @@ def _share(
     columns: Floats,
     interference: float,
     max_kernels: int,
+    apart_us: float,
     numbers: Floats,
     integers: Integers,
     sets: Masks,
@@ -118,6 +121,7 @@ def _share(
         numbers[READY, group] = numbers[ISSUED, integers[BEGIN, group]]
     active = 0  # groups whose kernel runs
     now = 0.0
+    next_start = 0.0  # when another kernel may start
     while True:
         next_issue = np.inf
         for group in range(count):
@@ -127,6 +131,9 @@ def _share(
             if numbers[ISSUED, place] > now:
                 next_issue = min(next_issue, numbers[ISSUED, place])
                 continue
+            if now < next_start:
+                next_issue = min(next_issue, next_start)
+                continue
             if max_kernels < count and not _is_next(group, count, max_kernels - active, now, numbers, integers):
                 continue
             kernel = integers[ORDER, place]
@@ -134,6 +141,7 @@ def _share(
             integers[STARTED, active] = group
             integers[RUNNING, active] = kernel
             active += 1
+            next_start = now + apart_us
             if len(spans):
                 spans[kernel, 0] = group
                 spans[kernel, 1] = -1.0  # not yet

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
-from iossim.backends.simulator.event_costs import kernels_at_a_time
+from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
@@ -35,13 +35,13 @@ from iossim.schedule.stage_hash import stage_hashes
 class StagePricing:
     """Prices stages by the prices of their units; equal problems are prepared once, equal stages priced once.
 
-    At most ``max_kernels`` kernels run at a time.
+    ``limits`` are how many kernels run at a time, at most, and how far apart they start, us.
     """
 
     def __init__(self, profile: DeviceProfile, units: UnitPrices, engine: Engine = Engine.PAPER) -> None:
         self.profile, self.units = profile, units
         self.interference = profile.parameters.interference
-        self.max_kernels = kernels_at_a_time(engine, profile)
+        self.limits = kernels_at_a_time(engine, profile), EventCosts.of(engine, profile).apart_us
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
         self._bounds: dict[tuple[str, ...], StageBounds] = {}
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
@@ -62,7 +62,7 @@ class StagePricing:
         return self._memo.prices(
             batch,
             prepared.unit_keys,
-            lambda some: price_concurrent(some, predecessors, prepared.kernels, self.interference, self.max_kernels),
+            lambda some: price_concurrent(some, predecessors, prepared.kernels, self.interference, *self.limits),
         )
 
     def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
@@ -93,7 +93,7 @@ class StagePricing:
         before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
         predecessors = np.array([before[unit] for unit, _ in places], dtype=np.uint64)
         prepared = PreparedProblem.of(kernels)
-        return price_concurrent(masks, predecessors, prepared.kernels, self.interference, self.max_kernels)
+        return price_concurrent(masks, predecessors, prepared.kernels, self.interference, *self.limits)
 
     def _by_place(self, problem: ScheduleProblem, names: Sequence[Sequence[str]], place: int) -> list[UnitPrice]:
         """The price of each unit as the variant of that place among its names; its last, if it has fewer."""
@@ -112,7 +112,7 @@ class StagePricing:
         changed[:, HOST] *= launches
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
         kernels = StageKernels(begin, changed, single_us)
-        return price_concurrent(masks, problem.predecessors, kernels, interference, self.max_kernels)
+        return price_concurrent(masks, problem.predecessors, kernels, interference, *self.limits)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
         """Bounds of stages whose units run as what is fastest alone."""
@@ -197,7 +197,12 @@ class PriceMemo:
 
 
 def price_concurrent(
-    masks: Masks, predecessors: Masks, kernels: StageKernels, interference: float, max_kernels: int = MAX_GROUPS
+    masks: Masks,
+    predecessors: Masks,
+    kernels: StageKernels,
+    interference: float,
+    max_kernels: int = MAX_GROUPS,
+    apart_us: float = 0.0,
 ) -> Floats:
     """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
@@ -205,7 +210,7 @@ def price_concurrent(
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(own: slice) -> None:
-        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, _NO_SPANS)
+        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, apart_us, _NO_SPANS)
 
     on_all_cores(price, [slice(*each) for each in pairwise(bounds)])
     return prices

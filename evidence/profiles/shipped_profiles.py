@@ -64,7 +64,7 @@ RECIPES = (
     # Not the units of ``h200/report``: many write slices of a concat's buffer, which no row of theirs says.
     Recipe(
         ("h200-sxm", "h100-sxm"),
-        tables=("graph_kernels/graph_products_bf16.csv",),
+        tables=("graph_kernels/graph_products_bf16.csv", "h100_bf16/operators.csv"),
         own=tuple(f"h200/{name}.jsonl" for name in ("kernels", "pairs", "stages", "products")),
     ),
 )

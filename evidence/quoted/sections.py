@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 import iossim
 from evidence import measured_search
+from evidence.concurrency import hopper_sets
 from evidence.data.data_sets import own_measurements, shared_data
 from evidence.validation import graph_kernels as kernels
 from evidence.validation.report import ValidationReport, validate
@@ -331,6 +332,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
     "transformers": transformers,
     "networks": networks,
     "graph-kernels": graph_kernels,
+    "hopper-sets": lambda _: hopper_sets.judged(),
     "operators": operators,
     "engines": engines,
     "transfer": transfer,

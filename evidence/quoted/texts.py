@@ -89,7 +89,7 @@ def trust_table(results: Results) -> str:
         ],
         [
             f"{len({row['model'] for row in results['gpu-networks']} - {'resnet50'})} networks in one CUDA graph, "
-            "nothing fitted",
+            "no network fitted",
             "H200 (bf16, fp16, TF32, fp32)",
             f"{min(in_graphs):+.0f} to {max(in_graphs):+.0f}%",
         ],
@@ -202,6 +202,40 @@ def graph_kernels(results: Results) -> str:
         f"With attention fused, by prices, one encoder layer of BERT-base in fp16 on an H100 takes {layer}, BERT-large "
         f"{large}, as units of the model and with `--units fused`.",
     )
+
+
+def hopper_kinds(results: Results) -> str:
+    found = results["hopper-sets"]["alone"]
+    by_kind: dict[str, dict[str, str]] = {}
+    for key, each in found.items():
+        kind, _, batch = key.partition(", batch ")
+        by_kind.setdefault(kind, {})[batch] = f"{each['mean']:.0f} ({each['rows']})"
+    batches = ("1", "8", "32")
+    rows = [[kind, *(own.get(batch, "") for batch in batches)] for kind, own in by_kind.items()]
+    return _table(["convolution", *(f"batch {batch}" for batch in batches)], rows)
+
+
+def hopper_sets(results: Results) -> str:
+    rows = [
+        [
+            count,
+            str(each["rows"]),
+            f"{each['predicted']:.2f}",
+            f"{each['warm']:.2f}, {each['cold']:.2f}",
+            f"{each['median']:.0f}",
+            f"{each['worst']:.0f}",
+        ]
+        for count, each in results["hopper-sets"]["side_by_side"].items()
+    ]
+    head = [
+        "side by side",
+        "sets",
+        "speed-up predicted",
+        "measured, warm and cold",
+        "median error, %",
+        "worst tenth, %",
+    ]
+    return _table(head, rows)
 
 
 def transfer_table(results: Results) -> str:
@@ -402,6 +436,8 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "network-errors": network_errors,
     "engine-agreement": engine_agreement,
     "graph-kernels": graph_kernels,
+    "hopper-kinds": hopper_kinds,
+    "hopper-sets": hopper_sets,
     "transfer-table": transfer_table,
     "transfer-means": transfer_means,
     "measured-search-table": measured_search_table,

@@ -28,10 +28,12 @@ class Architecture(StrEnum):
     ADA = "ada"
     HOPPER = "hopper"
     BLACKWELL = "blackwell"
+    #: Compute capability 12: tensor cores that warps feed as Ampere's, and less shared memory.
+    BLACKWELL_RTX = "blackwell-rtx"
 
 
 SINCE_HOPPER = frozenset({Architecture.HOPPER, Architecture.BLACKWELL})
-SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA}) | SINCE_HOPPER
+SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA, Architecture.BLACKWELL_RTX}) | SINCE_HOPPER
 SINCE_TURING = SINCE_AMPERE | {Architecture.TURING}
 #: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types").
 TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
@@ -103,7 +105,9 @@ LIMITS: dict[str, MultiprocessorLimits] = {
     "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
     "9.0": MultiprocessorLimits(Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
     "10.0": MultiprocessorLimits(Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
-    "12.0": MultiprocessorLimits(Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
+    "12.0": MultiprocessorLimits(
+        Architecture.BLACKWELL_RTX, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE
+    ),
 }
 
 #: fp64 multiply-adds that an SM does in a clock.

@@ -247,6 +247,9 @@ class EngineOverheads(Value):
     fork_us: NotNegative = 1.5
     #: Several nodes followed by one in a CUDA graph.
     join_us: NotNegative = 1.5
+    #: How far apart the branches behind a fork start: an H100's 0.16 to 0.20 us (56 recorded timelines of networks);
+    #: other generations were not measured.
+    graph_apart_us: NotNegative = 0.0
     #: What a node of a CUDA graph starts later while nodes of another chain run: fitted on an RTX A5000
     #: (``calibration.corun_fit``).
     graph_beside_us: NotNegative = 0.25

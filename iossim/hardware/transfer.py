@@ -85,13 +85,13 @@ _EFFICIENCY_SPREAD = 0.1
 PROCESS_GAIN: dict[str, float] = {
     **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL), 0.4),
     Architecture.AMPERE: 2.0,
-    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL), 3.0),
+    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL, Architecture.BLACKWELL_RTX), 3.0),
 }
 
 _GENERATION: dict[str, int] = {
     Architecture.KEPLER: 0, Architecture.MAXWELL: 1, Architecture.PASCAL: 2, Architecture.VOLTA: 3,
     Architecture.TURING: 4, Architecture.AMPERE: 5, Architecture.ADA: 6, Architecture.HOPPER: 6,
-    Architecture.BLACKWELL: 7,
+    Architecture.BLACKWELL: 7, Architecture.BLACKWELL_RTX: 7,
 }  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def stage_spans(
 ) -> float:
     """The price of one stage; ``spans`` becomes the stream, start and end of each of its kernels."""
     prices = np.empty(1)
-    price_masks(np.array([mask]), predecessors, *kernels, interference, prices, MAX_GROUPS, spans)
+    price_masks(np.array([mask]), predecessors, *kernels, interference, prices, MAX_GROUPS, 0.0, spans)
     return float(prices[0])
 
 

@@ -186,6 +186,53 @@ def test_groups_are_the_problems_groups(seed: int) -> None:
     assert streams == names
 
 
+def spans_side_by_side(*convolutions: tuple[int, int, int, int]) -> list[tuple[str, float, float]]:
+    """Kernels of one stage in bf16 on an H100: name, start and end; of channels, filters, image and window."""
+    b, outputs = GraphBuilder("test", Precision.BF16), []
+    with b.block("block"):
+        for index, (channels, filters, size, window) in enumerate(convolutions):
+            x = b.input(f"x{index}", (1, channels, size, size))
+            outputs.append(b.conv(x, filters, window, padding=window // 2, name=f"c{index}"))
+    network = b.network(outputs)
+    model = create(device("h100-sxm"), Precision.BF16, "graph")
+    (stage,) = schedule(network, model, "greedy").stages
+    spans = kernel_spans(run_stage(model.stages, network, stage), number=0)
+    return [(span.name, span.start_us, span.end_us) for span in sorted(spans, key=lambda span: span.stream)]
+
+
+#: 52 blocks of Hopper's, each of which has an SM for itself, and 4 small ones.
+PERSISTENT, SMALL = (256, 256, 28, 3), (64, 32, 14, 1)
+
+
+def test_blocks_are_placed_in_the_order_of_their_kernels() -> None:
+    """Of three kernels with 52 blocks on 132 SMs the third waits, and so does a small one behind it."""
+    (name, _, alone_us), (_, _, small_us) = spans_side_by_side(PERSISTENT)[0], spans_side_by_side(SMALL)[0]
+    assert name == "xmma_sm90_64x64"
+    *_, (_, start_us, end_us) = spans_side_by_side(PERSISTENT, PERSISTENT, SMALL)
+    assert end_us - start_us < 1.1 * small_us
+    assert end_us < alone_us
+    first, second, third, (_, start_us, _) = spans_side_by_side(PERSISTENT, PERSISTENT, PERSISTENT, SMALL)
+    assert first[2] == pytest.approx(alone_us, rel=0.1)
+    assert third[2] > 1.4 * alone_us
+    assert start_us >= min(first[2], second[2])
+
+
+def test_branches_of_a_graph_start_apart() -> None:
+    apart_us = device("h100-sxm").engine.graph_apart_us
+    assert 0.1 < apart_us < 0.3
+    starts_us = [start_us for _, start_us, _ in spans_side_by_side(*[SMALL] * 5)]
+    assert np.diff(starts_us) == pytest.approx([apart_us] * 4)
+    assert V100.engine.graph_apart_us == 0.0
+
+
+def test_blocks_of_tensor_cores_on_one_sm_slow_each_other() -> None:
+    """A block of Ampere's kind has room beside others, and keeps its SM busy three quarters of its time."""
+    wide = (32, 64, 90, 1)
+    ((name, _, alone_us),) = spans_side_by_side(wide)
+    assert name.startswith("mma_sm80")
+    assert max(end for _, _, end in spans_side_by_side(wide, wide)) > 1.2 * alone_us
+
+
 def test_merging_small_pointwise_convolutions_pays() -> None:
     network = pointwise_convolutions(64)
     (problem,) = problems(network)

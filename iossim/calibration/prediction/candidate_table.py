@@ -29,7 +29,8 @@ class CandidateTable:
     """``operators`` operators, each with its candidates; arrays as the module says.
 
     ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded``
-    whether it is the algorithm that was recorded (False where that is not known).
+    whether it is the algorithm that was recorded (False where that is not known), ``passed_over_us`` that of
+    :class:`~iossim.hardware.lowering.kernel.Candidate`.
     """
 
     kernels: NDArray[np.void]
@@ -38,6 +39,7 @@ class CandidateTable:
     kernel_count: NDArray[np.int64]
     is_library_call: NDArray[np.bool_]
     is_recorded: NDArray[np.bool_]
+    passed_over_us: Floats
 
     @staticmethod
     def of(
@@ -51,6 +53,7 @@ class CandidateTable:
         counts: list[int] = []
         library: list[bool] = []
         matches: list[bool] = []
+        passed_over_us: list[float] = []
         per_operator: list[int] = []
         for index, candidates in enumerate(alternatives):
             known = [one for one in candidates if one.is_in(libraries)]
@@ -59,6 +62,7 @@ class CandidateTable:
                 kernels += candidate.kernels
                 counts.append(len(candidate.kernels))
                 library.append(candidate.is_library_call)
+                passed_over_us.append(candidate.passed_over_us)
                 matches.append(pattern is not None and pattern.fullmatch(candidate.algorithm) is not None)
             per_operator.append(len(known))
         return CandidateTable(
@@ -68,6 +72,7 @@ class CandidateTable:
             np.array(counts, dtype=np.int64),
             np.array(library, dtype=np.bool_),
             np.array(matches, dtype=np.bool_),
+            np.array(passed_over_us, dtype=np.float64),
         )
 
     @staticmethod
@@ -90,6 +95,7 @@ class CandidateTable:
             self.kernel_count[keeps_candidate],
             self.is_library_call[keeps_candidate],
             self.is_recorded[keeps_candidate],
+            self.passed_over_us[keeps_candidate],
         )
 
     def from_flushed_caches(self, profile: DeviceProfile) -> CandidateTable:
@@ -120,7 +126,10 @@ class CandidateTable:
         return np.add.reduceat(alone_us, self.candidate_begin[:-1])
 
     def fastest(self, candidate_us: Floats) -> NDArray[np.int64]:
-        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape ``[operators]``."""
+        """For each operator the candidate of the least ``candidate_us`` and what it is passed over by, the first of
+        equals, shape ``[operators]``.
+        """
+        candidate_us = candidate_us + self.passed_over_us
         least = np.minimum.reduceat(candidate_us, self.operator_begin[:-1])
         is_least = candidate_us == np.repeat(least, np.diff(self.operator_begin))
         places = np.flatnonzero(is_least)
@@ -157,9 +166,22 @@ _ALGORITHMS = {
 }
 
 
+#: What kernels of Hopper's libraries are called, and the candidates of their family.
+_HOPPER_FAMILIES = {
+    "^nvjet_": r"(implicit_gemm_)?nvjet_.*",
+    "^sm90_xmma_": r"implicit_gemm_xmma_sm90_.*",
+    "^sm80_xmma_fprop_implicit_gemm.*(bf16bf16|f16f16)|cutlass__5x_cudnn|cutlass_80_": (
+        r"(implicit_gemm|grouped)_(piecewise_)?mma_sm80_.*"
+    ),
+}
+
+
 def _from_kernels(kernels: Sequence[str], kind: str) -> re.Pattern[str] | None:
     """The candidates that the short names of a convolution's kernels tell; None where they tell none of ours."""
     names = " ".join(kernels)
+    for family, pattern in _HOPPER_FAMILIES.items():
+        if re.search(family, kernels[0]):
+            return re.compile(pattern)
     tile = re.search(r"(?:gemm|scudnn)_(\d+x\d+)", names)
     if kind != "conv":
         return re.compile(rf"gemm_{tile[1]}(_split\d+)?") if tile else None

@@ -121,6 +121,9 @@ class Kernel:
     slowdown: float = 1.0
     #: Activations that a block reads again: from L2 if all that the resident blocks go over fits there.
     reread_bytes: int = 0
+    #: The part of its time in which a block keeps its SM busy at least, so that blocks beside it wait: what its
+    #: arithmetic does not tell of loads, barriers and the code that begins and ends it.
+    contention: float = 0.0
     #: Exponentials between products on tensor cores, which the special-function units compute.
     exponentials: int = 0
 
@@ -144,6 +147,8 @@ class Candidate:
     is_library_call: bool = True
     architectures: frozenset[Architecture] | None = None
     libraries: frozenset[Libraries] | None = None
+    #: A library's choice takes it only where it is faster than others by more than this.
+    passed_over_us: float = 0.0
 
     def runs_on(self, architecture: str) -> bool:
         """Whether the libraries for an architecture have the kernels."""

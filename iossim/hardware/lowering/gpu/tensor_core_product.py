@@ -16,10 +16,11 @@ Registers are those of kernels that hold 64 (256x128: 128) fp32 accumulators a t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, TENSOR_CORES, Architecture
+from iossim.hardware.compute_capability import TENSOR_CORES, Architecture
 from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, stream_kernel, tiles
+from iossim.hardware.lowering.gpu.tensor_core_families import Family
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
@@ -29,53 +30,13 @@ SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 #: Splitting stops where a block would walk fewer bytes of a row than this.
 LEAST_INNER_BYTES = 256
 MOST_TILES_TO_SPLIT = 256
+#: Up to so many rows or columns are few: products of 32 tokens by experts run in tiles of 16, though smaller ones fit.
+_FEW, _LEAST_SIDE = 64, 8
 #: Partial sums are fp32, of int8 int32.
 _PARTIAL_BYTES = 4
 #: What a step costs with an odd contiguous dimension, whose operands are loaded element by element, over an aligned
 #: one: an assumption. On a V100, products of 1530 inner elements run as fast as those of 1536.
 _UNALIGNED_SLOWDOWN = 1.6
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """How the kernels of some architectures walk the inner dimension."""
-
-    name: str
-    architectures: frozenset[Architecture]
-    step_bytes: int
-    stages: int
-    tiles: tuple[tuple[int, int, int, int], ...]  #: rows, columns, threads, registers
-
-    def tile(self, rows: int, columns: int, threads: int, registers: int) -> Tile:
-        """A tile with the shared memory of its stages."""
-        return Tile(rows, columns, threads, registers, (rows + columns) * self.step_bytes * self.stages)
-
-
-_TILES = (
-    (256, 128, 256, 230),
-    (128, 256, 256, 230),
-    (256, 64, 128, 230),
-    (64, 256, 128, 230),
-    (128, 128, 128, 230),
-    (128, 64, 128, 150),
-    (64, 128, 128, 150),
-    (64, 64, 128, 100),
-)
-#: Through registers, 8 warps share the largest tiles of Volta and Turing.
-_TILES_OF_TWO_BUFFERS = tuple(
-    (rows, columns, 256 if rows * columns >= 128 * 128 else 128, 120 if rows * columns < 256 * 128 else 230)
-    for rows, columns, _, _ in _TILES
-)
-GENERATIONS = (
-    Generation("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _TILES_OF_TWO_BUFFERS),
-    Generation("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _TILES),
-    Generation("sm90", SINCE_HOPPER, 128, 4, _TILES),
-)
-#: Every tile's name, to the multiply-adds that one loaded element of it takes part in on average.
-TILE_REUSE = {f"tensor_{rows}x{columns}": rows * columns / (rows + columns) for rows, columns, _, _ in _TILES}
-
-#: Every tile's name, to its outputs over those of one of 128x128: what a block writes at its end.
-TILE_AREA = {f"tensor_{rows}x{columns}": rows * columns / (128 * 128) for rows, columns, _, _ in _TILES}
 
 
 def without_tensor_cores(
@@ -90,38 +51,44 @@ def without_tensor_cores(
 
 def tensor_products(
     product: Product,
-    generation: Generation,
+    family: Family,
     work_class: WorkClass = WorkClass.TENSOR,
     *,
     extra_flops: int = 0,
     splits: tuple[int, ...] = SPLITS,
 ) -> Iterator[tuple[Kernel, ...]]:
-    """Every tile of a generation, each whole and with its inner dimension split, followed by the sum of the parts."""
-    for shape in generation.tiles:
-        tile = generation.tile(*shape)
+    """Every tile of a family, each whole and with its inner dimension split, followed by the sum of the parts."""
+    tiles_of_all = [family.tile(*shape) for shape in family.shapes]
+    cut = [one for one in tiles_of_all if _is_cut(product.rows, one.rows) and _is_cut(product.columns, one.columns)]
+    for tile in cut if cut and family.is_persistent else tiles_of_all:
         count = tiles(product, tile)
         for split in splits:
-            kernel = _kernel(product, generation, tile, work_class, split)
+            kernel = _kernel(product, family, tile, work_class, split)
             if split == 1:
                 yield (replace(kernel, flops=kernel.flops + extra_flops),)
             elif count <= MOST_TILES_TO_SPLIT and product.inner * product.element_bytes >= split * LEAST_INNER_BYTES:
                 yield kernel, _sum_of_parts(product, split, extra_flops)
 
 
-def _kernel(product: Product, generation: Generation, tile: Tile, work_class: WorkClass, split: int) -> Kernel:
+def _is_cut(size: int, side: int) -> bool:
+    """Whether a library's heuristics cut a dimension so: few rows or columns into two pieces at most, little wasted."""
+    return size > _FEW or size <= 2 * side < 4 * max(size, _LEAST_SIDE)
+
+
+def _kernel(product: Product, family: Family, tile: Tile, work_class: WorkClass, split: int) -> Kernel:
     blocks = tiles(product, tile) * split
-    step = generation.step_bytes // product.element_bytes
+    step = family.step_bytes // product.element_bytes
     steps = ceil_div(ceil_div(product.inner, split), step)
     outputs = tile.rows * tile.columns
     written = product.bytes_written if split == 1 else _parts_bytes(product, split)
     element_bytes = _PARTIAL_BYTES if split > 1 else product.element_bytes
     strided_sides = product.rows * product.rows_are_strided + product.columns * product.columns_are_strided
     panels = Panels(0, 0, 0, 0, product.inner, product.element_bytes * product.inner * product.count * strided_sides)
-    loaded = (tile.rows + tile.columns) * steps * generation.step_bytes + outputs * element_bytes
+    loaded = (tile.rows + tile.columns) * steps * family.step_bytes + outputs * element_bytes
     moved = product.activation_bytes, product.weight_bytes, written, blocks * loaded
     flops = blocks * outputs * steps * step * product.flops_per_step
-    name = f"{generation.name}_{tile}" + (f"_split{split}" if split > 1 else "")
-    slowdown = _UNALIGNED_SLOWDOWN if (product.contiguous or product.inner) % 2 else 1.0
+    name = f"{family.name}_{tile}" + (f"_split{split}" if split > 1 else "")
+    slowdown = family.latency * (_UNALIGNED_SLOWDOWN if (product.contiguous or product.inner) % 2 else 1.0)
     return Kernel(
         name,
         work_class,
@@ -130,10 +97,11 @@ def _kernel(product: Product, generation: Generation, tile: Tile, work_class: Wo
         flops,
         *moved,
         product.precision,
-        f"tensor_{tile}",
+        family.tile_name(tile),
         panels,
         steps,
         slowdown,
+        contention=family.contention,
     )
 
 

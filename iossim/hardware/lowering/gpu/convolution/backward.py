@@ -34,7 +34,8 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     split_products,
     stream_kernel,
 )
-from iossim.hardware.lowering.gpu.tensor_core_product import GENERATIONS, tensor_products
+from iossim.hardware.lowering.gpu.tensor_core_families import CONVOLUTIONS
+from iossim.hardware.lowering.gpu.tensor_core_product import tensor_products
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 
 _TILES = (TILE["128x128"], TILE["128x64"], TILE["64x64"], TILE["128x32"])
@@ -105,11 +106,9 @@ def on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
     if having is None or shape.groups > 1:
         return
     product = replace(product_of(shape), precision=shape.precision)
-    for generation in GENERATIONS:
-        if not generation.architectures & having:
+    for family in CONVOLUTIONS:
+        if not family.architectures & having:
             continue
-        for kernels in tensor_products(
-            product, generation, WorkClass.TENSOR_CONVOLUTION, extra_flops=shape.epilogue_flops
-        ):
-            name, architectures = f"filter_gradient_{kernels[0].name}", generation.architectures & having
+        for kernels in tensor_products(product, family, WorkClass.TENSOR_CONVOLUTION, extra_flops=shape.epilogue_flops):
+            name, architectures = f"filter_gradient_{kernels[0].name}", family.architectures & having
             yield Candidate(name, kernels, parts_bytes(kernels), architectures=architectures)

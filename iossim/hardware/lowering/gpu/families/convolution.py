@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.compute_capability import TENSOR_CORES
+from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES, Architecture
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.fft import fft
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
-from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
+from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, direct_nhwc, grouped
 from iossim.hardware.lowering.gpu.convolution.winograd import winograd
 from iossim.hardware.lowering.gpu.cudnn_algorithms import Algorithms, of_data, of_filter
 from iossim.hardware.lowering.gpu.registry import FAMILIES
-from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
+from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores, tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
 from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries, WorkClass
 from iossim.hardware.lowering.step import Step
@@ -37,7 +37,12 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     transforms around them).
     """
     if shape.precision not in FP32_STORED:
-        yield from tensor_core_convolution(shape)
+        direct = list(direct_nhwc(shape))
+        # Of one image cuDNN takes no padded product where it has a direct kernel.
+        elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct else frozenset())
+        for one in tensor_core_convolution(shape):
+            yield replace(one, architectures=(one.architectures or frozenset()) & elsewhere)
+        yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
     called = {ALL_OF_CUDNN: False, frozenset({Libraries.CURRENT}): lies_as_wanted or is_product}
@@ -62,7 +67,10 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
     if shape.groups > 1:
         # What is not depthwise has no kernel of its own in today's libraries: a product a group.
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
-        return [*current, *grouped(shape)], []
+        hopper = [*depthwise_nhwc(shape), *grouped_on_tensor_cores(shape)]
+        if hopper:
+            current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
+        return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
     return _on_lanes([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
 

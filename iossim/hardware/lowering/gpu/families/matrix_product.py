@@ -22,13 +22,8 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     split_products,
 )
 from iossim.hardware.lowering.gpu.registry import FAMILIES
-from iossim.hardware.lowering.gpu.tensor_core_product import (
-    GENERATIONS,
-    SPLITS,
-    UNSPLIT,
-    tensor_products,
-    without_tensor_cores,
-)
+from iossim.hardware.lowering.gpu.tensor_core_families import PRODUCTS
+from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, tensor_products, without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -78,10 +73,10 @@ def matrix_product(step: Step) -> list[Candidate]:
         ]
     having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if stack.count == 1 else UNSPLIT
     on_tensor_cores = [
-        Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=generation.architectures & having)
-        for generation in GENERATIONS
-        if generation.architectures & having
-        for kernels in tensor_products(product, generation, extra_flops=extra, splits=splits)
+        Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=family.architectures & having)
+        for family in PRODUCTS
+        if family.architectures & having
+        for kernels in tensor_products(product, family, extra_flops=extra, splits=splits)
     ]
     return on_lanes + on_tensor_cores
 

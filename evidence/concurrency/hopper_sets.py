@@ -1,0 +1,167 @@
+"""Convolutions of an H100 in bf16, alone and side by side in one CUDA graph, beside what the simulator says of them.
+
+``python -m evidence.concurrency.hopper_sets`` prints both tables from the recordings (``h100_bf16``). Alone, an error
+is the distance from the interval between warm and cold filters. Sets of convolutions count by their speed-up over
+running one after another, from the first start to the last end; measured is the geometric mean of warm and cold.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evidence.data.data_sets import shared_data
+from iossim.api import cost_model
+from iossim.cost.model import CostModel
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+
+DEVICE = "h100-sxm"
+FOLDER = "h100_bf16"
+
+
+class Alone(NamedTuple):
+    """A convolution: its kind, and microseconds predicted, with warm and with cold filters, each with its gap."""
+
+    kind: str
+    batch: int
+    predicted_us: float
+    warm_us: float
+    cold_us: float
+
+    @property
+    def error(self) -> float:
+        """How far outside the interval, over its nearer end; 0 inside."""
+        return max(0.0, self.warm_us / self.predicted_us - 1.0, self.predicted_us / self.cold_us - 1.0)
+
+
+class SideBySide(NamedTuple):
+    """A set: speed-ups over one after another, predicted and measured with warm and with cold filters."""
+
+    count: int
+    predicted: float
+    warm: float
+    cold: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted / math.sqrt(self.warm * self.cold) - 1.0)
+
+
+def prices(device: str = DEVICE) -> CostModel:
+    """The simulator of one CUDA graph, values in place, as the recordings run."""
+    return cost_model("simulator:in-place", device, Precision.BF16, "graph")
+
+
+def alone(simulated: CostModel) -> list[Alone]:
+    """Every recorded convolution."""
+    with (shared_data() / FOLDER / "operators.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["op"] == "conv"]
+    found = []
+    for row in rows:
+        warm_us, gap_us = float(row["warm_step_us"]), float(row["warm_step_us"]) - float(row["warm_us"])
+        cold_us = max(warm_us, float(row["cold_filters_us"]) + gap_us)
+        ((predicted_us,), _) = _predicted([row], simulated)
+        found.append(Alone(_kind(row), int(float(row["batch"])), predicted_us, warm_us, cold_us))
+    return found
+
+
+def side_by_side(simulated: CostModel) -> list[SideBySide]:
+    """Every recorded set of convolutions."""
+    found = []
+    for line in (shared_data() / FOLDER / "side_by_side.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        each_us, together_us = _predicted(row["convolutions"], simulated)
+        measured = [row[f"{state}_serial_us"] / row[f"{state}_side_us"] for state in ("warm", "cold")]
+        found.append(SideBySide(len(each_us), sum(each_us) / together_us, *measured))
+    return found
+
+
+def _predicted(convolutions: Sequence[Mapping[str, Any]], simulated: CostModel) -> tuple[list[float], float]:
+    """Microseconds of each alone, and of all as one stage."""
+    problem = ScheduleProblem.of_block(network := _network(convolutions), network.blocks[0])
+    masks = np.array([*(1 << unit for unit in range(len(problem))), problem.full], dtype=np.uint64)
+    *each_us, together_us = simulated.price_stages(StageBatch.concurrent(problem, masks)).tolist()
+    return each_us, together_us
+
+
+def _network(convolutions: Sequence[Mapping[str, Any]]) -> Network:
+    b, made = GraphBuilder("convolutions", Precision.BF16), []
+    with b.block("side by side"):
+        for index, row in enumerate(convolutions):
+            size = {name: int(float(row.get(name, 1))) for name in _SIZES}
+            x = b.input(f"x{index}", (size["batch"], size["in_channels"], size["height"], size["width"]))
+            window = {"kernel": (size["kernel_h"], size["kernel_w"]), "padding": (size["pad_h"], size["pad_w"])}
+            made.append(
+                b.conv(
+                    x, size["out_channels"], **window, stride=size["stride"], groups=size["groups"], name=f"c{index}"
+                )
+            )
+    return b.network(made)
+
+
+_SIZES = (
+    *("batch", "in_channels", "out_channels", "height", "width"),
+    *("kernel_h", "kernel_w", "pad_h", "pad_w", "stride", "groups"),
+)
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    channels, filters, groups, window = (
+        int(float(row[name])) for name in ("in_channels", "out_channels", "groups", "kernel_h")
+    )
+    window *= int(float(row["kernel_w"]))
+    if groups > 1:
+        return "depthwise" if groups == channels else "grouped"
+    if channels < 8:
+        return "first layer"
+    return ("odd " if channels % 8 or filters % 8 else "") + ("pointwise" if window == 1 else "window")
+
+
+def judged(device: str = DEVICE) -> dict[str, Any]:
+    """How far off convolutions are, by kind and batch, and sets of them, by their number; errors in %."""
+    simulated = prices(device)
+    singles, sets = alone(simulated), side_by_side(simulated)
+    kinds = sorted({(one.kind, one.batch) for one in singles})
+    counts = sorted({one.count for one in sets})
+    return {
+        "alone": {
+            f"{kind}, batch {batch}": _errors([one.error for one in singles if (one.kind, one.batch) == (kind, batch)])
+            for kind, batch in kinds
+        },
+        "side_by_side": {
+            str(count): {
+                **{
+                    name: float(np.median([getattr(one, name) for one in sets if one.count == count]))
+                    for name in ("predicted", "warm", "cold")
+                },
+                **_errors([one.error for one in sets if one.count == count]),
+            }
+            for count in counts
+        },
+    }
+
+
+def _errors(errors: Sequence[float]) -> dict[str, float]:
+    median, mean, worst = np.median(errors), np.mean(errors), np.quantile(errors, 0.9)
+    return {"rows": len(errors), "median": 100 * float(median), "mean": 100 * float(mean), "worst": 100 * float(worst)}
+
+
+def main() -> None:
+    """Print both tables."""
+    for name, rows in judged().items():
+        print(name.replace("_", " "))
+        for key, figures in rows.items():
+            print(f"  {key:24}", *(f"{figure} {value:.4g}" for figure, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

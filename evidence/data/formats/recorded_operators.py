@@ -1,0 +1,66 @@
+"""Operators of networks in bf16 as nodes of CUDA graphs on an H100, with the kernels that ran (``h100_bf16``).
+
+A convolution counts from ``warm_step_us``, right behind itself with the gap to the next, to the same with filters in
+DRAM (``cold_filters_us`` with that gap): a network finds its filters somewhere between. Its latency is the geometric
+mean of the two. Left out are rows of first layers whose channels were padded by kernels of their own, at several
+images, where copies that the framework makes take most of the time, and those of kernels that multiply on FP32 lanes:
+what these take is in constants (``lowering.gpu.convolution.grouped``), and the parameters of those lanes are fp32's.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from evidence.data.formats.sets_of_devices import set_of_device
+from iossim.hardware.lowering.kernel import Issue
+from iossim.ir.types import Precision
+from iossim.measurements.formats.format import Format
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.operator_kinds import read_record
+from iossim.measurements.rows import Row, number
+from iossim.measurements.text_files import header_cells, parse_table, read_file
+
+_TELLING = {"op", "network", "warm_us", "warm_step_us", "cold_filters_us", "cold_us"}
+_BOARD = "h100-sxm"
+_ON_LANES = ("conv2d_c1_k1", "void cudnn::cnn::conv2d_grouped_direct", "void convolve_common_engine")
+_CONVOLUTION = (
+    *("batch", "in_channels", "out_channels"),
+    *("kernel_h", "kernel_w", "stride", "pad_h", "pad_w", "groups"),
+)
+
+
+def _operator(cells: Row) -> Measurement | None:
+    gap_us = number(cells, "warm_step_us") - number(cells, "warm_us")
+    kernels = tuple(str(cells["kernel"]).split(" + "))
+    if cells["op"] == "product":
+        record: dict[str, object] = {"op": "linear", "batch": 1, "m": cells["m"], "n": cells["k"], "k": cells["n"]}
+    elif cells["op"] == "conv" and len(kernels) == 1 and not kernels[0].startswith(_ON_LANES):
+        record = {"op": "conv", **{name: cells[name] for name in _CONVOLUTION}}
+        record |= {"in_h": cells["height"], "in_w": cells["width"]}
+    else:
+        return None
+    warm_us, cold_us = number(cells, "warm_step_us"), number(cells, "cold_filters_us") + gap_us
+    return Measurement(read_record(record, Precision.BF16), math.sqrt(warm_us * max(warm_us, cold_us)), kernels=kernels)
+
+
+def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
+    found = [_operator(row.cells) for row in parse_table(read_file(path), path).rows]
+    header = Header(
+        device=_BOARD,
+        data_set="h100_bf16/operators",
+        libraries={"cudnn": "9.19", "pytorch": "2.11"},
+        precision=Precision.BF16,
+        issue=Issue.GRAPH,
+        channels_last=True,
+        source="operators in CUDA graphs, recorded by CUPTI",
+    )
+    return (MeasurementSet(header, tuple(one for one in found if one is not None)),)
+
+
+FORMAT = Format(
+    "table of operators in CUDA graphs on an H100",
+    lambda path, head: not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING,
+    lambda path, device: set_of_device(path, _read_sets(path), device),
+    _read_sets,
+)

@@ -1,0 +1,142 @@
+"""Families of tensor-core kernels: their tiles, what a block holds, and how it walks the inner dimension.
+
+Until Ampere a library has one family: a block computes one tile of the output, in steps along the inner dimension.
+Hopper's libraries have three, told by the names and launch records of cuBLAS's and cuDNN 9's bf16 kernels on an H100:
+
+- ``nvjet``: products, and 1x1 convolutions. A block of three warp groups holds an SM for itself, with as many steps in
+  shared memory as fit, and walks over tiles one after another (it is *persistent*). Tiles are small where there are few
+  rows or columns: a multiple of 64 by one of 8.
+- ``xmma_sm90``: convolutions of any window, persistent as well. They take long to begin and end.
+- ``mma_sm80``: Ampere's kernels, which several blocks share an SM with. They begin sooner, and walk at a third of the
+  speed: convolutions of a short inner dimension.
+
+Speeds of the three over each other are fitted to 152 convolutions of six networks, each by kernels of the family that
+ran (``evidence.profiles.graph_products``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, Architecture
+from iossim.hardware.lowering.gpu.matrix_product import Tile
+
+#: Rows, columns, threads of a block, registers of a thread.
+Shape = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Kernels of some architectures that differ by their tile.
+
+    ``step_bytes`` of each row of an operand are a step, of which ``stages`` are in shared memory, or as many as
+    ``most_shared_bytes`` hold. A step takes ``latency`` times ``tensor_step_clocks`` at least, its arithmetic runs at
+    ``rate`` times the reachable one, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides what grows
+    with its area.
+    """
+
+    name: str
+    architectures: frozenset[Architecture]
+    step_bytes: int
+    stages: int
+    shapes: tuple[Shape, ...]
+    latency: float = 1.0
+    rate: float = 1.0
+    prologue: float = 0.0
+    most_shared_bytes: int = 0
+    contention: float = 0.0
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether a block holds its SM and walks over tiles, so that only its first one waits for a prologue."""
+        return self.most_shared_bytes > 0
+
+    def tile(self, rows: int, columns: int, threads: int, registers: int) -> Tile:
+        """A tile with the shared memory of its stages."""
+        stage_bytes = (rows + columns) * self.step_bytes
+        if not self.is_persistent:
+            return Tile(rows, columns, threads, registers, stage_bytes * self.stages)
+        stages = min(self.stages, (self.most_shared_bytes - _BARRIERS_BYTES) // stage_bytes)
+        return Tile(rows, columns, threads, registers, stage_bytes * stages + _BARRIERS_BYTES)
+
+    def tile_name(self, tile: Tile) -> str:
+        """The tile's key in :data:`TENSOR_TILES`."""
+        return f"{self.name}_{tile}"
+
+
+#: Shared memory of a persistent block beside its stages: recorded for 54 tiles, within 0.2 KB.
+_BARRIERS_BYTES = 16_700
+_MOST_SHARED_BYTES = 231_424
+
+#: Blocks that share an SM slow each other down so much: 192 sets of two to eight convolutions side by side on an H100.
+CONTENTION = 0.75
+
+_SHAPES = (
+    (256, 128, 256, 230),
+    (128, 256, 256, 230),
+    (256, 64, 128, 230),
+    (64, 256, 128, 230),
+    (128, 128, 128, 230),
+    (128, 64, 128, 150),
+    (64, 128, 128, 150),
+    (64, 64, 128, 100),
+)
+#: Through registers, 8 warps share the largest tiles of Volta and Turing.
+_SHAPES_OF_TWO_BUFFERS = tuple(
+    (rows, columns, 256 if rows * columns >= 128 * 128 else 128, 120 if rows * columns < 256 * 128 else 230)
+    for rows, columns, _, _ in _SHAPES
+)
+_SIDES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_NVJET = tuple(
+    (rows, columns, 384, 168)
+    for rows in _SIDES
+    for columns in _SIDES
+    if (rows % 64 == 0 or columns % 64 == 0) and rows * columns <= 256 * 128
+)
+_XMMA = tuple((rows, columns, 384, 168) for rows, columns in ((64, 64), (128, 64), (64, 128), (128, 128), (256, 64)))
+_MMA = ((64, 64, 128, 118), (64, 128, 128, 154), (128, 64, 128, 168), (256, 64, 128, 246))
+
+S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS)
+SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
+NVJET = Family("nvjet", SINCE_HOPPER, 128, 16, _NVJET, most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION)
+XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION)
+MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.3, contention=CONTENTION)
+
+#: The same where channels fill no load of 16 bytes.
+PIECEWISE_MMA_SM80 = replace(
+    MMA_SM80, name="piecewise_mma_sm80", latency=1.3 * MMA_SM80.latency, rate=MMA_SM80.rate / 1.3
+)
+
+#: The one tile that serves grouped convolutions.
+GROUPED_MMA_SM80 = replace(MMA_SM80, shapes=((64, 64, 128, 118),))
+
+#: The families that multiply matrices, and those that multiply the windows of images.
+PRODUCTS = (S884, SM80, NVJET)
+CONVOLUTIONS = (S884, SM80, XMMA_SM90, MMA_SM80)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTile:
+    """A tile's figures over those of other tiles.
+
+    ``reuse`` is the multiply-adds that one loaded element takes part in, ``rate`` that of arithmetic (over the
+    latency, which counts apart), ``prologue`` the time before its first step and after its last one.
+    """
+
+    reuse: float
+    rate: float
+    prologue: float
+    is_persistent: bool
+
+
+#: Every tile by the name that kernels have it under.
+TENSOR_TILES = {
+    family.tile_name(tile): TensorTile(
+        tile.rows * tile.columns / (tile.rows + tile.columns),
+        family.rate * family.latency,
+        family.prologue + tile.rows * tile.columns / (128 * 128),
+        family.is_persistent,
+    )
+    for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80)
+    for tile in (family.tile(*shape) for shape in family.shapes)
+}
