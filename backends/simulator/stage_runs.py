@@ -61,7 +61,8 @@ def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int
     spans = np.zeros((len(prepared.kernels.columns), 3), dtype=np.float64)
     durations_us = np.empty(1)
     masks = np.array([mask], dtype=np.uint64)
-    limits = pricing.interference, durations_us, *pricing.limits
+    max_kernels, apart_us = pricing.limits
+    limits = pricing.interference, durations_us, max_kernels, apart_us
     price_masks(masks, predecessors, *prepared.kernels, *limits, spans)
     models = (pricing.units.whole,) * len(labels)
     return StageRun(

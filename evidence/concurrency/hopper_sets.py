@@ -46,7 +46,7 @@ class Alone(NamedTuple):
 class SideBySide(NamedTuple):
     """A set: speed-ups over one after another, predicted and measured with warm and with cold filters."""
 
-    count: int
+    kernels: int
     predicted: float
     warm: float
     cold: float
@@ -99,11 +99,9 @@ def _network(convolutions: Sequence[Mapping[str, Any]]) -> Network:
         for index, row in enumerate(convolutions):
             size = {name: int(float(row.get(name, 1))) for name in _SIZES}
             x = b.input(f"x{index}", (size["batch"], size["in_channels"], size["height"], size["width"]))
-            window = {"kernel": (size["kernel_h"], size["kernel_w"]), "padding": (size["pad_h"], size["pad_w"])}
+            kernel, padding = (size["kernel_h"], size["kernel_w"]), (size["pad_h"], size["pad_w"])
             made.append(
-                b.conv(
-                    x, size["out_channels"], **window, stride=size["stride"], groups=size["groups"], name=f"c{index}"
-                )
+                b.conv(x, size["out_channels"], kernel, size["stride"], padding, size["groups"], name=f"c{index}")
             )
     return b.network(made)
 
@@ -131,7 +129,7 @@ def judged(device: str = DEVICE) -> dict[str, Any]:
     simulated = prices(device)
     singles, sets = alone(simulated), side_by_side(simulated)
     kinds = sorted({(one.kind, one.batch) for one in singles})
-    counts = sorted({one.count for one in sets})
+    counts = sorted({one.kernels for one in sets})
     return {
         "alone": {
             f"{kind}, batch {batch}": _errors([one.error for one in singles if (one.kind, one.batch) == (kind, batch)])
@@ -140,10 +138,10 @@ def judged(device: str = DEVICE) -> dict[str, Any]:
         "side_by_side": {
             str(count): {
                 **{
-                    name: float(np.median([getattr(one, name) for one in sets if one.count == count]))
+                    name: float(np.median([getattr(one, name) for one in sets if one.kernels == count]))
                     for name in ("predicted", "warm", "cold")
                 },
-                **_errors([one.error for one in sets if one.count == count]),
+                **_errors([one.error for one in sets if one.kernels == count]),
             }
             for count in counts
         },
