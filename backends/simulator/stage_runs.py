@@ -62,8 +62,9 @@ def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int
     durations_us = np.empty(1)
     masks = np.array([mask], dtype=np.uint64)
     max_kernels, apart_us = pricing.limits
-    limits = pricing.interference, durations_us, max_kernels, apart_us
-    price_masks(masks, predecessors, *prepared.kernels, *limits, spans)
+    begin, columns, single_us = prepared.kernels
+    numbers = pricing.interference, durations_us
+    price_masks(masks, predecessors, begin, columns, single_us, *numbers, max_kernels, apart_us, spans)
     models = (pricing.units.whole,) * len(labels)
     return StageRun(
         float(durations_us[0]), labels, prepared, models, tuple(tuple(bits(group)) for group in groups), spans
