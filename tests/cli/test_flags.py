@@ -32,7 +32,6 @@ COMMANDS = {
     "iossim/report/study/plots/__init__.py",
     "iossim/report/study/plots/timeline.py",
     "iossim/study/run_directory.py",
-    "iossim/study/scenario_template.py",
 }
 
 
