@@ -30,7 +30,7 @@ COMMANDS = {
     "iossim/measurements/profilers/nsight_compute.py",
     "iossim/models/load.py",
     "iossim/report/study/plots/__init__.py",
-    "iossim/report/study/plots/timeline.py",
+    "iossim/report/study/plots/chosen_points.py",
     "iossim/study/run_directory.py",
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from iossim import api
 from iossim.report.study.plots import figures
-from iossim.report.study.plots.timeline import chosen_points
+from iossim.report.study.plots.chosen_points import chosen_points
 from iossim.search.scheduler import schedule
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.points import points_of
