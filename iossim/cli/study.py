@@ -145,7 +145,7 @@ def new_study(
 ) -> None:
     """Ask for what is not given, and write a scenario with a comment on everything else."""
     from iossim.report.schemas import schema
-    from iossim.study.scenario_template import Wishes, write_new_scenario
+    from iossim.study.new_scenario import write_new_scenario
 
     path = out or Path(f"{name}.yaml")
     if path.exists() and not force:
@@ -154,16 +154,16 @@ def new_study(
     def asked(given: str | None, text: str, default: str) -> str:
         return given if given is not None else default if yes else typer.prompt(text, default=default, err=True)
 
-    wishes = Wishes(
-        name=name,
-        title=asked(title, "What is it about?", name.replace("_", " ").replace("-", " ").capitalize()),
-        models=_split(asked(models, "Networks (see 'iossim models list'), with commas between", "inception_v3")),
-        devices=_split(asked(devices, "Devices (see 'iossim devices list'), with commas between", "v100-sxm2,t4")),
-        batch_sizes=_numbers(asked(batch_sizes, "Batch sizes", "1,8,32")),
-        schedulers=_split(asked(schedulers, "Schedulers", "sequential,ios-both")),
-        questions=question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")],
-    )
-    scenario = write_new_scenario(wishes, path, schema("scenario"), replace=force)
+    fields = {
+        "name": name,
+        "title": asked(title, "What is it about?", name.replace("_", " ").replace("-", " ").capitalize()),
+        "models": _split(asked(models, "Networks (see 'iossim models list'), with commas between", "inception_v3")),
+        "devices": _split(asked(devices, "Devices (see 'iossim devices list'), with commas between", "v100-sxm2,t4")),
+        "batch_sizes": _numbers(asked(batch_sizes, "Batch sizes", "1,8,32")),
+        "schedulers": _split(asked(schedulers, "Schedulers", "sequential,ios-both")),
+    }
+    questions = question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")]
+    scenario = write_new_scenario(path, schema("scenario"), fields, questions, replace=force)
     seen, run = f"iossim study show {path}", f"iossim study run {path} --out {scenario.name}"
     typer.echo(f"wrote {path}; see what it will do: {seen}; run it: {run}")
 

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
 
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import Label, name_of
+from iossim.study.axes import name_of
 from iossim.study.claims import Found, figure, figure_cells, figures, judge, listed
 from iossim.study.metrics import METRICS, Quantity, number
 from iossim.study.points import labels_of
@@ -79,7 +80,7 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
         if asked.is_claim:
             add(in_words(asked), judge([asked], known, cross, labels))
         else:
-            parts = _answer(asked, known, labels)
+            parts = _answers(asked, known, labels)
             behind = [row for part in parts for row in part.rows]
             cases = [part.cells for part in parts if part.cells]
             add(in_words(asked), Found("; ".join(part.words for part in parts), behind), cases=cases)
@@ -93,7 +94,125 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
     return answers
 
 
-def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> list[Found]:
+@dataclass(frozen=True)
+class _Group:
+    """Rows that a question is answered from at once; ``told`` are the axes that the group's name tells."""
+
+    asked: Question
+    rows: Sequence[Row]
+    labels: Labels
+    #: The axes on which the rows of all groups differ.
+    varied: Sequence[str]
+    told: Collection[str]
+
+    def where(self, row: Row, *told: str) -> str:
+        return place(row, {*self.varied, *told}, {*self.told, *told})
+
+    def answer(self) -> Found:
+        if self.asked.kind in ("smallest", "largest"):
+            return self._end_of_axis()
+        return self._best_on_axis() if self.asked.kind == "best" else self._best_row()
+
+    def _found(self, row: Row, axis: str = "", size: str = "", quantities: Sequence[Quantity] = ()) -> Found:
+        """A row as an answer: its value on an axis and the size of that, its figures, and where it stands."""
+        asked, where = quantities or [self.asked.quantity], self.where(row, *filter(None, [axis]))
+        value = axis_value(row, axis) if axis else ""
+        words = f"{name_of(axis, value)}{f' ({size})' if size else ''}, " if axis else ""
+        words += " and ".join(figure(row, quantity) for quantity in asked) + (f" {where}" if where else "")
+        cells = {axis: str(value), "size": size, **{k: v for each in asked for k, v in figure_cells(row, each).items()}}
+        return Found(words, [row], cells={key: cell for key, cell in {**cells, "where": where}.items() if cell})
+
+    def _end_of_axis(self) -> Found:
+        """The smallest or largest value with a row as asked for, and how far the one before it is from that."""
+        asked, axis = self.asked, self.asked.axis
+        values = ordered(self.rows, axis, self.labels[axis], asked.size)[:: -1 if asked.kind == "largest" else 1]
+        quantities = [Quantity(name) for name in asked.having if name in METRICS] or [Quantity()]
+        is_low = METRICS[quantities[0].metric].better == "lowest"
+        before: list[Row] = []
+        for value in values:
+            own = [row for row in self.rows if axis_value(row, axis) == value]
+            best = best_of([row for row in own if meets_all(asked.having, row)], quantities[0], is_low)
+            if best is None:
+                before = own
+                continue
+            known = getattr(best, asked.size) if axis == "device" else None
+            size = "" if known is None else f"by {METRICS[asked.size].words}, {Quantity(asked.size).amount(known)}"
+            found = self._found(best, axis, size, quantities)
+            if limit := _may_miss(asked.having, best):
+                found = found.with_more(f", and {limit}")
+            if (nearest := _nearest(asked.having, before)) is not None:
+                order = "larger" if asked.kind == "largest" else "smaller"
+                name, missing = name_of(axis, axis_value(nearest, axis)), _missing(asked.having, nearest)
+                words = f"; the next {order}, {name}, has {missing} at best"
+                found = found.with_more(words, [nearest], {f"next {order}": f"{name}, {missing}"})
+            return found
+        return self._none(axis)
+
+    def _best_on_axis(self) -> Found:
+        """The value of the axis that is ahead, in every case where all else is equal."""
+        asked, axis = self.asked, self.asked.axis
+        cases: list[tuple[Row, list[Row], Row | None]] = []
+        for case in grouped([row for row in self.rows if meets_all(asked.having, row)], other_axes(axis)).values():
+            # Of equal rows the one with the smallest value wins, which costs least; schedulers keep the order of their
+            # searches.
+            order = ordered(case, axis, self.labels[axis])
+            if axis != "scheduler":
+                case.sort(key=lambda row: -order.index(axis_value(row, axis)))
+            best = best_of(case, asked.quantity, asked.is_low)
+            if best is None:
+                continue
+            bests = [best_of(own, asked.quantity, asked.is_low) for own in grouped(case, (axis,)).values()]
+            rivals = [row for row in bests if row is not None and axis_value(row, axis) != axis_value(best, axis)]
+            ties = [rival for rival in rivals if is_tie(best, rival, asked.quantity)]
+            others = [rival for rival in rivals if rival not in ties]
+            cases.append((best, ties, best_of(others, asked.quantity, asked.is_low)))
+        if not cases:
+            return Found("none")
+        if len(cases) > 1:
+            wins = Counter(axis_value(best, axis) for best, _, _ in cases)
+            told = [f"{name_of(axis, value)} in {count} of {len(cases)} cases" for value, count in wins.most_common()]
+            tied = {value: [tie for best, tie, _ in cases if tie and axis_value(best, axis) == value] for value in wins}
+            more = (_ties(axis, tied[value]) for value, _ in wins.most_common())
+            return Found("; ".join(map("".join, zip(told, more, strict=True))), [best for best, _, _ in cases])
+        ((best, ties, behind),) = cases
+        found = self._found(best, axis)
+        if ties:
+            names = listed([name_of(axis, axis_value(tie, axis)) for tie in ties])
+            found = found.with_more(f", a tie with {names}", ties, {"a tie with": names})
+        if behind is not None:
+            name = name_of(axis, axis_value(behind, axis))
+            following = f"{name}, {_value(behind, asked.quantity)}{_ratio(best, behind, asked.quantity)}"
+            found = found.with_more(f"; next {following}", [behind], {"next": following})
+        return found
+
+    def _best_row(self) -> Found:
+        """The row that is ahead of all others, and the best that differs from it in more than how it was scheduled."""
+        asked = self.asked
+        kept = [row for row in self.rows if meets_all(asked.having, row)]
+        best = best_of(kept, asked.quantity, asked.is_low)
+        if best is None:
+            return self._none()
+        found = self._found(best)
+        axes = ("device", "batch", "model", "dtype", "engine", "scheduler")
+        axis = next((each for each in axes if each in self.varied and each not in self.told), None)
+        others = [row for row in kept if axis is not None and axis_value(row, axis) != axis_value(best, axis)]
+        behind = best_of(others, asked.quantity, asked.is_low)
+        if behind is None:
+            return found
+        link = "a tie with" if is_tie(best, behind, asked.quantity) else "next"
+        following = f"{_value(behind, asked.quantity)} {self.where(behind)}"
+        return found.with_more(f"; {link} {following}", [behind], {link: following})
+
+    def _none(self, *axes: str) -> Found:
+        """No row is as asked for: which comes nearest, if that can be told."""
+        nearest = _nearest(self.asked.having, self.rows)
+        if nearest is None:
+            return Found("none")
+        where = place(nearest, {*self.varied, *axes}, self.told)
+        return Found(f"none; the nearest is {_missing(self.asked.having, nearest)} {where}", [nearest])
+
+
+def _answers(asked: Question, known: Sequence[Row], labels: Labels) -> list[Found]:
     """The answer for each group of rows: by the axes in ``for_each``, and by model, since models do not compare."""
     rows = [row for row in known if is_looked_at(asked, row)]
     if not rows:
@@ -106,134 +225,11 @@ def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> list[Found
         axes = ("model", *axes)
     parts: list[Found] = []
     for values, group in grouped(rows, axes).items():
-        told = set(axes)
-        if asked.kind in ("smallest", "largest"):
-            found = _end_of_axis(asked, group, labels, varied, told)
-        elif asked.kind == "best":
-            found = _best_on_axis(asked, group, labels, varied, told)
-        else:
-            found = _best_row(asked, group, varied, told)
+        found = _Group(asked, group, labels, varied, axes).answer()
         name = ", ".join(map(name_of, axes, values))
         cells = {**dict(zip(axes, map(str, values), strict=True)), **(found.cells or {"answer": found.words})}
         parts.append(replace(found, words=f"{name}: {found.words}" if name else found.words, cells=cells))
     return parts
-
-
-def _end_of_axis(asked: Question, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]) -> Found:
-    """The smallest or largest value with a row as asked for, and how far the one before it is from that."""
-    values = ordered(rows, asked.axis, labels[asked.axis], asked.size)
-    if asked.kind == "largest":
-        values.reverse()
-    quantities = [Quantity(name) for name in asked.having if name in METRICS] or [Quantity()]
-    first = quantities[0]
-    for index, value in enumerate(values):
-        own = [row for row in rows if axis_value(row, asked.axis) == value]
-        best = best_of(
-            [row for row in own if meets_all(asked.having, row)], first, METRICS[first.metric].better == "lowest"
-        )
-        if best is None:
-            continue
-        size = ""
-        if asked.axis == "device" and (known := getattr(best, asked.size)) is not None:
-            size = f"by {METRICS[asked.size].words}, {Quantity(asked.size).amount(known)}"
-        where = place(best, varied, {*told, asked.axis})
-        words = f"{name_of(asked.axis, value)}{f' ({size})' if size else ''}, "
-        words += " and ".join(figure(best, quantity) for quantity in quantities) + _spaced(where)
-        cells = {asked.axis: str(value), **({"size": size} if size else {})}
-        for quantity in quantities:
-            cells |= figure_cells(best, quantity)
-        cells |= {"where": where} if where else {}
-        behind = [best]
-        if limit := _may_miss(asked.having, best):
-            words += f", and {limit}"
-        if index:
-            before = values[index - 1]
-            nearest = _nearest(asked.having, [row for row in rows if axis_value(row, asked.axis) == before])
-            if nearest is not None:
-                behind.append(nearest)
-                order = "larger" if asked.kind == "largest" else "smaller"
-                missing = _missing(asked.having, nearest)
-                words += f"; the next {order}, {name_of(asked.axis, before)}, has {missing} at best"
-                cells[f"next {order}"] = f"{name_of(asked.axis, before)}, {missing}"
-        return Found(words, behind, cells=cells)
-    return _none(asked, rows, {*varied, asked.axis}, told)
-
-
-def _best_on_axis(asked: Question, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]) -> Found:
-    """The value of the axis that is ahead, in every case where all else is equal."""
-    cases: list[tuple[Row, Row | None, list[Row]]] = []
-    for case in grouped([row for row in rows if meets_all(asked.having, row)], other_axes(asked.axis)).values():
-        # Of equal rows the one with the smallest value wins, which costs least; schedulers keep the order of their
-        # searches.
-        order = ordered(case, asked.axis, labels[asked.axis])
-        rank = {each: index for index, each in enumerate(order)}
-        if asked.axis != "scheduler":
-            case = sorted(case, key=lambda row: -rank[axis_value(row, asked.axis)])  # noqa: PLW2901
-        best = best_of(case, asked.quantity, asked.is_low)
-        if best is None:
-            continue
-        value = axis_value(best, asked.axis)
-        rivals = [
-            rival
-            for other, own in grouped(case, (asked.axis,)).items()
-            if other != (value,) and (rival := best_of(own, asked.quantity, asked.is_low)) is not None
-        ]
-        ties = [rival for rival in rivals if is_tie(best, rival, asked.quantity)]
-        behind = best_of([rival for rival in rivals if rival not in ties], asked.quantity, asked.is_low)
-        cases.append((best, behind, ties))
-    if not cases:
-        return Found("none")
-    if len(cases) == 1:
-        best, behind, ties = cases[0]
-        value, where = axis_value(best, asked.axis), place(best, varied, {*told, asked.axis})
-        words = f"{name_of(asked.axis, value)}, {figure(best, asked.quantity)}{_spaced(where)}"
-        cells = {asked.axis: str(value), **figure_cells(best, asked.quantity), **({"where": where} if where else {})}
-        if ties:
-            tied = listed([name_of(asked.axis, axis_value(tie, asked.axis)) for tie in ties])
-            words += f", a tie with {tied}"
-            cells["a tie with"] = tied
-        if behind is not None:
-            name = name_of(asked.axis, axis_value(behind, asked.axis))
-            following = f"{name}, {_value(behind, asked.quantity)}{_ratio(best, behind, asked.quantity)}"
-            words += f"; next {following}"
-            cells["next"] = following
-        return Found(words, [best, *ties, *([behind] if behind is not None else [])], cells=cells)
-    wins = Counter(axis_value(best, asked.axis) for best, _, _ in cases)
-    words = "; ".join(
-        f"{name_of(asked.axis, value)} in {count} of {len(cases)} cases{_ties_of(value, cases, asked.axis)}"
-        for value, count in wins.most_common()
-    )
-    return Found(words, [best for best, _, _ in cases])
-
-
-def _best_row(asked: Question, rows: Sequence[Row], varied: Sequence[str], told: set[str]) -> Found:
-    """The row that is ahead of all others, and the best that differs from it in more than how it was scheduled."""
-    kept = [row for row in rows if meets_all(asked.having, row)]
-    best = best_of(kept, asked.quantity, asked.is_low)
-    if best is None:
-        return _none(asked, rows, varied, told)
-    where = place(best, varied, told)
-    words = f"{figure(best, asked.quantity)}{_spaced(where)}"
-    cells = {**figure_cells(best, asked.quantity), **({"where": where} if where else {})}
-    axis = next((each for each in ("device", "batch", "model", "dtype", "engine", "scheduler") if each in varied
-                 and each not in told), None)  # fmt: skip
-    if axis is None:
-        return Found(words, [best], cells=cells)
-    others = [row for row in kept if axis_value(row, axis) != axis_value(best, axis)]
-    behind = best_of(others, asked.quantity, asked.is_low)
-    if behind is None:
-        return Found(words, [best], cells=cells)
-    link = "a tie with" if is_tie(best, behind, asked.quantity) else "next"
-    cells[link] = f"{_value(behind, asked.quantity)} {place(behind, varied, told)}"
-    return Found(f"{words}; {link} {cells[link]}", [best, behind], cells=cells)
-
-
-def _none(asked: Question, rows: Sequence[Row], axes: Iterable[str], told: set[str]) -> Found:
-    """No row is as asked for: which comes nearest, if that can be told."""
-    nearest = _nearest(asked.having, rows)
-    if nearest is None:
-        return Found("none")
-    return Found(f"none; the nearest is {_missing(asked.having, nearest)} {place(nearest, axes, told)}", [nearest])
 
 
 def _bounds(conditions: Conditions) -> list[tuple[str, str, float]]:
@@ -241,28 +237,25 @@ def _bounds(conditions: Conditions) -> list[tuple[str, str, float]]:
     return [
         (name, sign, bound)
         for name, condition in conditions.items()
-        if name in METRICS
-        for sign, bound in (condition.bounds if isinstance(condition, Range) else ())
+        if name in METRICS and isinstance(condition, Range)
+        for sign, bound in condition.bounds
     ]
 
 
 def _nearest(conditions: Conditions, rows: Sequence[Row]) -> Row | None:
-    """The row that misses the bounds by the least factor, all in all."""
+    """The row that misses the bounds by the least factor, all in all; None without bounds."""
+    bounds = _bounds(conditions)
 
     def miss(row: Row) -> float:
-        total = 1.0
-        for name, sign, bound in _bounds(conditions):
-            value = getattr(row, name)
-            if value is None:
-                return float("inf")
-            factor = value / bound if sign in ("<", "<=") and bound else bound / value if value else float("inf")
-            total *= max(1.0, factor)
-        return total
+        factors = []
+        for name, sign, bound in bounds:
+            value = getattr(row, name) or 0.0
+            over, under = (value, bound) if sign in ("<", "<=") and bound else (bound, value)
+            factors.append(max(1.0, over / under) if getattr(row, name) is not None and under else inf)
+        return prod(factors)
 
-    if not _bounds(conditions):
-        return None
-    nearest = min(rows, key=miss, default=None)
-    return None if nearest is None or miss(nearest) == float("inf") else nearest
+    nearest = min(rows, key=miss, default=None) if bounds else None
+    return None if nearest is None or miss(nearest) == inf else nearest
 
 
 def _missing(conditions: Conditions, row: Row) -> str:
@@ -281,9 +274,7 @@ def _may_miss(conditions: Conditions, row: Row) -> str:
 
 def _ratio(best: Row, behind: Row, quantity: Quantity) -> str:
     one, other = quantity.of(best), quantity.of(behind)
-    if not one or not other:
-        return ""
-    return f" ({max(one, other) / min(one, other):.2f}x)"
+    return f" ({max(one, other) / min(one, other):.2f}x)" if one and other else ""
 
 
 def _value(row: Row, quantity: Quantity) -> str:
@@ -291,11 +282,7 @@ def _value(row: Row, quantity: Quantity) -> str:
     return "nothing" if value is None else quantity.amount(value)
 
 
-def _ties_of(value: Label, cases: Sequence[tuple[Row, Row | None, list[Row]]], axis: str) -> str:
-    tied = [ties for best, _, ties in cases if ties and axis_value(best, axis) == value]
+def _ties(axis: str, tied: Sequence[Sequence[Row]]) -> str:
+    """In how many cases others tie, and which."""
     names = list(dict.fromkeys(str(axis_value(tie, axis)) for ties in tied for tie in ties))
     return f" ({len(tied)} a tie, with {listed(names)})" if tied else ""
-
-
-def _spaced(text: str) -> str:
-    return f" {text}" if text else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, geometric_mean
@@ -38,6 +38,9 @@ class Found:
     holds: bool | None = None
     within_noise: bool = False
     cells: dict[str, str] = field(default_factory=dict)
+
+    def with_more(self, words: str, rows: Sequence[Row] = (), cells: Mapping[str, str] | None = None) -> Found:
+        return replace(self, words=self.words + words, rows=[*self.rows, *rows], cells={**self.cells, **(cells or {})})
 
 
 def figure(row: Row, quantity: Quantity) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from iossim.base.threads import limit_threads
 from iossim.schedule.schedule import Schedule
@@ -62,55 +63,44 @@ def evaluate_cross(task: CrossTask) -> CrossResult:
         context = context_of(task.point)
         own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
     except Exception as error:  # whatever a point dies of is the reason of its prices, and the others go on
-        reason = failures.reason(error)
-        prices = [_price(task, other, reason=reason) for other in task.others]
+        found: list[_Priced] = [{"reason": failures.reason(error)}] * len(task.others)
     else:
-        known: dict[tuple[str, str, str], CrossPrice] = {}
-        prices = [_priced(task, other, context, own.get(other.scheduler), known, failures) for other in task.others]
+        known: dict[tuple[str, str, str], _Priced] = {}
+        found = [_priced(other, context, own.get(other.scheduler), known, failures) for other in task.others]
+    prices = [
+        CrossPrice(
+            axis=task.axis, scheduler=other.scheduler, made_for=other.made_for, run_at=task.point.index, **priced
+        )
+        for other, priced in zip(task.others, found, strict=True)
+    ]
     return CrossResult(CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks)
 
 
+#: Latency and tie of a :class:`CrossPrice`, or the reason why there is none.
+_Priced = dict[str, Any]
+
+
 def _priced(
-    task: CrossTask,
     other: MadeElsewhere,
     context: EvaluationContext,
     own: Schedule | None,
-    known: dict[tuple[str, str, str], CrossPrice],
+    known: dict[tuple[str, str, str], _Priced],
     failures: Failures,
-) -> CrossPrice:
+) -> _Priced:
     """The price of a schedule; ``known`` are prices by scheduler and stages, since points often share a schedule."""
     if other.text is None:
-        return _price(task, other, reason=other.reason)
+        return {"reason": other.reason}
     try:
         made = Schedule.model_validate_json(other.text)
         stages = json.dumps([(stage.strategy, stage.groups, stage.variants) for stage in made.stages])
         key = other.scheduler, json.dumps(made.source.options), stages
-        if key in known:
-            return known[key].model_copy(update={"made_for": other.made_for})
-        network = network_as(context, made)
-        found = reprice(made, network, context.prices)
-        # A network that was rewritten otherwise has no schedule here that it could tie with.
-        tie = (
-            network is context.network
-            and own is not None
-            and context.errors is not None
-            and context.errors.is_tie(found, own)
-        )
+        if key not in known:
+            network = network_as(context, made)
+            found = reprice(made, network, context.prices)
+            # A network that was rewritten otherwise has no schedule here that it could tie with.
+            rival = own if network is context.network else None
+            tie = rival is not None and context.errors is not None and context.errors.is_tie(found, rival)
+            known[key] = {"latency_ms": found.latency_us / 1e3, "tie": tie}
+        return known[key]
     except Exception as error:  # as above, of one schedule
-        return _price(task, other, reason=failures.reason(error))
-    known[key] = _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)
-    return known[key]
-
-
-def _price(
-    task: CrossTask, other: MadeElsewhere, latency_ms: float | None = None, tie: bool = False, reason: str = ""
-) -> CrossPrice:
-    return CrossPrice(
-        axis=task.axis,
-        scheduler=other.scheduler,
-        made_for=other.made_for,
-        run_at=task.point.index,
-        latency_ms=latency_ms,
-        tie=tie,
-        reason=reason,
-    )
+        return {"reason": failures.reason(error)}

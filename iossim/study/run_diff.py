@@ -7,13 +7,13 @@ is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import ROW_AXES, name_of
-from iossim.study.study_run import Answer, CrossPrice, Results, Row
+from iossim.study.study_run import Answer, Results, Row
 
 #: Equal, but for how sums of floats are rounded.
 _ROUNDING = 1e-9
@@ -34,6 +34,15 @@ class RowChange:
     weight: Weight
     #: Why it fails now, or why it failed.
     reason: str = ""
+
+    def __str__(self) -> str:
+        name = _name(self.row)
+        if self.before_ms is None or self.after_ms is None:
+            return f"{name}: {'failed before' if self.before_ms is None else 'fails now'}: {self.reason}"
+        more = 100 * (self.after_ms / self.before_ms - 1) if self.before_ms else 0.0
+        stages = f", {self.before_stages} -> {self.after_stages} stages"
+        words = f"{name}: {self.before_ms:.3f} -> {self.after_ms:.3f} ms ({more:+.1f}%)"
+        return words + (stages if self.before_stages != self.after_stages else "")
 
 
 @dataclass(frozen=True)
@@ -75,19 +84,16 @@ class RunDiff:
     def lines(self) -> list[str]:
         """The same in words: what is beyond the noise first."""
         told = [f"{self.same} rows are the same" + ("" if self.a == self.b else f" (of {self.a!r} and {self.b!r})")]
-        told += [f"new: {_name(row)}" for row in self.new]
-        told += [f"gone: {_name(row)}" for row in self.gone]
+        told += [f"{what}: {_name(row)}" for what, rows in (("new", self.new), ("gone", self.gone)) for row in rows]
         for change in sorted(self.changes, key=lambda change: change.weight != "beyond"):
-            told.append(f"changed {'beyond' if change.weight == 'beyond' else 'within'} the noise: {_change(change)}")
+            told.append(f"changed {'beyond' if change.weight == 'beyond' else 'within'} the noise: {change}")
         if self.crossed_changes:
             changed = f"{self.crossed_changes} changed by more than {100 * REPEAT_NOISE:g}%"
             told.append(f"of {self.crossed} prices across points {changed}")
         for one in self.answers:
             told.append(f"{'verdict' if one.is_verdict else 'answer'} changed: {one.question}")
             told += [f"  {sign} {text}" for sign, text in (("-", one.before), ("+", one.after)) if text]
-        if not self.is_beyond_noise:
-            told.append("nothing changed beyond the noise")
-        return told
+        return told if self.is_beyond_noise else [*told, "nothing changed beyond the noise"]
 
 
 def compare_runs(a: Results, b: Results) -> RunDiff:
@@ -105,7 +111,7 @@ def compare_runs(a: Results, b: Results) -> RunDiff:
         tuple(labels for labels in before if labels not in after),
         tuple(changes),
         len(shared),
-        sum(_differs(old[key].latency_ms, new[key].latency_ms, REPEAT_NOISE) for key in shared),
+        sum(_differs(old[key], new[key], REPEAT_NOISE) for key in shared),
         tuple(_answers(a.answers, b.answers)),
     )
 
@@ -114,29 +120,24 @@ def _labels(row: Row) -> Labels:
     return tuple(str(getattr(row, axis)) for axis in ROW_AXES)
 
 
-def _crossed(run: Results) -> dict[tuple[Labels, ...], CrossPrice]:
-    points: dict[int, Labels] = {}
-    for row in run.rows:
-        points.setdefault(row.point, _labels(row)[:-1])
-    return {((price.axis, price.scheduler), points[price.made_for], points[price.run_at]): price for price in run.cross}
+def _crossed(run: Results) -> dict[tuple[str, str, Labels, Labels], float | None]:
+    """The prices across points by axis, scheduler, and the labels of both points."""
+    points = {row.point: _labels(row)[:-1] for row in run.rows}
+    return {
+        (price.axis, price.scheduler, points[price.made_for], points[price.run_at]): price.latency_ms
+        for price in run.cross
+    }
 
 
 def _changed(labels: Labels, before: Row, after: Row) -> RowChange | None:
-    weight = _weight(before, after)
-    stages = (before.stages, after.stages)
-    if weight == "rounding" and stages[0] == stages[1]:
-        return None
-    reason = after.reason or before.reason
-    return RowChange(labels, before.latency_ms, after.latency_ms, *stages, weight, reason)
-
-
-def _weight(before: Row, after: Row) -> Weight:
     old, new = before.latency_ms, after.latency_ms
-    if not _differs(old, new, _ROUNDING):
-        return "rounding"
-    if old is None or new is None:
-        return "beyond"
-    return "noise" if _expects(before, new) and _expects(after, old) else "beyond"
+    weight: Weight = "rounding"
+    if _differs(old, new, _ROUNDING):
+        is_noise = old is not None and new is not None and _expects(before, new) and _expects(after, old)
+        weight = "noise" if is_noise else "beyond"
+    elif before.stages == after.stages:
+        return None
+    return RowChange(labels, old, new, before.stages, after.stages, weight, after.reason or before.reason)
 
 
 def _differs(before: float | None, after: float | None, most: float) -> bool:
@@ -150,9 +151,8 @@ def _expects(row: Row, latency_ms: float) -> bool:
     return row.low_ms is not None and row.high_ms is not None and row.low_ms <= latency_ms <= row.high_ms
 
 
-def _answers(before: Sequence[Answer], after: Sequence[Answer]) -> Iterable[AnswerChange]:
-    old = {answer.question: answer for answer in before}
-    new = {answer.question: answer for answer in after}
+def _answers(before: Sequence[Answer], after: Sequence[Answer]) -> Iterator[AnswerChange]:
+    old, new = ({answer.question: answer for answer in answers} for answers in (before, after))
     for question in dict.fromkeys([*old, *new]):
         was, now = old.get(question), new.get(question)
         if was and now and (was.answer, was.holds) == (now.answer, now.holds):
@@ -165,13 +165,3 @@ def _name(row: Labels) -> str:
     """The labels of a row, without those that say what is usual."""
     labels = dict(zip(ROW_AXES, row, strict=True))
     return ", ".join(name_of(axis, label) for axis, label in labels.items() if label != str(ROW_AXES[axis].usual))
-
-
-def _change(change: RowChange) -> str:
-    name = _name(change.row)
-    if change.before_ms is None or change.after_ms is None:
-        return f"{name}: {'failed before' if change.before_ms is None else 'fails now'}: {change.reason}"
-    stages = f", {change.before_stages} -> {change.after_stages} stages"
-    more = 100 * (change.after_ms / change.before_ms - 1) if change.before_ms else 0.0
-    words = f"{name}: {change.before_ms:.3f} -> {change.after_ms:.3f} ms ({more:+.1f}%)"
-    return words + (stages if change.before_stages != change.after_stages else "")

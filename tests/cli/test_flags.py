@@ -30,9 +30,8 @@ COMMANDS = {
     "iossim/measurements/profilers/nsight_compute.py",
     "iossim/models/load.py",
     "iossim/report/study/plots/__init__.py",
-    "iossim/report/study/plots/timeline.py",
+    "iossim/report/study/plots/chosen_points.py",
     "iossim/study/run_directory.py",
-    "iossim/study/scenario_template.py",
 }
 
 

@@ -13,7 +13,6 @@ from iossim.edge.capacity import uses
 from iossim.edge.plan import Variant
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
-from iossim.study.scenario_file import parse_scenario
 from iossim.study.sweep import run_study
 
 MIB = 1 << 20
@@ -82,26 +81,3 @@ def test_what_fits_no_way_is_a_row_with_its_reason(tmp_path: Path) -> None:
     for row in run_study(Scenario.model_validate(small), tmp_path / "run", workers=1).results.rows:
         assert row.status == "failed"
         assert "bytes of parameters at once" in row.reason
-
-
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ("devices: [c6678]", "is an edge device; write 'dataflow: [priority]'"),
-        ("devices: [t4]\ndataflow: [priority]", "device 't4' is no edge device"),
-        ("devices: [c6678]\ndataflow: [fast]", "dataflow[0]"),
-        ("devices: [c6678]\ndataflow: [priority, none]", "list no 'none' beside policies"),
-        ("devices: [c6678]\ndataflow: [{devices: 2, link: can}]", "no link 'can'; it has srio"),
-        ("devices: [c6678]\ndataflow: [{devices: 2}]\nschedulers: [vanilla, full]", "write 'schedulers: [full]'"),
-        ("devices: [c6678]\ndataflow: [priority]\nschedulers: [greedy]", "unknown scheduler 'greedy'"),
-        ("devices: [c6678]\ndataflow: [priority]\nengines: [graph]", "field engines: says nothing of edge devices"),
-        ("devices: [c6678]\ndataflow: [priority]\nmeasures: [peak_memory]", "field measures"),
-        ("devices: [c6678]\ndataflow: [priority, {policy: priority}]", "is there twice"),
-        ("devices: [{device: c6678, set: {sms: 3}}]\ndataflow: [priority]", "'sms' is no number of device c6678"),
-        ("devices: [t4]\nquestions: [{metric: shared_mib}]", "shared_mib is known of edge devices alone"),
-    ],
-)
-def test_what_is_wrong_is_one_line(lines: str, reason: str) -> None:
-    with pytest.raises(ScenarioError) as refused:
-        parse_scenario(f"name: w\nmodels: [squeezenet]\n{lines}\n", Path("w.yaml"))
-    assert reason in str(refused.value)

@@ -20,9 +20,7 @@ from iossim.study.axes import AXES
 from iossim.study.points import count_points, device_of, labels_of, network_of, points_of
 from iossim.study.scenario import Scenario
 
-FIELDS = {"model": "models", "device": "devices", "batch": "batch_sizes", "dtype": "dtypes", "engine": "engines",
-          "cost_model": "cost_models", "search": "searches", "rewrite": "rewrites", "micro_batch": "micro_batches",
-          "workspace": "workspace", "dataflow": "dataflow"}  # fmt: skip
+FIELDS = {name: axis.field for name, axis in AXES.items()}
 CHOICES: dict[str, list[Any]] = {
     "model": ["squeezenet", "ios_sample", {"model": "squeezenet", "block": 2}],
     "device": ["t4", "p4", {"device": "t4", "set": {"dram_gbps": 100}}],

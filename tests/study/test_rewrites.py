@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from iossim import api
-from iossim.base.errors import ScenarioError
 from iossim.report.study.plots import figures
-from iossim.report.study.plots.timeline import chosen_points
+from iossim.report.study.plots.chosen_points import chosen_points
 from iossim.search.scheduler import schedule
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
-from iossim.study.scenario_file import read_scenario
 from iossim.study.sweep import run_study
 
 #: A few graphs are searched, which are enough to make the sample network faster.
@@ -113,21 +111,3 @@ def test_a_point_is_another_where_its_rules_are() -> None:
     points = points_of(Scenario.model_validate({**STUDY, "rewrites": ["none", "default", "metaflow,simplify"]}))
     assert [point.rewrite.rewrites for point in points] == [False, True, True]
     assert points[0].key != points[1].key == points[2].key
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ("rewrites: [metaflo]", "field rewrites[0]: unknown rules 'metaflo'; did you mean 'metaflow'"),
-        ("rewrites: [{rules: default, alpha: 0.5}]", "field rewrites[0].alpha: is 0.5"),
-        ("rewrites: [{rules: default, scheduler: greedy}]", "field rewrites[0].scheduler: is 'greedy'"),
-        ("rewrites: [none, none]", "is there twice"),
-        ("rewrites: [{rules: default, search: joined}]", "field rewrites[0].search: is 'joined'"),
-    ],
-)
-def test_mistakes(lines: str, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(f"name: r\nmodels: [ios_sample]\ndevices: [t4]\n{lines}\n")
-    with pytest.raises(ScenarioError) as caught:
-        read_scenario(path)
-    assert words in str(caught.value)

@@ -9,10 +9,8 @@ import pytest
 
 import iossim
 from iossim import related
-from iossim.base.errors import ScenarioError
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
-from iossim.study.scenario_file import parse_scenario
 from iossim.study.sweep import run_study
 
 STUDY: dict[str, Any] = {
@@ -48,20 +46,3 @@ def test_listed_points_tell_workspaces_by_their_labels() -> None:
     listed = [{"workspace": "in all"}, {"workspace": "2MiB"}]
     points = points_of(Scenario.model_validate({**STUDY, "points": listed}))
     assert [(point.workspace.limit, point.workspace.total) for point in points] == [(None, "4MiB"), ("2MiB", None)]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("workspace: [64]", "workspace[0]"),
-        ("workspace: ['64']", "'64' is not a size; say 64MiB"),
-        ("workspace: [8MiB, 8MiB]", "is there twice"),
-        ("workspace: [{total: 8, policy: all}]", "workspace[0].total"),
-        ("questions: [{metric: micro_batch_gain}]", "write 'measures: [micro_batches]'"),
-        ("workspace: [8MiB]\nbatch_sizes: [1, 2]\ncross_evaluate: [batch]", "without a limit on workspace"),
-    ],
-)
-def test_mistakes(line: str, reason: str) -> None:
-    with pytest.raises(ScenarioError) as refused:
-        parse_scenario(f"name: w\nmodels: [alexnet]\ndevices: [t4]\n{line}\n", Path("w.yaml"))
-    assert reason in str(refused.value)

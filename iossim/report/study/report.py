@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.base.tables import Cell, Column
 from iossim.base.user_files import write_atomically
-from iossim.report.figures.figure import Figure, LegendEntry, title_of
+from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.vega import dark, libraries, light
 from iossim.report.study.layout import (
     axis_columns,
@@ -28,9 +28,6 @@ from iossim.report.study.plots import figures, study_command
 from iossim.study.axes import ROW_AXES
 from iossim.study.metrics import METRICS
 from iossim.study.study_run import Answer, Row, StudyRun
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 #: Significant digits of numbers on the page; results.csv has all.
 _DIGITS = 6
@@ -136,24 +133,6 @@ def _rounded(cell: Cell) -> Cell:
 
 _FOLDER = "iossim.report.study.page"
 _SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
-#: The marks of legends, as SVG in the colour ``{c}``.
-_PATHS = {
-    "bar": '<rect x="1" y="2" width="12" height="10" fill="{c}"/>',
-    "line": '<path d="M0 7h14" stroke="{c}" stroke-width="2"/>',
-    "circle": '<circle cx="7" cy="7" r="5" fill="{c}"/>',
-    "square": '<rect x="2.5" y="2.5" width="9" height="9" fill="{c}"/>',
-    "diamond": '<path d="M7 1l5 6-5 6-5-6z" fill="{c}"/>',
-    "cross": '<path d="M5 1h4v4h4v4H9v4H5V9H1V5h4z" fill="{c}"/>',
-    "triangle-up": '<path d="M7 1.5l6 11H1z" fill="{c}"/>',
-    "triangle-down": '<path d="M7 12.5l6-11H1z" fill="{c}"/>',
-    "triangle-right": '<path d="M12.5 7l-11 6V1z" fill="{c}"/>',
-    "triangle-left": '<path d="M1.5 7l11 6V1z" fill="{c}"/>',
-    "whisker": '<path d="M1 7h12" stroke="{c}" stroke-width="1.4"/>',
-    "dashes": '<path d="M0 7h14" stroke="{c}" stroke-width="1.6" stroke-dasharray="4 3"/>',
-    "bound": '<path d="M7 1v12" stroke="{c}" stroke-width="1.8"/>',
-    "outline": '<rect x="1" y="2" width="12" height="10" fill="none" stroke="{c}" stroke-width="1.4"/>',
-    "published": '<path d="M7 1l5 6-5 6-5-6z" fill="none" stroke="{c}" stroke-width="1.4"/>',
-}
 _BESIDE = (
     "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
 )
@@ -195,8 +174,8 @@ def report(run: StudyRun) -> str:
             for axis, value in fixed(results.rows).items()
             if axis not in _SUBJECT
         ],
-        headline=_headline(run),
-        answers=[_answer(answer) for answer in results.answers if not answer.source],
+        headline=next((each for each in results.answers if not each.source and len(each.cases) <= 1), None),
+        answers=[answer for answer in results.answers if not answer.source],
         published=_published(run),
         failures=_failures(run),
         figures=drawn,
@@ -210,8 +189,6 @@ def report(run: StudyRun) -> str:
         scripts="\n".join(_file(name) for name in _SCRIPTS),
         libraries=scripts,
         data=page_data(run, drawn),
-        swatch=swatch,
-        verdict=verdict,
     )
     return text
 
@@ -236,56 +213,21 @@ def _axes(run: StudyRun) -> list[dict[str, str]]:
     return [*axes, {"name": "points", "value": f"{len(points(run)):,}"}, {"name": "schedules", "value": made}]
 
 
-def _headline(run: StudyRun) -> dict[str, str] | None:
-    """The first answer that is a sentence: what the page begins with."""
-    for answer in run.results.answers:
-        if not answer.source and len(answer.cases) <= 1:
-            return {"question": answer.question, "text": answer.answer}
-    return None
-
-
-def _answer(answer: Answer) -> dict[str, Any]:
-    count = len(answer.rows)
-    return {
-        "question": answer.question,
-        "text": answer.answer,
-        "cases": answer.cases if len(answer.cases) > 1 else [],
-        "columns": list(dict.fromkeys(key for case in answer.cases for key in case)),
-        "holds": answer.holds,
-        "within_noise": answer.within_noise,
-        "rows": json.dumps(answer.rows),
-        "count": "the row behind it" if count == 1 else f"the {count:,} rows behind it",
-    } | ({"rows": ""} if not count else {})
-
-
-def _published(run: StudyRun) -> list[dict[str, Any]]:
-    """What is published with what was found, and what is published alone where no claim is made of it."""
+def _published(run: StudyRun) -> list[tuple[str, str, Answer | None]]:
+    """What is published and where, with what was found; with None where no claim is made of it."""
     found = {(answer.question, answer.source): answer for answer in run.results.answers if answer.source}
-    unknown = {"text": "", "holds": None, "within_noise": False, "rows": "", "count": ""}
-    told = []
-    for published in run.results.scenario.published:
-        answer = found.pop((published.says, published.source), None)
-        known = _answer(answer) if answer else unknown
-        told.append({**known, "says": published.says, "source": published.source})
-    # Answers whose publication the scenario no longer says.
-    told += [{**_answer(answer), "says": answer.question, "source": answer.source} for answer in found.values()]
-    return told
+    said = [(each.says, each.source) for each in run.results.scenario.published]
+    # Behind those of the scenario stand answers whose publication it no longer says.
+    return [(*place, found.get(place)) for place in (*said, *(place for place in found if place not in said))]
 
 
-def _failures(run: StudyRun) -> list[dict[str, str]]:
-    """Reasons, each with how many rows it stopped, the most frequent first."""
+def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
+    """How many rows each reason stopped, the most frequent first; the reason, and the first of the rows."""
     failed = [row for row in run.results.rows if row.status == "failed"]
     axes = varying(run.results.rows)
-    counts = Counter(row.reason for row in failed)
     first = {row.reason: f"{point_label(row, axes)}, {row.scheduler}" for row in reversed(failed)}
-    return [
-        {
-            "count": f"{count:,} rows" if count > 1 else "1 row",
-            "reason": reason,
-            "where": f"(first: {first[reason]})" if count > 1 else f"({first[reason]})",
-        }
-        for reason, count in counts.most_common(_MOST_FAILURES)
-    ]
+    counts = Counter(row.reason for row in failed).most_common(_MOST_FAILURES)
+    return [(count, reason, first[reason]) for reason, count in counts]
 
 
 def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
@@ -312,22 +254,3 @@ def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
     if isinstance(values, list):
         values = " ".join(map(str, values))
     return [{"name": name.replace("_", " "), "value": str(values)}]
-
-
-def swatch(entry: LegendEntry) -> Markup:
-    """A legend's mark as inline SVG, which says nothing to a screen reader: its label stands beside it."""
-    from markupsafe import Markup, escape
-
-    drawn = _PATHS[entry.mark].format(c=escape(entry.colour))
-    return Markup(f'<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">{drawn}</svg>')
-
-
-def verdict(holds: bool | None, within_noise: bool = False) -> Markup:
-    """Whether a claim holds: a sign, words and a colour that say the same."""
-    from markupsafe import Markup
-
-    if holds and within_noise:
-        return Markup('<span class="verdict open">≈ within the noise</span>')
-    told = {True: ("holds", "✓ holds"), False: ("fails", "✗ does not hold"), None: ("open", "? cannot tell")}
-    kind, words = told[holds]
-    return Markup(f'<span class="verdict {kind}">{words}</span>')

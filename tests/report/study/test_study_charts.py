@@ -23,7 +23,7 @@ from iossim.study.question import Question
 from iossim.study.scenario import PLOTS
 from iossim.study.study_run import BlockTime, StudyRun
 
-pytest.importorskip("altair")
+altair = pytest.importorskip("altair")
 
 HERE = Path("run")
 
@@ -102,64 +102,47 @@ def test_no_row_is_lost(name: str) -> None:
     assert seen == pictures * len(drawn.records)
 
 
-@pytest.mark.parametrize("name", sorted(plots()))
-def test_every_quantity_has_a_title_with_its_unit(name: str, tmp_path: Path) -> None:
-    scenario = made_scenario(
-        models=[Model(model="squeezenet")], devices=[Device(device="v100-sxm2"), Device(device="t4")], batch_sizes=[1, 8, 32],
-        searches=searches()[:2], cross_evaluate=["device", "batch"], rewrites=alphas(),
-    )  # fmt: skip
-    measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
-    run = made_run(tmp_path, scenario, **measured)
-    units = (
-        "(ms)",
-        "(×)",
-        "(s)",
-        "(samples/s)",
-        "(MiB)",
-        "(%)",
-        "warps",
-        "log scale",
-        "(GFLOP/s)",
-        "batch size",
-        "s: most",
-    )
-    for drawn in figures(run, [name]):
-        assert drawn.finding
-        assert drawn.caption
-        assert drawn.alt
-        assert f"--plot {name} --figures svg" in drawn.command
-        for panel in drawn.panels:
-            titles = {
-                encoding["title"]
-                for _, channel, encoding in encodings(panel.spec)
-                if channel in ("x", "y", "color") and encoding.get("type") == "quantitative" and encoding.get("title")
-            }
-            assert titles, (name, panel.title)
-            assert all(any(unit in title for unit in units) for title in titles), titles
-            assert panel.spec["width"] == "container"
-            assert panel.spec["data"] == {"name": "rows"}
+#: What stands in the titles of axes of numbers: a unit, or why there is none.
+UNITS = (
+    "(ms)",
+    "(×)",
+    "(s)",
+    "(samples/s)",
+    "(MiB)",
+    "(%)",
+    "warps",
+    "log scale",
+    "(GFLOP/s)",
+    "batch size",
+    "s: most",
+)
 
 
 @pytest.mark.parametrize("name", sorted(set(plots()) - {"timeline", "roofline"}))
-def test_what_a_specification_reads_is_in_every_record(name: str) -> None:
+def test_every_kind_of_figure_is_told_has_units_and_reads_what_its_records_have(name: str) -> None:
     scenario = made_scenario(
-        devices=devices(2),
-        batch_sizes=[1, 32],
-        searches=searches(),
-        cross_evaluate=["device", "batch"],
-        rewrites=alphas(),
-    )
+        models=[Model(model="squeezenet")], devices=devices(2), batch_sizes=[1, 8, 32], searches=searches(),
+        cross_evaluate=["device", "batch"], rewrites=alphas(),
+    )  # fmt: skip
     measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
-    run = made_run(HERE, scenario, **measured, rules={"merge-convs": 3, "drop-relu": 1})
-    drawn = figure(run, name)
+    drawn = figure(made_run(HERE, scenario, **measured, rules={"merge-convs": 3, "drop-relu": 1}), name)
+    assert all((drawn.finding, drawn.caption, drawn.alt))
+    assert f"--plot {name} --figures svg" in drawn.command
+    first, known = drawn.records[0], {key for record in drawn.records for key in record}
+    assert {choice.key for choice in drawn.choices} <= set(first)
+    assert {column.key for column in drawn.columns} <= known | {"published_ms"}
+    altair.LayerChart.from_dict(dict(drawn.panels[0].spec))
     for panel in drawn.panels:
+        titles = {
+            encoding["title"]
+            for _, channel, encoding in encodings(panel.spec)
+            if channel in ("x", "y", "color") and encoding.get("type") == "quantitative" and encoding.get("title")
+        }
+        assert titles
+        assert all(any(unit in title for unit in UNITS) for title in titles), titles
+        assert (panel.spec["width"], panel.spec["data"]) == ("container", {"name": "rows"})
         # What a transformation of the specification computes is in no record.
-        missing = fields(panel.spec) - set(drawn.records[0]) - {"room"}
-        assert not missing
-    assert {choice.key for choice in drawn.choices} <= set(drawn.records[0])
-    assert {column.key for column in drawn.columns} <= {key for record in drawn.records for key in record} | {
-        "published_ms"
-    }
+        assert fields(panel.spec) <= set(first) | {"room"}
 
 
 def test_alpha_is_drawn_against_the_network_as_given() -> None:
@@ -338,13 +321,3 @@ def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
 
 def test_a_scenario_may_ask_for_every_plot_there_is() -> None:
     assert set(plots()) == set(PLOTS)
-
-
-def test_specifications_are_vega_lite() -> None:
-    import altair
-
-    drawn = figures(made_run(HERE), ["speedup", "latency", "batch", "blocks", "kinds"])
-    assert drawn
-    for each in drawn:
-        for panel in each.panels:
-            altair.LayerChart.from_dict(dict(panel.spec))

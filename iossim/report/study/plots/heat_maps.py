@@ -1,18 +1,22 @@
-"""Heat maps: the rules that rewrote each network (as in TASO, Jia et al., 2019), and all points of a large study."""
+"""Heat maps: all points of a large study, the rules that rewrote each network (as in TASO, Jia et al., 2019), and the
+specialisation matrix, the schedules of each batch size or device run at each of them (IOS, table 3).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, Panel, title_of
 from iossim.report.figures.vega import heat_map
 from iossim.report.study import layout
 from iossim.report.study.plots import Plot
-from iossim.report.study.plots.bars import baseline_of
+from iossim.report.study.plots.bars import baseline_of, three_digits
 from iossim.study.axes import AXES, name_of
-from iossim.study.study_run import Row, StudyRun
+from iossim.study.row_comparison import axis_value
+from iossim.study.study_run import CrossPrice, Row, StudyRun
 
 #: The darkest colour stands for this often or more, so that what is used now and then still shows.
 _MOST = 20
@@ -46,7 +50,7 @@ def draw_rules(run: StudyRun) -> Figure | None:
     return Figure(
         name=_RULES,
         title="Rules that were used, by network",
-        finding=_finding(rows),
+        finding=_rules_finding(rows),
         caption=(
             "How often each rule was applied on the way from the network as given to the fastest one that the search "
             f"found: the number, and as colour, which is darkest from {_MOST} times on. Rules that were used most "
@@ -67,7 +71,7 @@ def draw_rules(run: StudyRun) -> Figure | None:
     )
 
 
-def _finding(rows: Sequence[Row]) -> str:
+def _rules_finding(rows: Sequence[Row]) -> str:
     """The rule that made the most networks faster, and those that none did."""
     networks = {row.model for row in rows}
     readers: dict[str, set[str]] = {}
@@ -163,7 +167,142 @@ def _place(record: Mapping[str, Cell], axes: list[str]) -> str:
     return ", ".join(name_of(axis, record[axis]) for axis in axes)
 
 
+#: The darkest colour stands for this or more: a few percent must not look large.
+_LEAST_SCALE_PERCENT = 20.0
+#: Two equal latencies may differ by this much through rounding.
+_FASTEST_PERCENT = 1e-4
+
+
+def _specialisation(axis: Literal["device", "batch"], order: int) -> Plot:
+    name = f"{axis}_specialisation"
+    return Plot(
+        name,
+        order,
+        lambda run: any(price.axis == axis for price in run.results.cross),
+        lambda run: _draw_specialisation(run, axis, name),
+    )
+
+
+def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure | None:
+    prices = _with_own(run, axis)
+    if not prices:
+        return None
+    first = {number: rows[0] for number, rows in layout.points(run).items()}
+    others = [other for other in layout.varying(run.results.rows) if other != axis]
+    records = _records(prices, first, others)
+    crossed = [first[number] for number in dict.fromkeys(price.run_at for price in prices)]
+    names: list[Cell] = [str(value) for value in layout.values_of(crossed, axis)]
+    panel, choices = layout.panels_and_choices(crossed, [axis])
+    titles = {
+        "run_at": f"run at: {title_of(axis)}",
+        "made_for": f"made for: {title_of(axis)}",
+        "slower_percent": "slower than the best (%)",
+        "latency": "latency",
+        "slower": "slower than the best there",
+    }
+    spec = heat_map(
+        "run_at", "made_for", "slower_percent", "text", titles=titles, x_values=names, y_values=names,
+        most=max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records)),
+        tooltips=("latency", "slower"), outlined="own",
+    )  # fmt: skip
+    several = len({record["scheduler"] for record in records}) > 1
+    return Figure(
+        name=name,
+        title=f"Specialisation for the {title_of(axis)}",
+        finding=_mismatch_finding(records, others),
+        caption=(
+            "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour "
+            "how much slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules "
+            "run where they were made for; ≈ marks ties with that one: the difference is within the noise."
+        ),
+        alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run "
+        "at.",
+        columns=(
+            *layout.axis_columns(others),
+            Column("scheduler"),
+            Column("made_for", "made for"),
+            Column("run_at", "run at"),
+            Column("latency_ms", digits=3),
+            Column("slower_percent", "slower than the best", digits=1),
+            Column("note"),
+        ),
+        records=tuple(records),
+        panels=layout.panels(crossed, panel, spec),
+        choices=(*((Column("scheduler"),) if several else ()), *choices),
+    )
+
+
+def _with_own(run: StudyRun, axis: Literal["device", "batch"]) -> list[CrossPrice]:
+    """The prices of an axis, and those of the schedules where they were made, which the rows have."""
+    prices = [price for price in run.results.cross if price.axis == axis]
+    concerned = {(point, price.scheduler) for price in prices for point in (price.made_for, price.run_at)}
+    copied = ("scheduler", "latency_ms", "reason")
+    own = [
+        CrossPrice(axis=axis, made_for=row.point, run_at=row.point, **{name: getattr(row, name) for name in copied})
+        for row in run.results.rows
+        if (row.point, row.scheduler) in concerned
+    ]
+    found = {(price.scheduler, price.made_for, price.run_at): price for price in (*own, *prices)}
+    # The order is that of the points, so that rows and columns of the matrix have it.
+    return sorted(found.values(), key=lambda price: (price.run_at, price.made_for))
+
+
+def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Sequence[str]) -> list[dict[str, Cell]]:
+    """A record for each cell; those of the scheduler that searched most come first."""
+    best_ms: dict[tuple[str, int], float] = {}
+    for price in prices:
+        if price.latency_ms is not None:
+            key = (price.scheduler, price.run_at)
+            best_ms[key] = min(best_ms.get(key, price.latency_ms), price.latency_ms)
+    schedulers = list(dict.fromkeys(price.scheduler for price in prices))
+    records = []
+    for price in sorted(prices, key=lambda price: -schedulers.index(price.scheduler)):
+        latency_ms, best = price.latency_ms, best_ms.get((price.scheduler, price.run_at))
+        slower = None if latency_ms is None or not best else 100 * (latency_ms / best - 1)
+        own = price.made_for == price.run_at
+        tie = price.tie and not own
+        record: dict[str, Cell] = {
+            **layout.coordinates(first[price.made_for], others),
+            "scheduler": price.scheduler,
+            "made_for": str(axis_value(first[price.made_for], price.axis)),
+            "run_at": str(axis_value(first[price.run_at], price.axis)),
+            "latency_ms": latency_ms,
+            "slower_percent": slower,
+            "text": "failed" if latency_ms is None else three_digits(latency_ms) + (" ≈" if tie else ""),
+            "latency": "failed" if latency_ms is None else f"{latency_ms:.4g} ms",
+            "slower": "" if slower is None else f"{slower:.1f} %",
+            "own": own,
+            "note": price.reason or ("tie" if tie else ""),
+        }
+        records.append(record)
+    return records
+
+
+def _mismatch_finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> str:
+    """The number of settings whose own schedule is the best there, and the cost of the worst mismatch."""
+    scheduler = records[0]["scheduler"]
+    priced = [r for r in records if r["scheduler"] == scheduler and r["slower_percent"] is not None]
+    own = [record for record in priced if record["own"]]
+    rivals = [record for record in priced if record["note"] == "tie" and not record["slower_percent"]]
+    # A schedule that is the fastest where it was made for, or ties with another that is.
+    same = ("run_at", *others)
+    tied = {tuple(record[key] for key in same) for record in rivals}
+    best = sum(
+        number_of(record["slower_percent"]) < _FASTEST_PERCENT or tuple(record[key] for key in same) in tied
+        for record in own
+    )
+    worst = max(priced, key=lambda record: number_of(record["slower_percent"]), default=None)
+    said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest, or ties with it"
+    if worst is None or not number_of(worst["slower_percent"]):
+        return f"{said}, and every other is as fast."
+    where = ", ".join(layout.panel_title(axis, worst[axis]) for axis in others)
+    places = f"{f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']}"
+    return f"{said}; the worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({places})."
+
+
 PLOTS = (
     Plot(_OVERVIEW, 5, overview_fits, draw_overview),
+    _specialisation("batch", 40),
+    _specialisation("device", 41),
     Plot(_RULES, 45, lambda run: any(row.rules for row in run.results.rows), draw_rules),
 )

@@ -1,0 +1,400 @@
+"""Figures of lines: against batch size (thesis, figure 4.9), against alpha (MetaFlow, figure 10), and the pruning
+trade-off, what the limits r and s cost in latency and save of the search (thesis, figure 4.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iossim.base.tables import Cell, Column, number_of
+from iossim.report.colours import scheduler_marks
+from iossim.report.figures.figure import Figure, LegendEntry, Panel, title_of
+from iossim.report.figures.vega import (
+    PUBLISHED,
+    dodged,
+    layer,
+    log_ticks,
+    names_axis,
+    need_altair,
+    scheduler_legend,
+    specification,
+)
+from iossim.report.study import layout
+from iossim.report.study.plots import Plot
+from iossim.report.study.plots.bars import WHISKERS
+from iossim.study.axes import Rewrite
+from iossim.study.study_run import Row, StudyRun
+
+Record = dict[str, Cell]
+#: Colour and shape of each line by its name.
+Marks = Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """A column on an axis: logarithmic if it has ticks for that; if not, from zero on, or near the numbers."""
+
+    key: str
+    title: str
+    log_ticks: Sequence[float] = ()
+    near: bool = True
+    padding: int = 14
+
+    def channel(self, channel: Any) -> Any:
+        """The encoding, for ``alt.X`` or ``alt.Y``."""
+        alt = need_altair()
+        if self.log_ticks:
+            axis = alt.Axis(values=list(self.log_ticks), format="~g")
+            scale = alt.Scale(type="log", nice=False, padding=self.padding)
+            return channel(f"{self.key}:Q", title=f"{self.title}, log scale", scale=scale, axis=axis)
+        scale = alt.Scale(zero=False, padding=self.padding) if self.near else alt.Scale(zero=True)
+        return channel(f"{self.key}:Q", title=self.title, scale=scale, axis=alt.Axis(tickCount=5))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Lines in the marks of the cell ``key``, with markers that tell the cells of ``told``: key to title and format."""
+
+    key: str
+    marks: Marks
+    told: Mapping[str, tuple[str, str]]
+    height: int
+
+    def specification(self, x: Any, y: Any, *between: Any, size: int, line: bool = True) -> dict[str, Any]:
+        """Markers of a ``size`` over a line, and other layers ``between`` the two."""
+        base = self.base(x)
+        markers = base.mark_point(size=size).encode(y=y, shape=self._channel("Shape", 1), tooltip=self.tooltip())
+        lines = [base.mark_line().encode(y=y)] if line else []
+        return specification(*lines, *between, markers, height=self.height)
+
+    def base(self, x: Any) -> Any:
+        return layer().encode(x=x, color=self._channel("Color", 0))
+
+    def tooltip(self) -> list[Any]:
+        alt = need_altair()
+        return [
+            alt.Tooltip(key, title=title, **({"format": digits} if digits else {}))
+            for key, (title, digits) in self.told.items()
+        ]
+
+    def _channel(self, channel: str, place: int) -> Any:
+        alt = need_altair()
+        scale = alt.Scale(domain=list(self.marks), range=[mark[place] for mark in self.marks.values()])
+        return getattr(alt, channel)(f"{self.key}:N", sort=list(self.marks), scale=scale)
+
+
+def _batch_fits(run: StudyRun) -> bool:
+    """Two sizes among other things that vary make no line."""
+    axes = layout.varying(run.results.rows)
+    return "batch" in axes and (axes == ["batch"] or len(layout.values_of(run.results.rows, "batch")) > 2)
+
+
+def _draw_batch(run: StudyRun) -> Figure | None:
+    rows = [row for row in run.results.rows if row.latency_ms is not None]
+    if not rows:
+        return None
+    schedulers = [str(value) for value in layout.values_of(run.results.rows, "scheduler")]
+    panel, choices = layout.panels_and_choices(rows, ["batch"])
+    axes = layout.varying(run.results.rows)
+    sizes = sorted({row.batch for row in rows})
+    published = any(row.published_ms is not None for row in rows)
+    ticks = log_ticks(row.latency_ms or 0.0 for row in rows)
+    throughput = _against_batch("throughput", "throughput (samples/s)", schedulers, sizes, published)
+    latency = _against_batch("latency_ms", "latency (ms)", schedulers, sizes, published, ticks)
+    panels: list[Panel] = []
+    for before, where in layout.sides(rows, panel):
+        panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
+    whiskers = any(row.low_ms is not None for row in rows)
+    bests = [best for own in layout.points(run).values() if (best := layout.best_of(own)) is not None]
+    top = max(bests, key=lambda row: row.throughput_per_s or 0.0)
+    return Figure(
+        name="batch",
+        title="Throughput and latency against batch size",
+        finding=(
+            f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {layout.point_label(top, axes)}, "
+            f"{top.scheduler}, {top.latency_ms:.3g} ms a batch."
+        ),
+        caption=(
+            "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of "
+            "measurements, where the prices are a prediction; markers of one batch size stand side by side so that "
+            "they can be told apart."
+        ),
+        alt="Lines of throughput and of latency against the batch size, a line a scheduler.",
+        columns=(
+            *layout.axis_columns(axes),
+            Column("scheduler"),
+            Column("throughput", "throughput, samples/s", digits=1),
+            Column("low_throughput", "expected from", digits=1),
+            Column("high_throughput", "expected to", digits=1),
+            *layout.metric_columns("latency_ms", "low_ms", "high_ms", "published_ms"),
+        ),
+        records=tuple(_batch_record(row, axes, sizes, schedulers) for row in rows),
+        panels=tuple(panels),
+        choices=choices,
+        legend=(
+            *scheduler_legend(schedulers, lines=True),
+            *((LegendEntry(WHISKERS, "currentColor", "whisker"),) if whiskers else ()),
+            *((LegendEntry("published measurement", "currentColor", PUBLISHED),) if published else ()),
+        ),
+    )
+
+
+def _batch_record(row: Row, axes: Sequence[str], sizes: Sequence[int], schedulers: Sequence[str]) -> Record:
+    times = {name: getattr(row, f"{name}_ms") for name in ("latency", "low", "high", "published")}
+    per_s = {name: 1e3 * row.batch / time_ms if time_ms else None for name, time_ms in times.items()}
+    return {
+        **layout.coordinates(row, axes),
+        "batch": row.batch,
+        "scheduler": row.scheduler,
+        "place": dodged(sizes, row.batch, schedulers, row.scheduler),
+        "throughput": per_s["latency"],
+        "low_throughput": per_s["high"],
+        "high_throughput": per_s["low"],
+        "published_throughput": per_s["published"],
+        **{f"{name}_ms": time_ms for name, time_ms in times.items()},
+    }
+
+
+def _against_batch(
+    key: str, title: str, schedulers: Sequence[str], sizes: Sequence[int], published: bool, ticks: Sequence[float] = ()
+) -> dict[str, Any]:
+    alt = need_altair()
+    unit = "ms" if key == "latency_ms" else "throughput"
+    told = {
+        "scheduler:N": ("scheduler", ""),
+        "batch:O": ("batch size", ""),
+        f"{key}:Q": (title, ",.4~r"),
+        f"low_{unit}:Q": ("expected from", ",.4~r"),
+        f"high_{unit}:Q": ("expected to", ",.4~r"),
+        f"published_{unit}:Q": ("published", ",.4~r"),
+    }
+    lines = _Lines("scheduler", scheduler_marks(schedulers), told, 250)
+    x = names_axis("place", "batch size", sizes)
+    from_zero = {"scale": alt.Scale(zero=True, nice=True), "axis": alt.Axis(tickCount=5, format=",.3~r")}
+    y = _Scale(key, title, ticks, padding=12).channel(alt.Y) if ticks else alt.Y(f"{key}:Q", title=title, **from_zero)
+    whiskers = lines.base(x).mark_rule(strokeWidth=1.1, opacity=0.7)
+    between = [whiskers.encode(y=alt.Y(f"low_{unit}:Q"), y2=f"high_{unit}:Q")]
+    if published:
+        marker = layer().mark_point(style=PUBLISHED)
+        between.append(marker.encode(x=x, y=alt.Y(f"published_{unit}:Q"), tooltip=lines.tooltip()))
+    return lines.specification(x, y, *between, size=44)
+
+
+def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
+    return {rewrite.label: rewrite for rewrite in run.results.scenario.rewrites if rewrite.rewrites}
+
+
+def _draw_alpha(run: StudyRun) -> Figure | None:
+    rewrites = _rewrites(run)
+    axes = [axis for axis in layout.varying(run.results.rows) if axis != "rewrite"]
+
+    def place(row: Row) -> tuple[Cell, ...]:
+        """The labels that a row shares with the row of the network as given."""
+        return (row.scheduler, *layout.coordinates(row, axes).values())
+
+    priced = [row for row in run.results.rows if row.latency_ms is not None]
+    given_ms = {place(row): row.latency_ms for row in priced if row.rewrite not in rewrites}
+    rows = [row for row in priced if row.rewrite in rewrites and given_ms.get(place(row))]
+    if not rows:
+        return None
+    records: list[Record] = [
+        {
+            **layout.coordinates(row, axes),
+            "model": row.model,
+            "scheduler": row.scheduler,
+            "searched_by": rewrites[row.rewrite].search,
+            "alpha": rewrites[row.rewrite].alpha,
+            "latency_ms": row.latency_ms,
+            "of_given_percent": 100 * number_of(row.latency_ms) / number_of(given_ms[place(row)]),
+        }
+        for row in rows
+    ]
+    models = [str(model) for model in layout.values_of(rows, "model")]
+    records = _widest_first(records, layout.values_of(rows, "scheduler"))
+    panel, choices = layout.panels_and_choices(rows, ["model", "rewrite"])
+    searched = Column("searched_by", "substitutions searched by")
+    for choice in (searched, Column("scheduler", "scheduler")):
+        if len({record[choice.key] for record in records}) > 1:
+            choices = (choice, *choices)
+    alt = need_altair()
+    told = {
+        "model:N": ("network", ""),
+        "alpha:Q": ("alpha", ".3~r"),
+        "latency_ms:Q": ("latency, ms", ",.4~r"),
+        "of_given_percent:Q": ("of the network as given, %", ".1f"),
+    }
+    x = _Scale("alpha", "alpha (×)").channel(alt.X)
+    y = _Scale("of_given_percent", "latency, of the network as given (%)").channel(alt.Y)
+    spec = _Lines("model", scheduler_marks(models), told, 250).specification(x, y, size=50)
+    return Figure(
+        name="alpha",
+        title="Alpha against cost",
+        finding=_alpha_finding(records),
+        caption=(
+            "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are "
+            "searched on that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not "
+            "begin at zero."
+        ),
+        alt="Lines of the rewritten networks' latencies against alpha, a line a network.",
+        columns=(
+            *layout.axis_columns([axis for axis in axes if axis != "model"]),
+            Column("model", title_of("model")),
+            Column("scheduler"),
+            searched,
+            Column("alpha", digits=2),
+            Column("latency_ms", digits=3),
+            Column("of_given_percent", "of the network as given, %", digits=1),
+        ),
+        records=tuple(records),
+        panels=layout.panels(rows, panel, spec),
+        choices=choices,
+        legend=scheduler_legend(models, lines=True),
+    )
+
+
+def _widest_first(records: Sequence[Record], schedulers: Sequence[Cell]) -> list[Record]:
+    """Records of the scheduler that searched most first: it is shown before a reader chooses."""
+    return sorted(records, key=lambda record: (-schedulers.index(record["scheduler"]), number_of(record.get("alpha"))))
+
+
+def _alpha_finding(records: Sequence[Record]) -> str:
+    """The network that the largest alpha gains most over the smallest, of those that are shown first."""
+    first = records[0]
+    shown = [r for r in records if all(r[key] == first[key] for key in ("scheduler", "searched_by"))]
+    low, high = (ends(number_of(record["alpha"]) for record in shown) for ends in (min, max))
+    found: dict[Cell, dict[float, float]] = {}
+    for record in reversed(shown):
+        found.setdefault(record["model"], {})[number_of(record["alpha"])] = number_of(record["of_given_percent"])
+    gains = {model: at[low] - at[high] for model, at in found.items() if low in at and high in at}
+    if not gains:
+        return "No network was searched at both ends of alpha."
+    model = max(gains, key=lambda name: gains[name])
+    if gains[model] <= 0:
+        return f"No network gains from alpha {high:g} rather than {low:g}."
+    at = found[model]
+    gain = f"{at[high]:.1f} instead of {at[low]:.1f} % of its latency as given"
+    return f"{model} gains most from alpha {high:g} rather than {low:g}: {gain}."
+
+
+_NO_LIMIT = "none"
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2629a", "#8a6d00", "#7566c9")
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+
+
+def _draw_pruning(run: StudyRun) -> Figure | None:
+    searches = {search.label: search for search in run.results.scenario.searches}
+    rows = [
+        row
+        for row in run.results.rows
+        if row.latency_ms is not None and row.search in searches and row.scheduler.startswith("ios")
+    ]
+    if len(layout.values_of(rows, "search")) < 2:
+        return None
+    axes = [axis for axis in layout.varying(run.results.rows) if axis != "search"]
+    records: list[Record] = [
+        {
+            **layout.coordinates(row, axes),
+            "scheduler": row.scheduler,
+            "search": row.search,
+            "r": str(searches[row.search].max_group_size or _NO_LIMIT),
+            "s": str(searches[row.search].max_groups or _NO_LIMIT),
+            "stages_of": searches[row.search].stages,
+            **{name: getattr(row, name) for name in ("latency_ms", "low_ms", "high_ms")},
+            "search_s": run.search_s.get((row.point, row.scheduler)),
+            "speedup_x": row.speedup,
+        }
+        for row in rows
+    ]
+    panel, choices = layout.panels_and_choices(rows, ["search"])
+    schedulers = layout.values_of(rows, "scheduler")
+    records = _widest_first(records, schedulers)
+    choices = (*((Column("scheduler"),) if len(schedulers) > 1 else ()), *choices)
+    limits = {
+        name: sorted(
+            {str(record[name]) for record in records}, key=lambda limit: (limit == _NO_LIMIT, len(limit), limit)
+        )
+        for name in ("r", "s")
+    }  # from the tightest to none
+    for record in records:
+        record["place"] = dodged(limits["s"], record["s"], limits["r"], record["r"])
+    marks = {
+        limit: (_COLOURS[place % len(_COLOURS)], _SHAPES[place % len(_SHAPES)])
+        for place, limit in enumerate(limits["r"])
+    }
+    alt = need_altair()
+    told = {
+        "search:N": ("search", ""),
+        "latency_ms:Q": ("latency, ms", ",.4~r"),
+        "search_s:Q": ("search time, s", ",.3~r"),
+        "speedup_x:Q": ("speed-up", ".2f"),
+    }
+    lines = _Lines("r", marks, told, 240)
+    against_s = names_axis("place", "s: most groups of a stage", limits["s"])
+    latency = _Scale("latency_ms", "latency (ms)").channel(alt.Y)
+    panels: list[Panel] = []
+    for before, where in layout.sides(rows, panel):
+        own = [record for record in records if all(record[key] == value for key, value in where.items())]
+        times = _times([number_of(record["search_s"]) for record in own])
+        across = times.channel(alt.X)
+        whiskers = lines.base(across).mark_rule(strokeWidth=1, opacity=0.45)
+        whiskers = whiskers.encode(y=alt.Y("low_ms:Q"), y2="high_ms:Q")
+        panels += [
+            Panel(f"{before}latency", lines.specification(against_s, latency, size=46), where),
+            Panel(f"{before}search time", lines.specification(against_s, times.channel(alt.Y), size=46), where),
+            Panel(f"{before}trade-off", lines.specification(across, latency, whiskers, size=56, line=False), where),
+        ]
+    return Figure(
+        name="pruning",
+        title="Pruning: latency against search time",
+        finding=_pruning_finding(records, axes),
+        caption=(
+            "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the "
+            "machine that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
+            "latencies; they move together, since the schedules share their operators. Axes of latencies do not begin "
+            "at zero."
+        ),
+        alt="Latency and search time against the limits r and s, and one against the other.",
+        columns=(
+            *(Column(axis) for axis in axes),
+            Column("scheduler"),
+            Column("r"),
+            Column("s"),
+            Column("stages_of", "stages"),
+            *layout.metric_columns("latency_ms", "low_ms", "high_ms"),
+            Column("search_s", "search time", digits=3),
+            Column("speedup_x", "speed-up"),
+        ),
+        records=tuple(records),
+        panels=tuple(panels),
+        choices=choices,
+        panel_pixels=300,
+        legend=tuple(LegendEntry(f"r = {limit}", *mark) for limit, mark in marks.items()),
+    )
+
+
+def _times(times_s: Sequence[float]) -> _Scale:
+    """Times of one order of magnitude must not look far apart."""
+    known = [time_s for time_s in times_s if time_s > 0]
+    is_wide = bool(known) and max(known) > 10 * min(known)
+    return _Scale("search_s", "search time (s)", log_ticks(known) if is_wide else (), near=False)
+
+
+def _pruning_finding(records: Sequence[Record], axes: Sequence[str]) -> str:
+    """What the widest search gained over the tightest, at the first place shown."""
+    first = records[0]
+    shown = [record for record in records if all(record[key] == first[key] for key in ("scheduler", *axes))]
+    best, worst = (end(shown, key=lambda record: number_of(record["latency_ms"])) for end in (min, max))
+    where = ", ".join(layout.panel_title(axis, first[axis]) for axis in axes)
+    gain = number_of(worst["latency_ms"]) / float(best["latency_ms"] or 1.0)
+    times = [float(record["search_s"]) for record in (best, worst) if isinstance(record["search_s"], float)]
+    cost = f" for {times[0]:.3g} s of search instead of {times[1]:.3g} s" if len(times) == 2 else ""
+    return f"{f'On {where}, ' if where else ''}{best['search']} is {gain:.2f} times as fast as {worst['search']}{cost}."
+
+
+PLOTS = (
+    Plot("batch", 30, _batch_fits, _draw_batch),
+    Plot("alpha", 44, lambda run: len({rewrite.alpha for rewrite in _rewrites(run).values()}) > 1, _draw_alpha),
+    Plot("pruning", 50, lambda run: "search" in layout.varying(run.results.rows), _draw_pruning),
+)
