@@ -49,7 +49,8 @@ _FOLDS = {
     "global_max_pool": (_LOWEST, "larger", "part"),
     "reduce_sum": ("0.0f", "sum", "part"),
 }
-#: Of constants: W elements an access of the input, made of P at once, Q of the output; T threads a row; K accesses held.
+#: Of constants: W elements a thread takes at once, P of them by one access, Q for the output and O for further operands;
+#: T threads a row, and K times W elements that each holds.
 _COMBINED = """static __device__ inline float sum(float a, float b) { return a + b; }
 static __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 #define OF_ROW(name, combined) static __device__ inline float name(float part, float* shared) { \\
@@ -115,8 +116,8 @@ def _softmax(is_held: bool) -> str:
         _each("part = fmaxf(part, v[e]);", is_held, _LOWEST)
         + "const float largest = row_larger(part, shared);\n"
         + _each(f"v[e] = {power}; part += v[e];", is_held)
-        + "const float total = row_sum(part, shared);\n"
-        + _written(f"{'v[e]' if is_held else power} / total", is_held)
+        + "const float share = 1.0f / row_sum(part, shared);\n"
+        + _written(f"{'v[e]' if is_held else power} * share", is_held)
     )
 
 
@@ -125,16 +126,16 @@ def _layer_norm(is_held: bool) -> str:
         _each("part += v[e];", is_held)
         + "const float mean = row_sum(part, shared) / (float)elements;\n"
         + _each("const float off = v[e] - mean; part += off * off;", is_held)
-        + "const float deviation = sqrtf(row_sum(part, shared) / (float)elements + epsilon);\n"
-        + _written("(v[e] - mean) / deviation * factor[e] + term[e]", is_held, ("scale", "factor"), ("shift", "term"))
+        + "const float inverse = 1.0f / sqrtf(row_sum(part, shared) / (float)elements + epsilon);\n"
+        + _written("(v[e] - mean) * inverse * factor[e] + term[e]", is_held, ("scale", "factor"), ("shift", "term"))
     )
 
 
 def _rms_norm(is_held: bool) -> str:
     return (
         _each("part += v[e] * v[e];", is_held)
-        + "const float root = sqrtf(row_sum(part, shared) / (float)elements + epsilon);\n"
-        + _written("v[e] / root * factor[e]", is_held, ("scale", "factor"))
+        + "const float inverse = 1.0f / sqrtf(row_sum(part, shared) / (float)elements + epsilon);\n"
+        + _written("v[e] * inverse * factor[e]", is_held, ("scale", "factor"))
     )
 
 
@@ -205,7 +206,7 @@ def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> Kerne
 
 
 def _over_rows(name: str, x: View, y: View, axes: list[int], more: tuple[Argument, ...] = ()) -> KernelCall:
-    """A row for each place of the axes that are not ``axes``; raises BackendError where these are not equally spaced."""
+    """A row for each place of the axes that are not ``axes``; raises BackendError unless these are equally spaced."""
     is_fold = name in _FOLDS
     inside = [x.strides] if is_fold else [x.strides, y.strides]
     lengths, steps = coalesced([x.shape[a] for a in axes], [[own[a] for a in axes] for own in inside])
@@ -217,7 +218,6 @@ def _over_rows(name: str, x: View, y: View, axes: list[int], more: tuple[Argumen
     rows = math.prod(sizes)
     if rows * length > MOST_ELEMENTS:
         raise BackendError(f"{name} takes at most {MOST_ELEMENTS} elements; take a smaller batch")
-    types = x.dtype, y.dtype
     if is_fold and step != 1 and strides[0][-1] == 1 and sizes[-1] > 1:
         return _over_columns(name, x, y, length, step, sizes, strides)
     views, walked = ((x,), strides[:1]) if is_fold else ((x, y), strides)
@@ -230,14 +230,14 @@ def _over_rows(name: str, x: View, y: View, axes: list[int], more: tuple[Argumen
         block *= 2
     held = -(-accesses // threads)
     operands = [access_width(item, (1,)) for item in more if isinstance(item, View)]
-    constants = {"W": width, "P": own[0], "Q": own[-1], "O": min(width, *operands, width), "T": threads, "WARP": WARP}
+    constants = {"W": width, "P": own[0], "Q": own[-1], "O": min([width, *operands]), "T": threads, "WARP": WARP}
     if held <= _MOST_HELD:
         constants["K"] = held
     arguments = (
         np.uint32(rows),
         *place_arguments(sizes),
         *_spaced(length, step, x, strides[0]),
-        *_spaced(steps[-1][0], y, strides[1]),
+        *_spaced(0 if is_fold else steps[-1][0], y, strides[1]),
         *more,
     )
     source = _row_source(name, (x.dtype, y.dtype), len(sizes), tuple(constants.items()))
@@ -284,8 +284,13 @@ def _row_source(name: str, dtypes: tuple[DType, DType], axes: int, constants: tu
         places=place_lines(names, "(number < rows ? number : 0)"), x=offset("x", names), y=offset("y", names)
     )
     if is_held:
-        read = "if (i < length) take<P>(held[k], from + (long long)i * x_i);"
-        body += f"float held[K][W];\n#pragma unroll\nfor (int k = 0; k < K; ++k) {{ const int i = (k * T + thread) * W; {read} }}\n"
+        body += """float held[K][W];
+#pragma unroll
+for (int k = 0; k < K; ++k) {
+    const int i = (k * T + thread) * W;
+    if (i < length) take<P>(held[k], from + (long long)i * x_i);
+}
+"""
     body += "float part;\n"
     more: tuple[str, ...] = ()
     if name in _FOLDS:

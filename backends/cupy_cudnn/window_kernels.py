@@ -39,8 +39,8 @@ _MOST_UNROLLED = 64
 #: dilations D, how far averaged elements reach beyond the image before (LOW) and behind it (HIGH). Arguments: threads,
 #: and how their places are taken apart; height of the output; height and width of the input; input and output, each
 #: with four strides.
-_BODY = """const in_t* image = x + (long long)n * x_n + (long long)c * W * x_c;
-out_t* made = y + (long long)n * y_n + (long long)c * W * y_c + (long long)ox * y_ox;
+_BODY = """const in_t* image = x + (long long)n * x_n + (long long)(c * W) * x_c;
+out_t* made = y + (long long)n * y_n + (long long)(c * W) * y_c + (long long)ox * y_ox;
 const int top = oy * R * SY - PY, left = ox * SX - PX;
 float part[R][W];
 #pragma unroll
@@ -89,14 +89,14 @@ _COUNT = """int down = 0, across = 0;
         const int ix = left + k * DX;
         across += ix >= -LOWX && ix < w + HIGHX;
     }
-    const float counted = (float)(down * across > 0 ? down * across : 1);"""
+    const float share = 1.0f / (float)(down * across > 0 ? down * across : 1);"""
 _MIDDLE = """float own[W];
     take<P>(own, image + (long long)(top + r + PY) * x_oy);"""
 #: What is different between kernels, and the parameters that only one has.
 _LOWEST = "-__int_as_float(0x7f800000)"
 _KINDS = {
     "max_pool": (_LOWEST, "fmaxf(a, b)", "own[e]", "", "part[r][e]", ()),
-    "average_pool": ("0.0f", "a + b", "own[e]", _COUNT, "part[r][e] / counted", ()),
+    "average_pool": ("0.0f", "a + b", "own[e]", _COUNT, "part[r][e] * share", ()),
     "local_response_norm": (
         *("0.0f", "a + b", "own[e] * own[e]", _MIDDLE, "own[e] / powf(bias + scale * part[r][e], beta)"),
         ("float bias", "float scale", "float beta"),
