@@ -57,7 +57,7 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
     picked = [int(lookup is not None and axis == lookup.axis) for axis in order]  # keeps that axis apart
     walked = [[view.strides[axis] for axis in order] for view in views]
     sizes, (*strides, picked) = coalesced([output.shape[axis] for axis in order], [*walked, picked])
-    looked = () if lookup is None else (operands[0].strides[lookup.axis],)
+    looked = [] if lookup is None else [operands[0].strides[lookup.axis]]
     most = [access_width(view, own) for view, own in zip(views, strides, strict=True)]
     if looked:
         most[1] = access_width(views[1], [*looked, *strides[1]])
