@@ -9,14 +9,16 @@ text depends on expression, element types and number of axes alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn.element_functions import called, functions_of, of_two
-from iossim.backends.cupy_cudnn.element_types import definitions, element_name
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
+from iossim.backends.cupy_cudnn.element_types import element_name
+from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_width, kernel
+from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.nary import Add, Mul, Nary
@@ -41,23 +43,59 @@ class Operands:
         return f"a{self.views.index(view)}"
 
 
-def chain(expression: str, operands: Sequence[View], output: View) -> KernelCall:
+class Lookup(NamedTuple):
+    """An axis of the output whose entry ``i`` is entry ``indices[i]`` of the first operand: dense, and of int32."""
+
+    axis: int
+    indices: View
+
+
+def chain(expression: str, operands: Sequence[View], output: View, lookup: Lookup | None = None) -> KernelCall:
     """``expression`` in ``a0``, ``a1``, ... (the broadcast operands) for each element of ``output``."""
     views = [output, *(operand.broadcast(output.shape) for operand in operands)]
     order = sorted(range(len(output.shape)), key=lambda axis: -abs(output.strides[axis]))
-    sizes, strides = coalesced([output.shape[a] for a in order], [[view.strides[a] for a in order] for view in views])
-    arguments = (
-        np.uint32(output.elements),
-        *(np.uint32(size) for size in sizes[1:]),
-        *(item for view, steps in zip(views, strides, strict=True) for item in (view, *int32s(steps))),
+    picked = [int(lookup is not None and axis == lookup.axis) for axis in order]  # keeps that axis apart
+    walked = [[view.strides[axis] for axis in order] for view in views]
+    sizes, (*strides, picked) = coalesced([output.shape[axis] for axis in order], [*walked, picked])
+    looked = [] if lookup is None else [operands[0].strides[lookup.axis]]
+    most = [access_width(view, own) for view, own in zip(views, strides, strict=True)]
+    if looked:
+        most[1] = access_width(views[1], [*looked, *strides[1]])
+    width = 1 if picked[-1] else most[0]
+    while len(sizes) > 1 and sizes[-1] % width:
+        width //= 2
+    vectors = [*sizes[:-1], -(-sizes[-1] // width)]
+    places = math.prod(vectors)
+    widths = [
+        1 if width == 1 else min(width, own) if last == 1 else 0 if last == 0 else -1
+        for own, (*_, last) in zip(most, strides, strict=True)
+    ]
+    steps = [[*far, width * last] for *far, last in strides]
+    entry = "" if lookup is None else f"look[i{picked.index(1)}]" if any(picked) else "look[0]"
+    each = next((n for n in (4, 2) if n * len(operands) <= 4 and places >= n * ENOUGH_THREADS), 1)
+    text, arguments = kernel(
+        NAME,
+        _body(expression, [view.dtype for view in views], widths, f"i{len(sizes) - 1}", sizes[-1] % width > 0, entry),
+        {f"p{index}": view for index, view in enumerate(views)},
+        {f"i{axis}": own for axis, own in enumerate(zip(*steps, strict=True))},
+        {f"i{axis}": size for axis, size in enumerate(vectors)},
+        numbers={"length": sizes[-1]},
+        constants={"W": width, "EACH": each},
+        functions=functions_of(expression),
+        place="first + u * blockDim.x",
+        more={} if lookup is None else {"const int* look": lookup.indices, "int s_look": np.int32(looked[0])},
     )
-    source = _source(expression, tuple(view.dtype for view in views), len(sizes))
-    return over_elements(source, NAME, output.elements, arguments)
+    return over_threads(text, NAME, -(-places // each), arguments)
 
 
 def copy(source: View, target: View) -> KernelCall:
     """Each element of ``source`` to the same place of ``target``, which has its shape."""
     return chain(COPY, [source], target)
+
+
+def gather(x: View, y: View, indices: View, axis: int) -> KernelCall:
+    """``x`` at the flat ``indices`` along ``axis`` to ``y``, whose same axis has one entry an index."""
+    return chain(COPY, [x.part(axis, 0, 1)], y, Lookup(axis, indices))
 
 
 def op_expression(op: Op, operands: Sequence[str]) -> str | None:
@@ -118,33 +156,42 @@ def literal(value: float) -> str:
     return f"({text}f)"
 
 
-@cache
-def _source(expression: str, dtypes: tuple[DType, ...], axes: int) -> str:
-    """The kernel's text; ``dtypes`` are those of the output, then of the operands.
+def _body(expression: str, dtypes: Sequence[DType], widths: Sequence[int], last: str, is_cut: bool, entry: str) -> str:
+    """A thread's EACH accesses of W elements: all are read before any is written.
 
-    Arguments: elements; sizes of all axes but the first; then address and strides of each.
+    ``dtypes`` and ``widths`` are those of the output, then of the operands. One of width 0 is the same along the
+    ``last`` axis, one of width -1 has gaps. The last access may be cut short, to those that are ``left``; ``entry`` is
+    that of the first operand which a lookup finds. An epilogue works in place, so the output may be an operand, and
+    nothing is declared __restrict__.
     """
-    # An epilogue works in place, so the output may be an operand: nothing is declared __restrict__.
     names = [element_name(dtype) for dtype in dtypes]
-    pointers = [f"{'const ' if index else ''}{name}* p{index}" for index, name in enumerate(names)]
-    parameters = ["unsigned int elements", *(f"unsigned int n{axis}" for axis in range(1, axes))]
-    for index, pointer in enumerate(pointers):
-        parameters += [pointer, *(f"int s{index}_{axis}" for axis in range(axes))]
-    body = []
-    for axis in range(axes - 1, 0, -1):
-        body += [f"const long long i{axis} = rest % n{axis};", f"rest /= n{axis};"]
-    body.append("const long long i0 = rest;")
-    for index in range(1, len(dtypes)):
-        steps = " + ".join(f"i{axis} * s{index}_{axis}" for axis in range(axes))
-        kind = "int" if dtypes[index] is DType.INT32 else "float"
-        body.append(f"const {kind} a{index - 1} = p{index}[{steps}];")
-    steps = " + ".join(f"i{axis} * s0_{axis}" for axis in range(axes))
-    body.append(f"p0[{steps}] = {expression};")
-    lines = "\n    ".join(body)
-    before = definitions(dtypes) + functions_of(expression)
-    return f"""{before}extern "C" __global__ void {NAME}({", ".join(parameters)}) {{
-    unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
-    if (rest >= elements) return;
-    {lines}
+    is_copy = expression == COPY and dtypes[0] == dtypes[1]
+    declared, reads, values = "", "", ""
+    for index, (name, own) in enumerate(zip(names[1:], widths[1:], strict=True)):
+        kind = name if is_copy else "int" if name == "int" else "float"
+        declared += f"{kind} v{index}[EACH][W];\n"
+        values += f"const {kind} a{index} = v{index}[u][e];\n"
+        given = f"(v{index}[u], $p{index + 1}{f' + (long long){entry} * s_look' * (entry != '' and not index)}"
+        one_by_one = f"pick{given}, {f'p{index + 1}_{last} / W' if own else 0}{', left[u]' * is_cut});\n"
+        whole = f"take<{own}>{given});\n"
+        reads += one_by_one if own < 1 else f"if (left[u] == W) {whole}else {one_by_one}" if is_cut else whole
+    left = f"left[u] = length - {last} * W < W ? length - {last} * W : W;\n"
+    return f"""const unsigned int first = blockIdx.x * blockDim.x * EACH + threadIdx.x;
+p0_t* to[EACH];
+{"int left[EACH];" * is_cut}
+{declared}#pragma unroll
+for (int u = 0; u < EACH; ++u) {{
+if ($place >= count) break;
+$places
+to[u] = $p0;
+{left * is_cut}{reads}}}
+#pragma unroll
+for (int u = 0; u < EACH; ++u) {{
+if ($place >= count) break;
+p0_t made[W];
+ELEMENTS {{
+{values}made[e] = {expression};
+}}
+put<{widths[0]}>(to[u], made{", left[u]" * is_cut});
 }}
 """

@@ -1,120 +1,162 @@
-"""Kernels in which a block works on one row together: global pooling, reductions, softmax, layer and RMS normalisation.
+"""Kernels in which threads work on one row together: global pooling, reductions, softmax, layer and RMS normalisation.
 
-A row is a run of equally spaced elements; rows are numbered by up to three axes. Threads of a block take every so
-manieth element of the row and then halve their number as they combine what they found, always in the same order, so
+A row is a run of equally spaced elements. Where its elements are neighbours, a few threads take accesses of it in turn
+(a warp, up to eight for long rows), keep them in registers if they are few, and combine what they found by shuffles.
+Where the rows are neighbours (channels of images with channels innermost), a thread folds an access's width of rows,
+and the threads of a block share their lengths. Both combine in an order of their own that is always the same, so
 that results do not change from run to run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_types import typed
-from iossim.backends.cupy_cudnn.views import MOST_ELEMENTS, Argument, KernelCall, View, coalesced, int32s
+from iossim.backends.cupy_cudnn.kernel_text import access_width, access_widths, kernel
+from iossim.backends.cupy_cudnn.views import BLOCK_THREADS, ENOUGH_BLOCKS, Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
 
-ROW_AXES = 3
+WARP = 32
+#: Accesses of a row that a thread keeps in registers, and neighbouring threads that fold neighbouring rows.
+_MOST_HELD, _LANES = 4, 8
 
-#: Arguments: elements of a row; sizes of the last two of the three axes of rows; then input and output, each with the
-#: step inside a row and the strides of the three axes. A block has a power of two of threads, at most 256.
-_HEAD = """extern "C" __global__ void {name}(int length, unsigned int rows1, unsigned int rows2,
-    const in_t* x, int xi, int x0, int x1, int x2, out_t* y, int yi, int y0, int y1, int y2{more}) {{
-    __shared__ float shared[256];
-    unsigned int rest = blockIdx.x;
-    const long long r2 = rest % rows2; rest /= rows2;
-    const long long r1 = rest % rows1;
-    const long long r0 = rest / rows1;
-    const in_t* from = x + r0 * x0 + r1 * x1 + r2 * x2;
-    out_t* to = y + r0 * y0 + r1 * y1 + r2 * y2;
-    const int thread = threadIdx.x;
-"""
-_COMBINE = """    shared[thread] = part;
-    __syncthreads();
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-        if (thread < half) {{
-            const float other = shared[thread + half]; part = shared[thread]; shared[thread] = {combine};
-        }}
-        __syncthreads();
-    }}
-"""
-_WALK = "for (int i = thread; i < length; i += blockDim.x)"
 _LOWEST = "-__int_as_float(0x7f800000)"
-
-_SUM = _COMBINE.format(combine="part + other")
-_MAX = _COMBINE.format(combine="fmaxf(part, other)")
-
-
-def _fold(name: str, begin: str, step: str, combine: str, end: str) -> str:
-    """A kernel that makes one number of a row: from ``begin`` by a ``step`` an element, ``combine``, and ``end``."""
-    walked = f"    float part = {begin};\n    {_WALK} {step};\n"
-    return _HEAD.format(name=name, more="") + walked + combine + f"    if (thread == 0) *to = {end};\n}}\n"
-
-
-_ADD, _LARGER = "part += from[(long long)i * xi]", "part = fmaxf(part, from[(long long)i * xi])"
-GLOBAL_AVERAGE = _fold("global_average_pool", "0.0f", _ADD, _SUM, "shared[0] / (float)length")
-GLOBAL_MAX = _fold("global_max_pool", _LOWEST, _LARGER, _MAX, "shared[0]")
-REDUCE_SUM = _fold("reduce_sum", "0.0f", _ADD, _SUM, "shared[0]")
-SOFTMAX = (
-    _HEAD.format(name="softmax", more="")
-    + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
-    + _MAX
-    + "    const float largest = shared[0];\n    __syncthreads();\n"
-    + f"    part = 0.0f;\n    {_WALK} part += expf(from[(long long)i * xi] - largest);\n"
-    + _SUM
-    + "    const float total = shared[0];\n"
-    + f"    {_WALK} to[(long long)i * yi] = expf(from[(long long)i * xi] - largest) / total;\n"
-    + "}\n"
-)
-#: Further arguments: the scale of each element of a row, dense, and what is added to the mean of squares.
-RMS_NORM = (
-    _HEAD.format(name="rms_norm", more=",\n    const in_t* scale, float epsilon")
-    + "    float part = 0.0f;\n"
-    + f"    {_WALK} {{ const float own = from[(long long)i * xi]; part += own * own; }}\n"
-    + _SUM
-    + "    const float root = sqrtf(shared[0] / (float)length + epsilon);\n"
-    + f"    {_WALK} to[(long long)i * yi] = from[(long long)i * xi] / root * scale[i];\n"
-    + "}\n"
-)
-#: Further arguments: scale and shift of each element of a row, dense, and what is added to the variance.
-LAYER_NORM = (
-    _HEAD.format(name="layer_norm", more=",\n    const in_t* scale, const in_t* shift, float epsilon")
-    + f"    float part = 0.0f;\n    {_WALK} part += from[(long long)i * xi];\n"
-    + _SUM
-    + "    const float mean = shared[0] / (float)length;\n    __syncthreads();\n    part = 0.0f;\n"
-    + f"    {_WALK} {{ const float off = from[(long long)i * xi] - mean; part += off * off; }}\n"
-    + _SUM
-    + "    const float deviation = sqrtf(shared[0] / (float)length + epsilon);\n"
-    + f"    {_WALK} to[(long long)i * yi] = (from[(long long)i * xi] - mean) / deviation * scale[i] + shift[i];\n"
-    + "}\n"
-)
+#: Folds to one number: where they begin, how numbers are combined, and the result.
+_FOLDS = {
+    "global_average_pool": ("0.0f", "sum", "part / (float)length"),
+    "global_max_pool": (_LOWEST, "larger", "part"),
+    "reduce_sum": ("0.0f", "sum", "part"),
+}
+_COMBINED = """static __device__ inline float sum(float a, float b) { return a + b; }
+static __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
+"""
+_OF_ROW = """#define OF_ROW(name, combined) static __device__ inline float name(float part, float* shared) { \\
+    for (int other = WARP / 2; other > 0; other /= 2) \\
+        part = combined(part, __shfl_xor_sync(0xffffffffu, part, other)); \\
+    if (T > WARP) { \\
+        __syncthreads(); \\
+        shared[threadIdx.x / WARP] = part; \\
+        __syncthreads(); \\
+        part = shared[0]; \\
+        for (int warp = 1; warp < T / WARP; ++warp) part = combined(part, shared[warp]); \\
+    } \\
+    return part; \\
+}
+OF_ROW(row_sum, sum)
+OF_ROW(row_larger, larger)
+"""
+#: Of constants: W elements of an access, P of them by one read, Q by one write, O of further operands; T threads a row,
+#: and K accesses that each holds, or 0 where all are read anew each time. Rows that there are not have no elements.
+_ROW = """__shared__ float shared[T / WARP];
+const unsigned int number = blockIdx.x * (blockDim.x / T) + threadIdx.x / T;
+$places
+const int thread = threadIdx.x % T, length = number < count ? elements : 0;
+x_t* from = $x;
+y_t* to = $y;
+float held[HELD][W];
+#pragma unroll
+for (int k = 0; k < K; ++k) {
+    const int i = (k * T + thread) * W;
+    if (i < length) take<P>(held[k], from + (long long)i * x_i);
+}
+auto each = [&](auto use) {
+    #pragma unroll HELD
+    for (int k = 0; K == 0 || k < K; ++k) {
+        const int i = (k * T + thread) * W;
+        if (i >= length) break;
+        if (K == 0) take<P>(held[0], from + (long long)i * x_i);
+        use(held[K == 0 ? 0 : k], i);
+    }
+};
+"""
+_FOLD = """float part = START;
+each([&](float (&v)[W], int) { ELEMENTS part = COMBINED(part, v[e]); });
+part = row_COMBINED(part, shared);
+if (thread == 0 && length > 0) *to = RESULT;
+"""
+_SOFTMAX = """float largest = LOWEST, total = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS largest = fmaxf(largest, v[e]); });
+largest = row_larger(largest, shared);
+each([&](float (&v)[W], int) { ELEMENTS { v[e] = expf(v[e] - largest); total += v[e]; } });
+const float share = 1.0f / row_sum(total, shared);
+each([&](float (&v)[W], int i) {
+    y_t out[W];
+    ELEMENTS out[e] = (K == 0 ? expf(v[e] - largest) : v[e]) * share;
+    put<Q>(to + (long long)i * y_i, out);
+});
+""".replace("LOWEST", _LOWEST)
+_RMS_NORM = """float squares = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS squares += v[e] * v[e]; });
+const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
+each([&](float (&v)[W], int i) {
+    float factor[W];
+    take<O>(factor, scale + i);
+    y_t out[W];
+    ELEMENTS out[e] = v[e] * inverse * factor[e];
+    put<Q>(to + (long long)i * y_i, out);
+});
+"""
+_LAYER_NORM = """float total = 0.0f, squares = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
+const float mean = row_sum(total, shared) / (float)elements;
+each([&](float (&v)[W], int) { ELEMENTS squares += (v[e] - mean) * (v[e] - mean); });
+const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
+each([&](float (&v)[W], int i) {
+    float factor[W], term[W];
+    take<O>(factor, scale + i);
+    take<O>(term, shift + i);
+    y_t out[W];
+    ELEMENTS out[e] = (v[e] - mean) * inverse * factor[e] + term[e];
+    put<Q>(to + (long long)i * y_i, out);
+});
+"""
+_OF_ROWS = {"softmax": _SOFTMAX, "layer_norm": _LAYER_NORM, "rms_norm": _RMS_NORM}
+#: Threads of a block share rows among LANES, and lengths among SHARES, of which each has a power of two.
+_COLUMNS = """__shared__ float shared[W][LANES * SHARES];
+$places
+const int lane = threadIdx.x % LANES, member = threadIdx.x / LANES, column = (inner * LANES + lane) * W;
+const bool is_row = column < columns;
+float folded[W];
+ELEMENTS folded[e] = START;
+#pragma unroll 4
+for (int i = member; is_row && i < length; i += SHARES) {
+    float v[W];
+    take<P>(v, $x + (long long)column * x_column + (long long)i * x_i);
+    ELEMENTS folded[e] = COMBINED(folded[e], v[e]);
+}
+for (int half = SHARES / 2; half > 0; half /= 2) {
+    ELEMENTS shared[e][threadIdx.x] = folded[e];
+    __syncthreads();
+    ELEMENTS if (member < half) folded[e] = COMBINED(folded[e], shared[e][threadIdx.x + half * LANES]);
+    __syncthreads();
+}
+if (member > 0 || !is_row) return;
+y_t out[W];
+ELEMENTS { const float part = folded[e]; out[e] = RESULT; }
+put<Q>($y + (long long)column * y_column, out);
+"""
 
 
 def global_pool(x: View, y: View, *, is_average: bool) -> KernelCall:
     """``x [N, C, ...]`` to ``y [N, C, 1, ...]``: the mean of each image, or its largest element."""
-    source, name = (GLOBAL_AVERAGE, "global_average_pool") if is_average else (GLOBAL_MAX, "global_max_pool")
-    return _over_rows(source, name, x, y, list(range(2, len(x.shape))))
+    return _over_rows("global_average_pool" if is_average else "global_max_pool", x, y, list(range(2, len(x.shape))))
 
 
-_REDUCTIONS = {
-    "sum": (REDUCE_SUM, "reduce_sum"),
-    "mean": (GLOBAL_AVERAGE, "global_average_pool"),
-    "max": (GLOBAL_MAX, "global_max_pool"),
-}
+_REDUCTIONS = {"sum": "reduce_sum", "mean": "global_average_pool", "max": "global_max_pool"}
 
 
 def reduction(function: str, x: View, y: View, axes: Sequence[int]) -> KernelCall:
     """``x`` over ``axes``, which are of one element in ``y``; raises BackendError for other functions than three."""
     if function not in _REDUCTIONS:
         raise BackendError(f"no kernel reduces to {function}, only {', '.join(_REDUCTIONS)}; use another backend")
-    return _over_rows(*_REDUCTIONS[function], x, y, list(axes))
+    return _over_rows(_REDUCTIONS[function], x, y, list(axes))
 
 
 def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
     """Softmax over ``axes``, which are neighbours, of views of one shape."""
-    return _over_rows(SOFTMAX, "softmax", x, y, list(axes))
+    return _over_rows("softmax", x, y, list(axes))
 
 
 def layer_norm(x: View, y: View, scale: View, shift: View, first: int, epsilon: float) -> KernelCall:
@@ -123,7 +165,9 @@ def layer_norm(x: View, y: View, scale: View, shift: View, first: int, epsilon: 
     size = int(np.prod([x.shape[axis] for axis in axes]))
     if not all(view.is_dense and view.elements == size and view.dtype == x.dtype for view in (scale, shift)):
         raise BackendError("layer_norm takes a scale and a shift of the shape of a row; write them out")
-    return _over_rows(LAYER_NORM, "layer_norm", x, y, axes, (scale, shift, np.float32(epsilon)))
+    return _over_rows(
+        "layer_norm", x, y, axes, {"x_t* scale": scale, "x_t* shift": shift, "float epsilon": np.float32(epsilon)}
+    )
 
 
 def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> KernelCall:
@@ -131,36 +175,77 @@ def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> Kerne
     axes = list(range(first, len(x.shape)))
     if not (scale.is_dense and scale.elements == math.prod(x.shape[first:]) and scale.dtype == x.dtype):
         raise BackendError("rms_norm takes a scale of the shape of a row; write it out")
-    return _over_rows(RMS_NORM, "rms_norm", x, y, axes, (scale, np.float32(epsilon)))
+    return _over_rows("rms_norm", x, y, axes, {"x_t* scale": scale, "float epsilon": np.float32(epsilon)})
 
 
-def _over_rows(
-    source: str, name: str, x: View, y: View, axes: list[int], more: tuple[Argument, ...] = ()
-) -> KernelCall:
-    """A block for each place of the axes that are not ``axes``; raises BackendError for other strides."""
-    reduced = y.shape != x.shape
-    inside = [x.strides] if reduced else [x.strides, y.strides]
+def _over_rows(name: str, x: View, y: View, axes: list[int], more: Mapping[str, Argument] | None = None) -> KernelCall:
+    """A row for each place of the axes that are not ``axes``; raises BackendError unless these are equally spaced."""
+    is_fold = name in _FOLDS
+    inside = [x.strides] if is_fold else [x.strides, y.strides]
     lengths, steps = coalesced([x.shape[a] for a in axes], [[own[a] for a in axes] for own in inside])
     others = [axis for axis in range(len(x.shape)) if axis not in axes]
     sizes, strides = coalesced([x.shape[a] for a in others], [[v.strides[a] for a in others] for v in (x, y)])
-    if len(lengths) > 1 or len(sizes) > ROW_AXES:
+    if len(lengths) > 1:
         raise BackendError(f"{name} takes tensors whose rows are equally spaced; copy them first")
-    missing = ROW_AXES - len(sizes)
-    rows = int(np.prod(sizes))
-    if rows * lengths[0] > MOST_ELEMENTS:
-        raise BackendError(f"{name} takes at most {MOST_ELEMENTS} elements; take a smaller batch")
-    sizes = [1] * missing + sizes
-    padded = [[0] * missing + own for own in strides]
-    threads = 32
-    while threads < min(256, lengths[0]):
+    (length,), ((step, *_), *_) = lengths, steps
+    rows = math.prod(sizes)
+    if is_fold and step != 1 and strides[0][-1] == 1 and sizes[-1] > 1:
+        return _over_columns(name, x, y, length, step, sizes, strides)
+    views, walked = ((x,), strides[:1]) if is_fold else ((x, y), strides)
+    width, own = access_widths(views, [[*far, *near] for far, near in zip(walked, steps, strict=True)], length)
+    accesses, threads = length // width, WARP
+    while threads < BLOCK_THREADS and accesses > _MOST_HELD * threads:
         threads *= 2
-    arguments = (
-        np.int32(lengths[0]),
-        *(np.uint32(size) for size in sizes[1:]),
-        x,
-        *int32s([steps[0][0], *padded[0]]),
-        y,
-        *int32s([0 if reduced else steps[1][0], *padded[1]]),
-        *more,
+    block = threads
+    while threads == WARP and block < 4 * WARP and rows >= 2 * ENOUGH_BLOCKS * (block // threads):
+        block *= 2
+    held = -(-accesses // threads) if accesses <= _MOST_HELD * threads else 0
+    constants = {"W": width, "P": own[0], "Q": own[-1], "T": threads, "WARP": WARP, "K": held, "HELD": held or 1}
+    constants["O"] = min(
+        [width, *(access_width(item, (1,)) for item in (more or {}).values() if isinstance(item, View))]
     )
-    return KernelCall(typed(source, x, y), name, rows, threads, arguments)
+    text, arguments = kernel(
+        name,
+        _ROW + (_folding(name, _FOLD) if is_fold else _OF_ROWS[name]),
+        {"x": x, "y": y},
+        {f"r{axis}": own for axis, own in enumerate(zip(*strides, strict=True))} | {"i": (step, steps[-1][0])},
+        {f"r{axis}": size for axis, size in enumerate(sizes)},
+        place="(number < count ? number : 0)",
+        numbers={"elements": length},
+        constants=constants,
+        functions=_COMBINED + _OF_ROW,
+        more=more,
+    )
+    return KernelCall(text, name, -(-rows * threads // block), block, arguments)
+
+
+def _over_columns(
+    name: str, x: View, y: View, length: int, step: int, sizes: list[int], strides: list[list[int]]
+) -> KernelCall:
+    """The fold of rows that lie beside each other, whose elements are ``step`` apart."""
+    width, (read, written) = access_widths((x, y), ([step, *strides[0]], strides[1]), sizes[-1])
+    shares = 1
+    while shares < BLOCK_THREADS // _LANES and 2 * shares < length:
+        shares *= 2
+    lanes = BLOCK_THREADS // shares
+    while lanes > _LANES and lanes * width >= 2 * sizes[-1]:
+        lanes //= 2
+    names = [*(f"r{axis}" for axis in range(len(sizes) - 1)), "inner"]
+    chunks = [*sizes[:-1], -(-sizes[-1] // (width * lanes))]
+    text, arguments = kernel(
+        name,
+        _folding(name, _COLUMNS),
+        {"x": x, "y": y},
+        dict(zip([*names[:-1], "column", "i"], [*zip(*strides, strict=True), (step, 0)], strict=True)),
+        dict(zip(names, chunks, strict=True)),
+        place="blockIdx.x",
+        numbers={"columns": sizes[-1], "length": length},
+        constants={"W": width, "P": read, "Q": written, "LANES": lanes, "SHARES": shares},
+        functions=_COMBINED,
+    )
+    return KernelCall(text, name, math.prod(chunks), lanes * shares, arguments)
+
+
+def _folding(name: str, body: str) -> str:
+    start, combined, result = _FOLDS[name]
+    return body.replace("START", start).replace("COMBINED", combined).replace("RESULT", result)
