@@ -218,11 +218,14 @@ class Algorithms:
     def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
         """The first ways of each kind to run a call within the limit, with their workspaces.
 
-        Of what runs apart as several calls it is one way: each of them as is fastest.
+        Of what runs instead as several calls it is one way: each of them as is fastest. None where one has no way.
         """
-        if call.apart:
-            parts = [self.fastest(part) for part in call.parts]
-            yield How.joined([part.how for part in parts]), _most_workspace(parts)
+        for way in call.instead:
+            try:
+                parts = [self.fastest(part) for part in call.parts(way)]
+            except BackendError:
+                continue
+            yield How.joined(way, [part.how for part in parts]), _most_workspace(parts)
         for kind in _kinds(call):
             plans = self._library.plans(kind.part_of(call))
             fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
@@ -234,8 +237,8 @@ class Algorithms:
         known = self._fastest.get(call.key)
         if known is not None and known.how == how:
             return known
-        if call.apart and not how.fused:
-            return self._named_apart(call, how)
+        if how.way in call.instead:
+            return self._named_instead(call, how)
         if how._replace(plan="") not in _kinds(call):
             return None
         plan = self._library.named(how.part_of(call), how.plan)
@@ -243,10 +246,11 @@ class Algorithms:
             return None
         return Timed(how, plan.workspace_bytes, 0.0)
 
-    def _named_apart(self, call: ConvolutionCall, how: How) -> Timed | None:
-        if len(how.parts) != len(call.parts):
+    def _named_instead(self, call: ConvolutionCall, how: How) -> Timed | None:
+        calls = call.parts(how.way)
+        if len(how.parts) != len(calls):
             return None
-        found = [self._named(part, way) for part, way in zip(call.parts, how.parts, strict=True)]
+        found = [self._named(part, way) for part, way in zip(calls, how.parts, strict=True)]
         parts = [part for part in found if part is not None]
         return Timed(how, _most_workspace(parts), 0.0) if len(parts) == len(found) else None
 
@@ -285,7 +289,7 @@ def _most_workspace(parts: Sequence[Timed]) -> int:
 
 def _kinds(call: ConvolutionCall) -> list[How]:
     """The ways to run a call, without plans: fused and apart as far as it can be either, and with a packed result."""
-    kinds = [How(True, "")] if call.fused else []
+    kinds = [How("fused", "")] if call.fused else []
     if call.convolution != call.convolution.plain or not call.fused:
-        kinds.append(How(False, ""))
+        kinds.append(How("apart", ""))
     return [*kinds, *(kind._replace(packed=True) for kind in kinds if call.packed is not None)]

@@ -129,14 +129,8 @@ class _Room:
     """Memory for the operands of one call, filled with noise, and the largest workspace."""
 
     def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
-        whole = [call, *call.parts]
-        forms = [*whole, *(each.packed for each in whole if each.packed is not None)]
-        kernels = [kernel for form in forms for kernel in (form.epilogue, form.after) if kernel is not None]
-        kernels += [each for each in call.apart if isinstance(each, KernelCall)]
-        views = [
-            *(view for form in forms for view in form.views.values()),
-            *(item for kernel in kernels for item in kernel.arguments if isinstance(item, View)),
-        ]
+        arguments = (item for kernel in call.kernels for item in kernel.arguments if isinstance(item, View))
+        views = [*call.operands, *arguments]
         sizes: dict[tuple[Memory, DType], int] = {}
         for view in views:
             key = view.memory, view.dtype
