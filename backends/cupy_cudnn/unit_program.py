@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iossim.backends.cupy_cudnn import element_kernels, gather_kernels, reduction_kernels, window_kernels
+from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, window_kernels
 from iossim.backends.cupy_cudnn.attention_calls import attention_op, fused_attention
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.element_kernels import Operands
@@ -366,13 +366,11 @@ class _Lowering(UnitCalls):
         x, y = self.read(node), self.written(node)
         axis, shape = normal_axis(op.axis, len(x.shape)), self.graph.types[node.inputs[1]].shape
         indices = self.weights.indices(node.inputs[1], x.shape[axis])
-        x = x if gather_kernels.steps_evenly(x, axis) else self.dense_copy(x)
         flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
         target = y.reshaped(flat)
-        even = target is not None and gather_kernels.steps_evenly(target, axis)
-        made = target if target is not None and even else self.scratch(flat, y.dtype)
-        self.calls.append(gather_kernels.gather(x, made, indices, axis))
-        if not even:
+        made = self.scratch(flat, y.dtype) if target is None else target
+        self.calls.append(element_kernels.gather(x, made, indices, axis))
+        if target is None:
             self.copy(dense(SCRATCH, y.shape, made.offset, y.dtype), y)
 
     def _reduce(self, node: Node, op: Reduce) -> None:

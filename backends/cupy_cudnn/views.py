@@ -210,6 +210,8 @@ def _packed_from(view: View, first: int) -> bool:
 
 #: Threads of a block where nothing speaks for another number.
 BLOCK_THREADS = 256
+#: So many let each SM of a large GPU have one.
+ENOUGH_BLOCKS = 128
 #: Kernels count elements in 32 bits.
 MOST_ELEMENTS = 2**31 - 1
 
@@ -238,14 +240,22 @@ class KernelCall:
         return tuple(np.uint64(address(item)) if isinstance(item, View) else item for item in self.arguments)
 
 
-def over_elements(source: str, name: str, elements: int, arguments: tuple[Argument, ...]) -> KernelCall:
-    """One thread an element; raises BackendError for more elements than a kernel counts."""
+def over_elements(
+    source: str, name: str, elements: int, arguments: tuple[Argument, ...], threads: int | None = None
+) -> KernelCall:
+    """One thread an element, or as many as are given; raises BackendError for more elements than a kernel counts.
+
+    Blocks are of fewer threads where there would be less than :data:`ENOUGH_BLOCKS`.
+    """
     if elements > MOST_ELEMENTS:
         raise BackendError(
             f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller "
             "batch"
         )
-    return KernelCall(source, name, -(-elements // BLOCK_THREADS), BLOCK_THREADS, arguments)
+    threads, block = elements if threads is None else threads, BLOCK_THREADS
+    while block > 64 and threads < ENOUGH_BLOCKS * block:
+        block //= 2
+    return KernelCall(source, name, -(-threads // block), block, arguments)
 
 
 def int32s(values: tuple[int, ...] | list[int]) -> tuple[Scalar, ...]:

@@ -41,6 +41,16 @@ static inline int __float_as_int(float value) { int bits; memcpy(&bits, &value, 
 #define FLOAT_TO_HALF(to, value) { const _Float16 half = (_Float16)value; memcpy(&to, &half, 2); }
 static inline long long clock64() { static long long cycles; return cycles += 1000; }
 """
+#: Behind the shim: threads of a warp meet as those of a block do, since kernels have all of them shuffle.
+SHUFFLE = """
+static inline float __shfl_xor_sync(unsigned int, float value, int other) {
+    lanes[threadIdx.x] = value;
+    __syncthreads();
+    const float found = lanes[threadIdx.x ^ other];
+    __syncthreads();
+    return found;
+}
+"""
 ONE_BY_ONE = """
 extern "C" void run(unsigned int blocks, unsigned int threads, void** a) {{
     blockDim.x = threads;
@@ -52,6 +62,7 @@ BARRIER = """
 #include <pthread.h>
 static pthread_barrier_t barrier;
 static inline void __syncthreads() { pthread_barrier_wait(&barrier); }
+static float lanes[1024];
 """
 TOGETHER = """
 struct Share {{ unsigned int blocks, thread; void** a; }};
@@ -73,6 +84,9 @@ extern "C" void run(unsigned int blocks, unsigned int threads, void** a) {{
 }}
 """
 
+#: Accesses that are not aligned trap, as on a GPU.
+ALIGNED = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
+
 HostKernel = Callable[[int, int, tuple[np.generic, ...]], None]
 
 
@@ -88,10 +102,21 @@ def host_kernel(source: str, name: str) -> HostKernel:
     arguments = ", ".join(f"*({kind}*)a[{index}]" for index, kind in enumerate(types))
     together = "__syncthreads" in source
     runner = TOGETHER if together else ONE_BY_ONE
-    text = (BARRIER if together else "") + SHIM + source + runner.format(call=f"{name}({arguments})")
+    text = (BARRIER + SHIM + SHUFFLE if together else SHIM) + source + runner.format(call=f"{name}({arguments})")
     stem = folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
     stem.with_suffix(".cpp").write_text(text)
-    command = [compiler, "-std=c++17", "-O0", "-shared", "-fPIC", "-o", f"{stem}.so", f"{stem}.cpp", "-lpthread"]
+    command = [
+        compiler,
+        "-std=c++17",
+        "-O0",
+        *ALIGNED,
+        "-shared",
+        "-fPIC",
+        "-o",
+        f"{stem}.so",
+        f"{stem}.cpp",
+        "-lpthread",
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, f"{built.stderr}\n{text}"
     function = ctypes.CDLL(f"{stem}.so").run
