@@ -1,8 +1,8 @@
 """Which of cuDNN's execution plans a convolution runs by: the fastest alone, within a limit of workspace.
 
 As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are
-timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it; a choice is made once for all equal
-convolutions, and kept in a file if the user says where.
+timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it, beside what computes the same by other
+calls; a choice is made once for all equal convolutions, and kept in a file for other networks and later runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
+from iossim.backends.cupy_cudnn.options import usual_choices
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, warn_once
 from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text, write_atomically
 from iossim.execution.backend import BackendError, Choice, TimedAlgorithm
@@ -40,14 +41,16 @@ class Kept:
 class KeptChoices:
     """The choices of one place in the file at ``path``, which need not be there yet.
 
-    Raises OptionError where there is a file of something else, or no folder for it; it is never written over.
+    Raises OptionError where there is a file of something else, or no folder for it; it is never written over. The usual
+    file's folder is made when it is needed, and where that cannot be written a warning says so.
     """
 
     def __init__(self, path: Path, where: Mapping[str, str]) -> None:
         self._path, self._where = path, json.dumps(dict(where), sort_keys=True)
         self._places: dict[str, dict[str, dict[str, Any]]] = {}
         self._read_at: tuple[int, int] | None = None
-        if not path.parent.is_dir():
+        self._is_usual = path == usual_choices()
+        if not self._is_usual and not path.parent.is_dir():
             raise OptionError(
                 f"backend option choices: there is no folder {path.parent}; make it, or name another file"
             )
@@ -68,12 +71,14 @@ class KeptChoices:
         places = [{"where": json.loads(where), "choices": choices} for where, choices in sorted(self._places.items())]
         text = json.dumps({"format": FORMAT, "places": places}, indent=1, sort_keys=True) + "\n"
         try:
+            if self._is_usual:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._path, text)
         except OSError as error:
-            raise BackendError(
-                f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; leave out option choices, "
-                "or name another file"
-            ) from None
+            why = f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; give option choices off, "
+            if not self._is_usual:
+                raise BackendError(f"{why}or name another file") from None
+            warn_once(f"{why}or set IOSSIM_DATA_DIR")
 
     @property
     def _own(self) -> dict[str, dict[str, Any]]:

@@ -134,7 +134,7 @@ class _Room:
         sizes: dict[tuple[Memory, DType], int] = {}
         for view in views:
             key = view.memory, view.dtype
-            sizes[key] = max(sizes.get(key, 0), extent(view))
+            sizes[key] = max(sizes.get(key, 0), view.extent)
         # Scratch may hold values of several types: they lie apart here, since where they lie changes no time.
         self._memory: dict[tuple[Memory, DType], Allocation] = {}
         for seed, ((memory, dtype), elements) in enumerate(sizes.items()):
@@ -153,8 +153,3 @@ def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
     arguments = (np.uint32(view.elements), np.uint32(seed), view)
     return over_elements(typed(RANDOMISE, view, view), "randomise", view.elements, arguments)
-
-
-def extent(view: View) -> int:
-    """How many elements of its memory a view reaches into; its strides are not negative."""
-    return view.offset + 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))

@@ -53,6 +53,11 @@ class Convolution:
         return replace(self, bias=False, relu=False, z=None)
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter reads a channel of its own."""
+        return self.w.shape[1] == 1 and self.w.shape[0] == self.x.shape[1] > 1
+
+    @property
     def operands(self) -> tuple[str, ...]:
         """The names of what is read and written."""
         return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), "y")
