@@ -21,7 +21,7 @@ from iossim.backends.cupy_cudnn.element_types import typed
 from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
-from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, over_elements
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, over_threads
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.base.errors import first_line
 from iossim.execution.lead import Lead
@@ -152,4 +152,4 @@ class _Room:
 def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
     arguments = (np.uint32(view.elements), np.uint32(seed), view)
-    return over_elements(typed(RANDOMISE, view, view), "randomise", view.elements, arguments)
+    return over_threads(typed(RANDOMISE, view, view), "randomise", view.elements, arguments)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from iossim.backends.cupy_cudnn.element_functions import functions_of
 from iossim.backends.cupy_cudnn.element_types import element_name
 from iossim.backends.cupy_cudnn.kernel_text import kernel_source
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_elements
+from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
 
 #: Channels of 16 bits that lie in 16 bytes; so few as the second are read 8 bytes at a time, too.
 FITTING, FEW = 8, 4
@@ -48,4 +48,4 @@ def padded(x: View, y: View, prologue: str) -> KernelCall:
     )  # fmt: skip
     parameters = [f"const {element_name(x.dtype)}* __restrict__ x", f"{element_name(y.dtype)}* __restrict__ y"]
     text = kernel_source(NAME, (x.dtype, y.dtype), parameters, body, functions_of(prologue))
-    return over_elements(text, NAME, y.elements, (x, y), packs)
+    return over_threads(text, NAME, packs, (x, y))

@@ -11,23 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn.element_functions import called, functions_of, of_two
 from iossim.backends.cupy_cudnn.element_types import element_name
-from iossim.backends.cupy_cudnn.kernel_text import (
-    ENOUGH_THREADS,
-    access_width,
-    kernel_source,
-    offset,
-    place_arguments,
-    place_lines,
-    place_parameters,
-)
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
+from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_width, kernel
+from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.nary import Add, Mul, Nary
@@ -66,7 +57,7 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
     picked = [int(lookup is not None and axis == lookup.axis) for axis in order]  # keeps that axis apart
     walked = [[view.strides[axis] for axis in order] for view in views]
     sizes, (*strides, picked) = coalesced([output.shape[axis] for axis in order], [*walked, picked])
-    looked = () if lookup is None else (operands[0].strides[lookup.axis],)
+    looked = [] if lookup is None else [operands[0].strides[lookup.axis]]
     most = [access_width(view, own) for view, own in zip(views, strides, strict=True)]
     if looked:
         most[1] = access_width(views[1], [*looked, *strides[1]])
@@ -76,25 +67,25 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
     vectors = [*sizes[:-1], -(-sizes[-1] // width)]
     places = math.prod(vectors)
     widths = [
-        1 if width == 1 else min(own, width) if steps[-1] == 1 else 0 if steps[-1] == 0 else -1
-        for own, steps in zip(most, strides, strict=True)
+        1 if width == 1 else min(width, own) if last == 1 else 0 if last == 0 else -1
+        for own, (*_, last) in zip(most, strides, strict=True)
     ]
-    walk = Walk(
-        tuple(f"i{axis}" for axis in range(len(sizes))),
-        width,
-        next((n for n in (4, 2) if n * len(operands) <= 4 and places >= n * ENOUGH_THREADS), 1),
-        sizes[-1] % width > 0,
-        None if lookup is None else f"look[i{picked.index(1)}]" if any(picked) else "look[0]",
+    steps = [[*far, width * last] for *far, last in strides]
+    entry = "" if lookup is None else f"look[i{picked.index(1)}]" if any(picked) else "look[0]"
+    each = next((n for n in (4, 2) if n * len(operands) <= 4 and places >= n * ENOUGH_THREADS), 1)
+    text, arguments = kernel(
+        NAME,
+        _body(expression, [view.dtype for view in views], widths, f"i{len(sizes) - 1}", sizes[-1] % width > 0, entry),
+        {f"p{index}": view for index, view in enumerate(views)},
+        {f"i{axis}": own for axis, own in enumerate(zip(*steps, strict=True))},
+        {f"i{axis}": size for axis, size in enumerate(vectors)},
+        numbers={"length": sizes[-1]},
+        constants={"W": width, "EACH": each},
+        functions=functions_of(expression),
+        place="first + u * blockDim.x",
+        more={} if lookup is None else {"const int* look": lookup.indices, "int s_look": np.int32(looked[0])},
     )
-    arguments = (
-        np.uint32(places),
-        *place_arguments(vectors),
-        np.int32(sizes[-1]),
-        *(() if lookup is None else (lookup.indices, *int32s(looked))),
-        *(item for view, own in zip(views, strides, strict=True) for item in (view, *int32s(own))),
-    )
-    source = _source(expression, tuple(view.dtype for view in views), tuple(widths), walk)
-    return over_elements(source, NAME, output.elements, arguments, -(-places // walk.each))
+    return over_threads(text, NAME, -(-places // each), arguments)
 
 
 def copy(source: View, target: View) -> KernelCall:
@@ -165,67 +156,42 @@ def literal(value: float) -> str:
     return f"({text}f)"
 
 
-class Walk(NamedTuple):
-    """How a chain goes over its output: the names of its indices, elements of an access, accesses of a thread, whether
-    the last access of a row is cut short, and the entry that a lookup finds.
+def _body(expression: str, dtypes: Sequence[DType], widths: Sequence[int], last: str, is_cut: bool, entry: str) -> str:
+    """A thread's EACH accesses of W elements: all are read before any is written.
+
+    ``dtypes`` and ``widths`` are those of the output, then of the operands. One of width 0 is the same along the
+    ``last`` axis, one of width -1 has gaps. The last access may be cut short, to those that are ``left``; ``entry`` is
+    that of the first operand which a lookup finds. An epilogue works in place, so the output may be an operand, and
+    nothing is declared __restrict__.
     """
-
-    axes: tuple[str, ...]
-    width: int
-    each: int
-    is_cut: bool
-    entry: str | None
-
-
-@cache
-def _source(expression: str, dtypes: tuple[DType, ...], widths: tuple[int, ...], walk: Walk) -> str:
-    """The kernel's text; ``dtypes`` and ``widths`` are those of the output, then of the operands.
-
-    An operand of width 0 is the same along the last axis, one of width -1 has gaps. Arguments: vectors, and how their
-    places are taken apart; elements of the last axis; a lookup's indices, and the stride of what they pick; then
-    address and strides of each.
-    """
-    # An epilogue works in place, so the output may be an operand: nothing is declared __restrict__, and a thread reads
-    # everything before it writes.
     names = [element_name(dtype) for dtype in dtypes]
     is_copy = expression == COPY and dtypes[0] == dtypes[1]
-    kinds = [name if is_copy else "int" if name == "int" else "float" for name in names]
-    axes, width, last = walk.axes, walk.width, walk.axes[-1]
-    parameters = ["unsigned int vectors", *place_parameters([*axes[:-1], "vector"]), "int length"]
-    parameters += [] if walk.entry is None else ["const int* look", "int s_look"]
     declared, reads, values = "", "", ""
-    for index, (name, own) in enumerate(zip(names, widths, strict=True)):
-        parameters += [f"{'const ' if index else ''}{name}* p{index}", *(f"int s{index}_{axis}" for axis in axes)]
-        if not index:
-            continue
-        to, at = f"v{index - 1}[u]", f"p{index} + {offset(f's{index}', axes)}"
-        if index == 1 and walk.entry is not None:
-            at += f" + (long long){walk.entry} * s_look"
-        one_by_one = f"pick({to}, {at}, {f's{index}_{last}' if own else 0}{', left[u]' * walk.is_cut});\n"
-        whole = f"take<{own}>({to}, {at});\n"
-        reads += (
-            one_by_one if own < 1 else f"if (left[u] == {width}) {whole}else {one_by_one}" if walk.is_cut else whole
-        )
-        declared += f"{kinds[index]} v{index - 1}[{walk.each}][{width}];\n"
-        values += f"const {kinds[index]} a{index - 1} = v{index - 1}[u][e];\n"
-    left = f"left[u] = length - {last} < {width} ? length - {last} : {width};\n" * walk.is_cut
-    body = f"""const unsigned int first = blockIdx.x * blockDim.x * {walk.each} + threadIdx.x;
-long long to[{walk.each}]; {f"int left[{walk.each}];" * walk.is_cut}
+    for index, (name, own) in enumerate(zip(names[1:], widths[1:], strict=True)):
+        kind = name if is_copy else "int" if name == "int" else "float"
+        declared += f"{kind} v{index}[EACH][W];\n"
+        values += f"const {kind} a{index} = v{index}[u][e];\n"
+        given = f"(v{index}[u], $p{index + 1}{f' + (long long){entry} * s_look' * (entry != '' and not index)}"
+        one_by_one = f"pick{given}, {f'p{index + 1}_{last} / W' if own else 0}{', left[u]' * is_cut});\n"
+        whole = f"take<{own}>{given});\n"
+        reads += one_by_one if own < 1 else f"if (left[u] == W) {whole}else {one_by_one}" if is_cut else whole
+    left = f"left[u] = length - {last} * W < W ? length - {last} * W : W;\n"
+    return f"""const unsigned int first = blockIdx.x * blockDim.x * EACH + threadIdx.x;
+p0_t* to[EACH];
+{"int left[EACH];" * is_cut}
 {declared}#pragma unroll
-for (int u = 0; u < {walk.each}; ++u) {{
-if (first + u * blockDim.x >= vectors) break;
-{place_lines([*axes[:-1], "vector"], "first + u * blockDim.x")}const int {last} = vector * {width};
-{left}to[u] = {offset("s0", axes)};
-{reads}}}
+for (int u = 0; u < EACH; ++u) {{
+if ($place >= count) break;
+$places
+to[u] = $p0;
+{left * is_cut}{reads}}}
 #pragma unroll
-for (int u = 0; u < {walk.each}; ++u) {{
-if (first + u * blockDim.x >= vectors) break;
-{names[0]} made[{width}];
-#pragma unroll
-for (int e = 0; e < {width}; ++e) {{
+for (int u = 0; u < EACH; ++u) {{
+if ($place >= count) break;
+p0_t made[W];
+ELEMENTS {{
 {values}made[e] = {expression};
 }}
-put<{widths[0]}>(p0 + to[u], made{", left[u]" * walk.is_cut});
+put<{widths[0]}>(to[u], made{", left[u]" * is_cut});
 }}
 """
-    return kernel_source(NAME, dtypes, parameters, body, functions_of(expression))

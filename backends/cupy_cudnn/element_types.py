@@ -35,12 +35,17 @@ struct half_t {
 };
 """
 #: The upper half of a float: 0x7fff more than half a step is carried upwards, and the lowest bit of it makes ties even.
+#: GPUs since Ampere have an instruction for it.
 _BFLOAT = """struct bfloat_t {
     unsigned short bits;
     __device__ operator float() const { return __int_as_float((int)((unsigned int)bits << 16)); }
     __device__ bfloat_t& operator=(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
         const unsigned int all = (unsigned int)__float_as_int(value);
         bits = (unsigned short)(value != value ? 0x7fffu : (all + 0x7fffu + ((all >> 16) & 1u)) >> 16);
+#endif
         return *this;
     }
 };

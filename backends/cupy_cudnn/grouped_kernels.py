@@ -16,8 +16,8 @@ from itertools import product
 
 from iossim.backends.cupy_cudnn.element_functions import functions_of
 from iossim.backends.cupy_cudnn.element_types import element_name
-from iossim.backends.cupy_cudnn.kernel_text import ACCESS_BYTES, access_width, kernel_source
-from iossim.backends.cupy_cudnn.views import MOST_ELEMENTS, KernelCall, View, over_elements
+from iossim.backends.cupy_cudnn.kernel_text import ACCESS_BYTES, MOST_ELEMENTS, access_width, kernel_source
+from iossim.backends.cupy_cudnn.views import KernelCall, View, over_threads
 from iossim.ir.ops.conv import Conv
 
 NAME = "grouped_convolution"
@@ -163,7 +163,7 @@ def convolutions(
         text = kernel_source(
             NAME, (v.dtype for v in (x, y, *operands)), [*parameters, f"{element_name(y.dtype)}* y"], body, before
         )
-        found[f"own{width}x{count}"] = over_elements(text, NAME, y.elements, (x, taps, *operands, y), threads)
+        found[f"own{width}x{count}"] = over_threads(text, NAME, threads, (x, taps, *operands, y))
     return found
 
 

@@ -7,44 +7,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from iossim.backends.cupy_cudnn.element_types import typed
-from iossim.backends.cupy_cudnn.views import KernelCall, View, int32s, over_elements
+from iossim.backends.cupy_cudnn.kernel_text import kernel
+from iossim.backends.cupy_cudnn.views import KernelCall, View, over_threads
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.conv import Conv
 
 NAME = "integer_convolution"
-#: Arguments: sums; filters, height and width of the output; filters and channels of a group, height and width of the
-#: input; height and width of a filter; strides, padding before and dilation, each (y, x); images, filters and sums,
-#: each with four strides.
-_SOURCE = f"""extern "C" __global__ void {NAME}(unsigned int sums, int filters, int out_h, int out_w,
-    int group_filters, int group_channels, int h, int w, int filter_h, int filter_w,
-    int stride_y, int stride_x, int pad_y, int pad_x, int dilation_y, int dilation_x,
-    const in_t* x, int xn, int xc, int xh, int xw, const signed char* f, int fk, int fc, int fh, int fw,
-    out_t* y, int yn, int yc, int yh, int yw) {{
-    unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
-    if (rest >= sums) return;
-    const int k = rest % filters; rest /= filters;
-    const int ox = rest % out_w; rest /= out_w;
-    const int oy = rest % out_h;
-    const long long n = rest / out_h;
-    const in_t* image = x + n * xn + (long long)(k / group_filters * group_channels) * xc;
-    const signed char* filter = f + (long long)k * fk;
-    int sum = 0;
-    for (int fy = 0; fy < filter_h; ++fy) {{
-        const int iy = oy * stride_y - pad_y + fy * dilation_y;
-        if (iy < 0 || iy >= h) continue;
-        for (int fx = 0; fx < filter_w; ++fx) {{
-            const int ix = ox * stride_x - pad_x + fx * dilation_x;
-            if (ix < 0 || ix >= w) continue;
-            const in_t* at = image + (long long)iy * xh + (long long)ix * xw;
-            const signed char* own = filter + fy * fh + fx * fw;
-            for (int c = 0; c < group_channels; ++c) sum += (int)at[(long long)c * xc] * (int)own[(long long)c * fc];
-        }}
-    }}
-    y[n * yn + (long long)k * yc + (long long)oy * yh + (long long)ox * yw] = sum;
-}}
+#: Of constants: strides S, padding before P, dilations D, each (Y, X); filters and channels of a group.
+_BODY = """if ($place >= count) return;
+$places
+const x_t* image = x + (long long)n * x_n + (long long)(k / FILTERS * CHANNELS) * x_k;
+const f_t* filter = f + (long long)k * f_n;
+int sum = 0;
+for (int fy = 0; fy < filter_h; ++fy) {
+    const int iy = oy * SY - PY + fy * DY;
+    if (iy < 0 || iy >= h) continue;
+    for (int fx = 0; fx < filter_w; ++fx) {
+        const int ix = ox * SX - PX + fx * DX;
+        if (ix < 0 || ix >= w) continue;
+        const x_t* at = image + (long long)iy * x_oy + (long long)ix * x_ox;
+        const f_t* own = filter + fy * f_oy + fx * f_ox;
+        for (int c = 0; c < CHANNELS; ++c) sum += (int)at[(long long)c * x_k] * (int)own[(long long)c * f_k];
+    }
+}
+*($y) = sum;
 """
 
 
@@ -59,12 +45,15 @@ def convolution(op: Conv, x: View, w: View, y: View) -> KernelCall:
             for v in (x, w, y)
         )
     one, none = ((1,), (0,)) if rank == 1 else ((), ())
-    before = op.pads[:rank]
-    group_filters = y.shape[1] * w.shape[1] // x.shape[1]
-    arguments = (
-        np.uint32(y.elements),
-        *int32s([*y.shape[1:], group_filters, w.shape[1], *x.shape[2:], *w.shape[2:]]),
-        *int32s([*one, *op.strides, *none, *before, *one, *op.dilations]),
-        *(item for view in (x, w, y) for item in (view, *int32s(view.strides))),
+    pairs = (*one, *op.strides, *none, *op.pads[:rank], *one, *op.dilations)
+    constants = dict(zip(("SY", "SX", "PY", "PX", "DY", "DX"), pairs, strict=True))
+    text, arguments = kernel(
+        NAME,
+        _BODY,
+        {"x": x, "f": w, "y": y},
+        dict(zip(("n", "k", "oy", "ox"), zip(x.strides, w.strides, y.strides, strict=True), strict=True)),
+        dict(zip(("n", "oy", "ox", "k"), (y.shape[0], *y.shape[2:], y.shape[1]), strict=True)),
+        numbers=dict(zip(("h", "w", "filter_h", "filter_w"), (*x.shape[2:], *w.shape[2:]), strict=True)),
+        constants=constants | {"FILTERS": y.shape[1] * w.shape[1] // x.shape[1], "CHANNELS": w.shape[1]},
     )
-    return over_elements(typed(_SOURCE, x, y), NAME, y.elements, arguments)
+    return over_threads(text, NAME, y.elements, arguments)

@@ -8,20 +8,28 @@ arguments, so that one text serves all sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from string import Template
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_types import definitions
-from iossim.backends.cupy_cudnn.views import Scalar, View
+from iossim.backends.cupy_cudnn.element_types import definitions, element_name
+from iossim.backends.cupy_cudnn.views import Argument, View
+from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
+#: Kernels count elements in 32 bits.
+MOST_ELEMENTS = 2**31 - 1
 #: The most that a thread reads or writes at once.
 ACCESS_BYTES = 16
 #: Threads that keep a large GPU's memory busy (an H100 holds 270,336): where there would be more, each does more.
 ENOUGH_THREADS = 2**16
 
-_ACCESSES = """template <class T, int P> struct alignas(sizeof(T) * P) pack { T at[P]; };
+#: The number of a thread in a launch.
+THREAD = "blockIdx.x * blockDim.x + threadIdx.x"
+_ACCESSES = """#define ELEMENTS _Pragma("unroll") for (int e = 0; e < W; ++e)
+template <class T, int P> struct alignas(sizeof(T) * P) pack { T at[P]; };
 template <int P, int N, class V, class T> static __device__ inline void take(V (&to)[N], const T* from) {
     #pragma unroll
     for (int i = 0; i < N; i += P) {
@@ -54,12 +62,6 @@ static __device__ inline unsigned int quotient(unsigned int number, unsigned int
 """
 
 
-def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:
-    """A kernel of these parameters, whose operands are of these types; ``before`` it stand functions that it calls."""
-    head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n'
-    return definitions(dtypes) + _ACCESSES + before + head + body + "}\n"
-
-
 def access_width(view: View, strides: Sequence[int]) -> int:
     """How many neighbours along the last of ``strides`` an aligned access moves; 1 where they are no neighbours.
 
@@ -83,29 +85,56 @@ def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size:
     return width, [min(width, each) for each in own]
 
 
-def place_parameters(names: Sequence[str]) -> list[str]:
-    """The parameters of :func:`place_lines`: size, factor and shift of each index but the outermost."""
-    return [f"unsigned int {kind}_{name}" for name in names[1:] for kind in ("n", "factor", "shift")]
+def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:
+    """A kernel of these parameters, whose operands are of these types; ``before`` it stand functions that it calls."""
+    head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n'
+    return definitions(dtypes) + _ACCESSES + before + head + body + "}\n"
 
 
-def place_lines(names: Sequence[str], rest: str) -> str:
-    """The indices ``names``, outermost first, of place ``rest``."""
-    lines = f"unsigned int rest = {rest}, over;\n"
-    for name in reversed(names[1:]):
-        lines += f"over = quotient(rest, factor_{name}, shift_{name});\n"
-        lines += f"const int {name} = (int)(rest - over * n_{name}); rest = over;\n"
-    return lines + f"const int {names[0]} = (int)rest;\n"
+def kernel(
+    name: str,
+    body: str,
+    views: Mapping[str, View],
+    strides: Mapping[str, Sequence[int]],
+    places: Mapping[str, int],
+    *,
+    numbers: Mapping[str, int] | None = None,
+    constants: Mapping[str, int] | None = None,
+    functions: str = "",
+    place: str = THREAD,
+    more: Mapping[str, Argument] | None = None,
+) -> tuple[str, tuple[Argument, ...]]:
+    """A kernel's text and arguments.
 
-
-def place_arguments(sizes: Sequence[int]) -> tuple[Scalar, ...]:
-    """The arguments of :func:`place_parameters`, for places below 2**31."""
-    found: list[Scalar] = []
-    for size in sizes[1:]:
-        shift = (size - 1).bit_length()
-        found += [np.uint32(size), np.uint32(((2**shift - size) << 32) // size + 1), np.uint32(shift)]
-    return tuple(found)
-
-
-def offset(strides: str, names: Sequence[str]) -> str:
-    """How far a place is from the first: the sum of each index times its stride, ``STRIDES_NAME``."""
-    return " + ".join(["0", *(f"(long long){name} * {strides}_{name}" for name in names)])
+    ``body`` knows views by name, their element types as ``NAME_t``, and their ``strides`` along an axis (one of each
+    view) as ``NAME_AXIS``. ``places`` are the sizes of indices, outermost first: ``$places`` declares those of
+    ``$place``, a number below ``count``, and ``$NAME`` is where it lies in a view. ``numbers`` and ``more`` (by
+    declaration) are further parameters, ``constants`` are none. Raises BackendError for more elements than are counted.
+    """
+    elements = max(view.elements for view in views.values())
+    if elements > MOST_ELEMENTS:
+        raise BackendError(
+            f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller "
+            "batch"
+        )
+    indices = list(places)
+    parameters: dict[str, Argument] = {"unsigned int count": np.uint32(math.prod(places.values()))}
+    for index in indices[1:]:
+        size, shift = places[index], (places[index] - 1).bit_length()
+        parts = {"n": size, "factor": ((2**shift - size) << 32) // size + 1, "shift": shift}
+        parameters |= {f"unsigned int {part}_{index}": np.uint32(number) for part, number in parts.items()}
+    parameters |= {f"{view}_t* {view}": place for view, place in views.items()}
+    own = {f"{view}_{axis}": step for axis, steps in strides.items() for view, step in zip(views, steps, strict=True)}
+    parameters |= {f"int {named}": np.int32(number) for named, number in (own | dict(numbers or {})).items()}
+    parameters |= more or {}
+    lines = f"unsigned int rest = {place};\n"
+    for index in reversed(indices[1:]):
+        lines += f"const unsigned int over_{index} = quotient(rest, factor_{index}, shift_{index});\n"
+        lines += f"const int {index} = (int)(rest - over_{index} * n_{index}); rest = over_{index};\n"
+    texts = {"place": place, "places": f"{lines}const int {indices[0]} = (int)rest;"}
+    for view in views:
+        texts[view] = " + ".join([view, *(f"(long long){axis} * {view}_{axis}" for axis in strides if axis in places)])
+    types = "".join(f"typedef {element_name(view.dtype)} {named}_t;\n" for named, view in views.items())
+    values = "".join(f"constexpr int {constant} = {value};\n" for constant, value in (constants or {}).items())
+    dtypes, text = (view.dtype for view in views.values()), Template(body).substitute(texts)
+    return kernel_source(name, dtypes, list(parameters), text, types + values + functions), tuple(parameters.values())

@@ -10,33 +10,13 @@ that results do not change from run to run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_types import element_name
-from iossim.backends.cupy_cudnn.kernel_text import (
-    access_width,
-    access_widths,
-    kernel_source,
-    offset,
-    place_arguments,
-    place_lines,
-    place_parameters,
-)
-from iossim.backends.cupy_cudnn.views import (
-    BLOCK_THREADS,
-    ENOUGH_BLOCKS,
-    MOST_ELEMENTS,
-    Argument,
-    KernelCall,
-    View,
-    coalesced,
-    int32s,
-)
+from iossim.backends.cupy_cudnn.kernel_text import access_width, access_widths, kernel
+from iossim.backends.cupy_cudnn.views import BLOCK_THREADS, ENOUGH_BLOCKS, Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
-from iossim.ir.types import DType
 
 WARP = 32
 #: Accesses of a row that a thread keeps in registers, and neighbouring threads that fold neighbouring rows.
@@ -49,10 +29,10 @@ _FOLDS = {
     "global_max_pool": (_LOWEST, "larger", "part"),
     "reduce_sum": ("0.0f", "sum", "part"),
 }
-#: Of constants: W elements an access of the input, made of P at once, Q of the output; T threads a row; K accesses held.
 _COMBINED = """static __device__ inline float sum(float a, float b) { return a + b; }
 static __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
-#define OF_ROW(name, combined) static __device__ inline float name(float part, float* shared) { \\
+"""
+_OF_ROW = """#define OF_ROW(name, combined) static __device__ inline float name(float part, float* shared) { \\
     for (int other = WARP / 2; other > 0; other /= 2) \\
         part = combined(part, __shfl_xor_sync(0xffffffffu, part, other)); \\
     if (T > WARP) { \\
@@ -67,104 +47,96 @@ static __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 OF_ROW(row_sum, sum)
 OF_ROW(row_larger, larger)
 """
+#: Of constants: W elements of an access, P of them by one read, Q by one write, O of further operands; T threads a row,
+#: and K accesses that each holds, or 0 where all are read anew each time. Rows that there are not have no elements.
 _ROW = """__shared__ float shared[T / WARP];
 const unsigned int number = blockIdx.x * (blockDim.x / T) + threadIdx.x / T;
-{places}
-const int thread = threadIdx.x % T, length = number < rows ? elements : 0;
-const in_t* from = x + {x};
-out_t* to = y + {y};
-"""
-#: Threads of a block share rows among LANES, and lengths among the others. Also of constants: SHARES of a length.
-_COLUMNS = """__shared__ float shared[W][LANES * SHARES];
-{places}
-const int lane = threadIdx.x % LANES, share = threadIdx.x / LANES, column = (chunk * LANES + lane) * W;
-const in_t* from = x + {x} + (long long)column * x_inner;
-float folded[W];
+$places
+const int thread = threadIdx.x % T, length = number < count ? elements : 0;
+x_t* from = $x;
+y_t* to = $y;
+float held[HELD][W];
 #pragma unroll
-for (int e = 0; e < W; ++e) folded[e] = {start};
-if (column < columns) {{
-    #pragma unroll 4
-    for (int i = share; i < length; i += SHARES) {{
-        float v[W];
-        take<P>(v, from + (long long)i * x_i);
-        #pragma unroll
-        for (int e = 0; e < W; ++e) folded[e] = {combined}(folded[e], v[e]);
-    }}
-}}
-for (int half = SHARES / 2; half > 0; half /= 2) {{
-    #pragma unroll
-    for (int e = 0; e < W; ++e) shared[e][threadIdx.x] = folded[e];
-    __syncthreads();
-    #pragma unroll
-    for (int e = 0; e < W; ++e)
-        if (share < half) folded[e] = {combined}(folded[e], shared[e][threadIdx.x + half * LANES]);
-    __syncthreads();
-}}
-if (share == 0 && column < columns) {{
-    out_t out[W];
-    #pragma unroll
-    for (int e = 0; e < W; ++e) {{ const float part = folded[e]; out[e] = {end}; }}
-    put<Q>(y + {y} + (long long)column * y_inner, out);
-}}
-"""
-
-
-def _softmax(is_held: bool) -> str:
-    power = "expf(v[e] - largest)"
-    return (
-        _each("part = fmaxf(part, v[e]);", is_held, _LOWEST)
-        + "const float largest = row_larger(part, shared);\n"
-        + _each(f"v[e] = {power}; part += v[e];", is_held)
-        + "const float total = row_sum(part, shared);\n"
-        + _written(f"{'v[e]' if is_held else power} / total", is_held)
-    )
-
-
-def _layer_norm(is_held: bool) -> str:
-    return (
-        _each("part += v[e];", is_held)
-        + "const float mean = row_sum(part, shared) / (float)elements;\n"
-        + _each("const float off = v[e] - mean; part += off * off;", is_held)
-        + "const float deviation = sqrtf(row_sum(part, shared) / (float)elements + epsilon);\n"
-        + _written("(v[e] - mean) / deviation * factor[e] + term[e]", is_held, ("scale", "factor"), ("shift", "term"))
-    )
-
-
-def _rms_norm(is_held: bool) -> str:
-    return (
-        _each("part += v[e] * v[e];", is_held)
-        + "const float root = sqrtf(row_sum(part, shared) / (float)elements + epsilon);\n"
-        + _written("v[e] / root * factor[e]", is_held, ("scale", "factor"))
-    )
-
-
-#: Kernels that make rows of rows, and their further parameters: dense operands of a row's size, and numbers.
-_NORMALISATIONS = {
-    "softmax": (_softmax, ()),
-    "layer_norm": (_layer_norm, ("const in_t* scale", "const in_t* shift", "float epsilon")),
-    "rms_norm": (_rms_norm, ("const in_t* scale", "float epsilon")),
+for (int k = 0; k < K; ++k) {
+    const int i = (k * T + thread) * W;
+    if (i < length) take<P>(held[k], from + (long long)i * x_i);
 }
-
-
-def _each(step: str, is_held: bool, begin: str = "0.0f") -> str:
-    """A ``step`` of ``part`` for each element ``v[e]`` of a thread's share of the row."""
-    return f"part = {begin};\n" + _accesses(f"#pragma unroll\nfor (int e = 0; e < W; ++e) {{ {step} }}\n", is_held)
-
-
-def _written(result: str, is_held: bool, *operands: tuple[str, str]) -> str:
-    """The ``result`` for each element, with what lies at the same place of rows of ``operands``."""
-    read = "".join(f"float {name}[W];\ntake<O>({name}, {source} + i);\n" for source, name in operands)
-    each = f"out_t out[W];\n#pragma unroll\nfor (int e = 0; e < W; ++e) out[e] = {result};\n"
-    return _accesses(f"{read}{each}put<Q>(to + (long long)i * y_i, out);\n", is_held)
-
-
-def _accesses(body: str, is_held: bool) -> str:
-    """``body`` for each access of ``v`` at ``i`` that is a thread's."""
-    if not is_held:
-        read = "float v[W];\ntake<P>(v, from + (long long)i * x_i);\n"
-        return f"for (int i = thread * W; i < length; i += T * W) {{\n{read}{body}}}\n"
-    place = "const int i = (k * T + thread) * W;\nif (i >= length) break;\nfloat (&v)[W] = held[k];\n"
-    return f"#pragma unroll\nfor (int k = 0; k < K; ++k) {{\n{place}{body}}}\n"
+auto each = [&](auto use) {
+    #pragma unroll HELD
+    for (int k = 0; K == 0 || k < K; ++k) {
+        const int i = (k * T + thread) * W;
+        if (i >= length) break;
+        if (K == 0) take<P>(held[0], from + (long long)i * x_i);
+        use(held[K == 0 ? 0 : k], i);
+    }
+};
+"""
+_FOLD = """float part = START;
+each([&](float (&v)[W], int) { ELEMENTS part = COMBINED(part, v[e]); });
+part = row_COMBINED(part, shared);
+if (thread == 0 && length > 0) *to = RESULT;
+"""
+_SOFTMAX = """float largest = LOWEST, total = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS largest = fmaxf(largest, v[e]); });
+largest = row_larger(largest, shared);
+each([&](float (&v)[W], int) { ELEMENTS { v[e] = expf(v[e] - largest); total += v[e]; } });
+const float share = 1.0f / row_sum(total, shared);
+each([&](float (&v)[W], int i) {
+    y_t out[W];
+    ELEMENTS out[e] = (K == 0 ? expf(v[e] - largest) : v[e]) * share;
+    put<Q>(to + (long long)i * y_i, out);
+});
+""".replace("LOWEST", _LOWEST)
+_RMS_NORM = """float squares = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS squares += v[e] * v[e]; });
+const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
+each([&](float (&v)[W], int i) {
+    float factor[W];
+    take<O>(factor, scale + i);
+    y_t out[W];
+    ELEMENTS out[e] = v[e] * inverse * factor[e];
+    put<Q>(to + (long long)i * y_i, out);
+});
+"""
+_LAYER_NORM = """float total = 0.0f, squares = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
+const float mean = row_sum(total, shared) / (float)elements;
+each([&](float (&v)[W], int) { ELEMENTS squares += (v[e] - mean) * (v[e] - mean); });
+const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
+each([&](float (&v)[W], int i) {
+    float factor[W], term[W];
+    take<O>(factor, scale + i);
+    take<O>(term, shift + i);
+    y_t out[W];
+    ELEMENTS out[e] = (v[e] - mean) * inverse * factor[e] + term[e];
+    put<Q>(to + (long long)i * y_i, out);
+});
+"""
+_OF_ROWS = {"softmax": _SOFTMAX, "layer_norm": _LAYER_NORM, "rms_norm": _RMS_NORM}
+#: Threads of a block share rows among LANES, and lengths among SHARES, of which each has a power of two.
+_COLUMNS = """__shared__ float shared[W][LANES * SHARES];
+$places
+const int lane = threadIdx.x % LANES, member = threadIdx.x / LANES, column = (inner * LANES + lane) * W;
+const bool is_row = column < columns;
+float folded[W];
+ELEMENTS folded[e] = START;
+#pragma unroll 4
+for (int i = member; is_row && i < length; i += SHARES) {
+    float v[W];
+    take<P>(v, $x + (long long)column * x_column + (long long)i * x_i);
+    ELEMENTS folded[e] = COMBINED(folded[e], v[e]);
+}
+for (int half = SHARES / 2; half > 0; half /= 2) {
+    ELEMENTS shared[e][threadIdx.x] = folded[e];
+    __syncthreads();
+    ELEMENTS if (member < half) folded[e] = COMBINED(folded[e], shared[e][threadIdx.x + half * LANES]);
+    __syncthreads();
+}
+if (member > 0 || !is_row) return;
+y_t out[W];
+ELEMENTS { const float part = folded[e]; out[e] = RESULT; }
+put<Q>($y + (long long)column * y_column, out);
+"""
 
 
 def global_pool(x: View, y: View, *, is_average: bool) -> KernelCall:
@@ -193,7 +165,9 @@ def layer_norm(x: View, y: View, scale: View, shift: View, first: int, epsilon: 
     size = int(np.prod([x.shape[axis] for axis in axes]))
     if not all(view.is_dense and view.elements == size and view.dtype == x.dtype for view in (scale, shift)):
         raise BackendError("layer_norm takes a scale and a shift of the shape of a row; write them out")
-    return _over_rows("layer_norm", x, y, axes, (scale, shift, np.float32(epsilon)))
+    return _over_rows(
+        "layer_norm", x, y, axes, {"x_t* scale": scale, "x_t* shift": shift, "float epsilon": np.float32(epsilon)}
+    )
 
 
 def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> KernelCall:
@@ -201,11 +175,11 @@ def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> Kerne
     axes = list(range(first, len(x.shape)))
     if not (scale.is_dense and scale.elements == math.prod(x.shape[first:]) and scale.dtype == x.dtype):
         raise BackendError("rms_norm takes a scale of the shape of a row; write it out")
-    return _over_rows("rms_norm", x, y, axes, (scale, np.float32(epsilon)))
+    return _over_rows("rms_norm", x, y, axes, {"x_t* scale": scale, "float epsilon": np.float32(epsilon)})
 
 
-def _over_rows(name: str, x: View, y: View, axes: list[int], more: tuple[Argument, ...] = ()) -> KernelCall:
-    """A row for each place of the axes that are not ``axes``; raises BackendError where these are not equally spaced."""
+def _over_rows(name: str, x: View, y: View, axes: list[int], more: Mapping[str, Argument] | None = None) -> KernelCall:
+    """A row for each place of the axes that are not ``axes``; raises BackendError unless these are equally spaced."""
     is_fold = name in _FOLDS
     inside = [x.strides] if is_fold else [x.strides, y.strides]
     lengths, steps = coalesced([x.shape[a] for a in axes], [[own[a] for a in axes] for own in inside])
@@ -215,9 +189,6 @@ def _over_rows(name: str, x: View, y: View, axes: list[int], more: tuple[Argumen
         raise BackendError(f"{name} takes tensors whose rows are equally spaced; copy them first")
     (length,), ((step, *_), *_) = lengths, steps
     rows = math.prod(sizes)
-    if rows * length > MOST_ELEMENTS:
-        raise BackendError(f"{name} takes at most {MOST_ELEMENTS} elements; take a smaller batch")
-    types = x.dtype, y.dtype
     if is_fold and step != 1 and strides[0][-1] == 1 and sizes[-1] > 1:
         return _over_columns(name, x, y, length, step, sizes, strides)
     views, walked = ((x,), strides[:1]) if is_fold else ((x, y), strides)
@@ -228,20 +199,24 @@ def _over_rows(name: str, x: View, y: View, axes: list[int], more: tuple[Argumen
     block = threads
     while threads == WARP and block < 4 * WARP and rows >= 2 * ENOUGH_BLOCKS * (block // threads):
         block *= 2
-    held = -(-accesses // threads)
-    operands = [access_width(item, (1,)) for item in more if isinstance(item, View)]
-    constants = {"W": width, "P": own[0], "Q": own[-1], "O": min(width, *operands, width), "T": threads, "WARP": WARP}
-    if held <= _MOST_HELD:
-        constants["K"] = held
-    arguments = (
-        np.uint32(rows),
-        *place_arguments(sizes),
-        *_spaced(length, step, x, strides[0]),
-        *_spaced(steps[-1][0], y, strides[1]),
-        *more,
+    held = -(-accesses // threads) if accesses <= _MOST_HELD * threads else 0
+    constants = {"W": width, "P": own[0], "Q": own[-1], "T": threads, "WARP": WARP, "K": held, "HELD": held or 1}
+    constants["O"] = min(
+        [width, *(access_width(item, (1,)) for item in (more or {}).values() if isinstance(item, View))]
     )
-    source = _row_source(name, (x.dtype, y.dtype), len(sizes), tuple(constants.items()))
-    return KernelCall(source, name, -(-rows * threads // block), block, arguments)
+    text, arguments = kernel(
+        name,
+        _ROW + (_folding(name, _FOLD) if is_fold else _OF_ROWS[name]),
+        {"x": x, "y": y},
+        {f"r{axis}": own for axis, own in enumerate(zip(*strides, strict=True))} | {"i": (step, steps[-1][0])},
+        {f"r{axis}": size for axis, size in enumerate(sizes)},
+        place="(number < count ? number : 0)",
+        numbers={"elements": length},
+        constants=constants,
+        functions=_COMBINED + _OF_ROW,
+        more=more,
+    )
+    return KernelCall(text, name, -(-rows * threads // block), block, arguments)
 
 
 def _over_columns(
@@ -255,86 +230,22 @@ def _over_columns(
     lanes = BLOCK_THREADS // shares
     while lanes > _LANES and lanes * width >= 2 * sizes[-1]:
         lanes //= 2
+    names = [*(f"r{axis}" for axis in range(len(sizes) - 1)), "inner"]
     chunks = [*sizes[:-1], -(-sizes[-1] // (width * lanes))]
-    constants = {"W": width, "P": read, "Q": written, "LANES": lanes, "SHARES": shares}
-    arguments = (
-        *place_arguments(chunks),
-        np.int32(sizes[-1]),
-        *_spaced(length, step, x, strides[0]),
-        *_spaced(y, strides[1]),
+    text, arguments = kernel(
+        name,
+        _folding(name, _COLUMNS),
+        {"x": x, "y": y},
+        dict(zip([*names[:-1], "column", "i"], [*zip(*strides, strict=True), (step, 0)], strict=True)),
+        dict(zip(names, chunks, strict=True)),
+        place="blockIdx.x",
+        numbers={"columns": sizes[-1], "length": length},
+        constants={"W": width, "P": read, "Q": written, "LANES": lanes, "SHARES": shares},
+        functions=_COMBINED,
     )
-    source = _column_source(name, (x.dtype, y.dtype), len(sizes), tuple(constants.items()))
-    return KernelCall(source, name, math.prod(chunks), lanes * shares, arguments)
+    return KernelCall(text, name, math.prod(chunks), lanes * shares, arguments)
 
 
-def _spaced(*items: int | View | list[int]) -> tuple[Argument, ...]:
-    found: list[Argument] = []
-    for item in items:
-        found += [item] if isinstance(item, View) else int32s(item if isinstance(item, list) else [item])
-    return tuple(found)
-
-
-@cache
-def _row_source(name: str, dtypes: tuple[DType, DType], axes: int, constants: tuple[tuple[str, int], ...]) -> str:
-    """Arguments: rows, and how they are taken apart; elements of a row; input and output, each with the step inside a
-    row and the strides of the axes of rows.
-    """
-    names, is_held = [f"r{axis}" for axis in range(axes)], "K" in dict(constants)
-    body = _ROW.format(
-        places=place_lines(names, "(number < rows ? number : 0)"), x=offset("x", names), y=offset("y", names)
-    )
-    if is_held:
-        read = "if (i < length) take<P>(held[k], from + (long long)i * x_i);"
-        body += f"float held[K][W];\n#pragma unroll\nfor (int k = 0; k < K; ++k) {{ const int i = (k * T + thread) * W; {read} }}\n"
-    body += "float part;\n"
-    more: tuple[str, ...] = ()
-    if name in _FOLDS:
-        start, combined, result = _FOLDS[name]
-        body += _each(f"part = {combined}(part, v[e]);", is_held, start) + f"part = row_{combined}(part, shared);\n"
-        body += f"if (thread == 0 && length > 0) *to = {result};\n"
-    else:
-        text, more = _NORMALISATIONS[name]
-        body += text(is_held)
-    parameters = [
-        "unsigned int rows",
-        *place_parameters(names),
-        "int elements",
-        *_parameters(names, "x_i", "y_i"),
-        *more,
-    ]
-    return kernel_source(name, dtypes, parameters, body, _constants(dtypes, constants) + _COMBINED)
-
-
-@cache
-def _column_source(name: str, dtypes: tuple[DType, DType], axes: int, constants: tuple[tuple[str, int], ...]) -> str:
-    """Arguments: how blocks are taken apart; rows beside each other; elements of one; then input, with the step between
-    these, and output, each with the strides of the axes of rows.
-    """
-    names = [*(f"r{axis}" for axis in range(axes - 1)), "inner"]
-    places = place_lines([*names[:-1], "chunk"], "blockIdx.x")
+def _folding(name: str, body: str) -> str:
     start, combined, result = _FOLDS[name]
-    body = _COLUMNS.format(
-        places=places, x=offset("x", names[:-1]), y=offset("y", names[:-1]), start=start, combined=combined, end=result
-    )
-    parameters = [*place_parameters([*names[:-1], "chunk"]), "int columns", "int length", *_parameters(names, "x_i")]
-    functions = _COMBINED[: _COMBINED.index("#define")]
-    return kernel_source(name, dtypes, parameters, body, _constants(dtypes, constants) + functions)
-
-
-def _parameters(names: Sequence[str], *steps: str) -> list[str]:
-    """Of input and output: the step inside a row, for those that have one, the address, and strides."""
-    found: list[str] = []
-    for own, letter in zip((steps[:1], steps[1:]), "xy", strict=True):
-        found += [f"int {step}" for step in own]
-        found += [
-            f"{'const in_t' if letter == 'x' else 'out_t'}* {letter}",
-            *(f"int {letter}_{axis}" for axis in names),
-        ]
-    return found
-
-
-def _constants(dtypes: tuple[DType, DType], constants: Sequence[tuple[str, int]]) -> str:
-    types = "".join(
-        f"typedef {element_name(dtype)} {own};\n" for dtype, own in zip(dtypes, ("in_t", "out_t"), strict=True)
-    )
-    return types + f"constexpr int {', '.join(f'{key} = {number}' for key, number in constants)};\n"
+    return body.replace("START", start).replace("COMBINED", combined).replace("RESULT", result)

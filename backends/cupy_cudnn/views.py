@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
 #: What cuDNN assumes of every pointer; storages, weights and scratch begin at multiples of 256 bytes.
@@ -217,8 +216,6 @@ def _packed_from(view: View, first: int) -> bool:
 BLOCK_THREADS = 256
 #: So many let each SM of a large GPU have one.
 ENOUGH_BLOCKS = 128
-#: Kernels count elements in 32 bits.
-MOST_ELEMENTS = 2**31 - 1
 
 #: Scalars as CUDA takes them; views become the address of their first element.
 Scalar = np.int32 | np.uint32 | np.int64 | np.uint64 | np.float32
@@ -245,23 +242,9 @@ class KernelCall:
         return tuple(np.uint64(address(item)) if isinstance(item, View) else item for item in self.arguments)
 
 
-def over_elements(
-    source: str, name: str, elements: int, arguments: tuple[Argument, ...], threads: int | None = None
-) -> KernelCall:
-    """One thread an element, or as many as are given; raises BackendError for more elements than a kernel counts.
-
-    Blocks are of fewer threads where there would be less than :data:`ENOUGH_BLOCKS`.
-    """
-    if elements > MOST_ELEMENTS:
-        raise BackendError(
-            f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller "
-            "batch"
-        )
-    threads, block = elements if threads is None else threads, BLOCK_THREADS
+def over_threads(source: str, name: str, threads: int, arguments: tuple[Argument, ...]) -> KernelCall:
+    """So many threads, in smaller blocks where there would be less than :data:`ENOUGH_BLOCKS`."""
+    block = BLOCK_THREADS
     while block > 64 and threads < ENOUGH_BLOCKS * block:
         block //= 2
     return KernelCall(source, name, -(-threads // block), block, arguments)
-
-
-def int32s(values: tuple[int, ...] | list[int]) -> tuple[Scalar, ...]:
-    return tuple(np.int32(value) for value in values)

@@ -8,98 +8,86 @@ read is read once, and stays in registers. Windows are constants of the text, im
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_types import element_name
-from iossim.backends.cupy_cudnn.kernel_text import (
-    ENOUGH_THREADS,
-    access_widths,
-    kernel_source,
-    place_arguments,
-    place_lines,
-    place_parameters,
-)
-from iossim.backends.cupy_cudnn.views import KernelCall, Scalar, View, coalesced, int32s, over_elements
+from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_widths, kernel
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, over_threads
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
-from iossim.ir.types import DType
 
 _Pairs = tuple[tuple[int, int], ...]
 
-#: The indices of an output; strides and sizes are named after them.
+#: The indices of an output; strides are named after them.
 _AXES = ("n", "c", "oy", "ox")
 #: Elements of a thread's window that are written out one by one; the rows of larger windows are a loop.
 _MOST_UNROLLED = 64
 
-#: Of constants: W channels an access, R outputs a thread; and, (Y, X) each: kernel K, strides S, padding before P,
-#: dilations D, how far averaged elements reach beyond the image before (LOW) and behind it (HIGH). Arguments: threads,
-#: and how their places are taken apart; height of the output; height and width of the input; input and output, each
-#: with four strides.
-_BODY = """const in_t* image = x + (long long)n * x_n + (long long)c * W * x_c;
-out_t* made = y + (long long)n * y_n + (long long)c * W * y_c + (long long)ox * y_ox;
-const int top = oy * R * SY - PY, left = ox * SX - PX;
+#: Of constants: W channels of an access, P of them by one read, Q by one write; R outputs of a thread, one below the
+#: other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements reach
+#: beyond the image before (LOW) and behind it (HIGH).
+_BODY = """if ($place >= count) return;
+$places
+const int channel = c * W, top = oy * R * SY - PY, left = ox * SX - PX;
+x_t* image = x + (long long)n * x_n + (long long)channel * x_c;
+y_t* made = y + (long long)n * y_n + (long long)channel * y_c + (long long)ox * y_ox;
 float part[R][W];
 #pragma unroll
-for (int r = 0; r < R; ++r)
-    for (int e = 0; e < W; ++e) part[r][e] = {start};
-#pragma unroll {unrolled}
-for (int row = 0; row < (R - 1) * SY + (KY - 1) * DY + 1; ++row) {{
+for (int r = 0; r < R; ++r) ELEMENTS part[r][e] = START;
+#pragma unroll UNROLLED
+for (int row = 0; row < (R - 1) * SY + (KY - 1) * DY + 1; ++row) {
     const int iy = top + row;
     if (iy < 0 || iy >= h) continue;
     float line[W];
-    #pragma unroll
-    for (int e = 0; e < W; ++e) line[e] = {start};
-    #pragma unroll {unrolled}
-    for (int kx = 0; kx < KX; ++kx) {{
+    ELEMENTS line[e] = START;
+    #pragma unroll UNROLLED
+    for (int kx = 0; kx < KX; ++kx) {
         const int ix = left + kx * DX;
         if (ix < 0 || ix >= w) continue;
         float own[W];
         take<P>(own, image + (long long)iy * x_oy + (long long)ix * x_ox);
-        #pragma unroll
-        for (int e = 0; e < W; ++e) line[e] = combined(line[e], {value});
-    }}
+        ELEMENTS line[e] = combined(line[e], VALUE);
+    }
     #pragma unroll
-    for (int r = 0; r < R; ++r) {{
+    for (int r = 0; r < R; ++r) {
         const int down = row - r * SY;
-        if (down < 0 || down % DY != 0 || down / DY >= KY) continue;
-        #pragma unroll
-        for (int e = 0; e < W; ++e) part[r][e] = combined(part[r][e], line[e]);
-    }}
-}}
+        if (down >= 0 && down % DY == 0 && down / DY < KY) ELEMENTS part[r][e] = combined(part[r][e], line[e]);
+    }
+}
 #pragma unroll
-for (int r = 0; r < R; ++r) {{
+for (int r = 0; r < R; ++r) {
     if (oy * R + r >= out_h) break;
-    {finish}
-    out_t out[W];
-    #pragma unroll
-    for (int e = 0; e < W; ++e) out[e] = {result};
+    FINISH
+    y_t out[W];
+    ELEMENTS out[e] = RESULT;
     put<Q>(made + (long long)(oy * R + r) * y_oy, out);
-}}
+}
 """
-_COUNT = """int down = 0, across = 0;
-    for (int k = 0; k < KY; ++k) {
-        const int iy = top + r * SY + k * DY;
-        down += iy >= -LOWY && iy < h + HIGHY;
-    }
-    for (int k = 0; k < KX; ++k) {
-        const int ix = left + k * DX;
-        across += ix >= -LOWX && ix < w + HIGHX;
-    }
-    const float counted = (float)(down * across > 0 ? down * across : 1);"""
-_MIDDLE = """float own[W];
-    take<P>(own, image + (long long)(top + r + PY) * x_oy);"""
-#: What is different between kernels, and the parameters that only one has.
+_COUNT = """const int counted = inside(top + r * SY, KY, DY, -LOWY, h + HIGHY) * inside(left, KX, DX, -LOWX, w + HIGHX);
+    const float share = 1.0f / (float)(counted > 0 ? counted : 1);"""
+_INSIDE = """static __device__ inline int inside(int from, int size, int apart, int low, int high) {
+    int found = 0;
+    for (int k = 0; k < size; ++k) found += from + k * apart >= low && from + k * apart < high;
+    return found;
+}
+"""
+_NORMALISED = "own[e] / powf(bias + scale * part[r][e], beta)"
+_MIDDLE = "float own[W]; take<P>(own, image + (long long)(top + r + PY) * x_oy);"
 _LOWEST = "-__int_as_float(0x7f800000)"
+#: Where a kernel begins, how it combines ``a`` and ``b``, of which value of an element, and what it makes of a window.
 _KINDS = {
-    "max_pool": (_LOWEST, "fmaxf(a, b)", "own[e]", "", "part[r][e]", ()),
-    "average_pool": ("0.0f", "a + b", "own[e]", _COUNT, "part[r][e] / counted", ()),
+    "max_pool": (_LOWEST, "fmaxf(a, b)", "own[e]", "", "part[r][e]"),
+    "average_pool": ("0.0f", "a + b", "own[e]", _COUNT, "part[r][e] * share"),
     "local_response_norm": (
-        *("0.0f", "a + b", "own[e] * own[e]", _MIDDLE, "own[e] / powf(bias + scale * part[r][e], beta)"),
-        ("float bias", "float scale", "float beta"),
+        "0.0f",
+        "a + b",
+        "own[e] * own[e]",
+        _MIDDLE,
+        "own[e] / powf(bias + scale * part[r][e], beta)",
     ),
 }
 
@@ -133,59 +121,40 @@ def local_response_norm(op: LocalResponseNorm, x: View, y: View) -> KernelCall:
         for v, own in zip((x, y), steps, strict=True)
     )
     window = ((op.size, 1), (1, 1), ((op.size - 1) // 2, 0), (1, 1), (0, 0), (0, 0))
-    numbers = tuple(np.float32(number) for number in (op.bias, op.alpha / op.size, op.beta))
-    return _over_windows("local_response_norm", window, x, y, numbers)
+    numbers = {"bias": op.bias, "scale": op.alpha / op.size, "beta": op.beta}
+    more = {f"float {name}": np.float32(number) for name, number in numbers.items()}
+    return _over_windows("local_response_norm", window, x, y, more)
 
 
-def _over_windows(name: str, window: _Pairs, x: View, y: View, more: tuple[Scalar, ...] = ()) -> KernelCall:
+def _over_windows(
+    name: str, window: _Pairs, x: View, y: View, more: Mapping[str, Argument] | None = None
+) -> KernelCall:
     """A call for images ``[N, C, H, W]``: a thread for a few rows of an access's channels."""
     order = sorted(range(4), key=lambda axis: -y.strides[axis] if y.shape[axis] > 1 else -math.inf)
     strides = [[view.strides[axis] for axis in (0, 2, 3, 1)] for view in (x, y)]
-    width, widths = access_widths((x, y), strides, y.shape[1])
-    (kernel, *_), (stride, *_) = window[:2]
-    threads = y.elements // width
-    rows = next((n for n in (4, 2) if kernel > stride and threads >= n * ENOUGH_THREADS), 1)
-    sizes = (y.shape[0], y.shape[1] // width, -(-y.shape[2] // rows), y.shape[3])
-    arguments = (
-        np.uint32(math.prod(sizes)),
-        *place_arguments([sizes[axis] for axis in order]),
-        *int32s([y.shape[2], *x.shape[2:]]),
-        *(item for view in (x, y) for item in (view, *int32s(view.strides))),
-        *more,
+    width, (read, written) = access_widths((x, y), strides, y.shape[1])
+    constants = {"W": width, "P": read, "Q": written, "R": 1}
+    for key, pair in zip(("K", "S", "P", "D", "LOW", "HIGH"), window, strict=True):
+        constants |= {f"{key}Y": pair[0], f"{key}X": pair[1]}
+    if constants["KY"] > constants["SY"]:
+        constants["R"] = next((n for n in (4, 2) if y.elements // width >= n * ENOUGH_THREADS), 1)
+    reach = (constants["R"] - 1) * constants["SY"] + (constants["KY"] - 1) * constants["DY"] + 1
+    sizes = (y.shape[0], y.shape[1] // width, -(-y.shape[2] // constants["R"]), y.shape[3])
+    start, combined, value, finish, result = _KINDS[name]
+    words = {"START": start, "VALUE": value, "FINISH": finish, "RESULT": result}
+    words["UNROLLED"] = "1" * (reach * constants["KX"] > _MOST_UNROLLED)
+    text, arguments = kernel(
+        name,
+        re.sub(r"\b[A-Z]{5,}\b", lambda found: words.get(found[0], found[0]), _BODY),
+        {"x": x, "y": y},
+        dict(zip(_AXES, zip(x.strides, y.strides, strict=True), strict=True)),
+        {_AXES[axis]: sizes[axis] for axis in order},
+        numbers={"out_h": y.shape[2], "h": x.shape[2], "w": x.shape[3]},
+        constants=constants,
+        functions=f"static __device__ inline float combined(float a, float b) {{ return {combined}; }}\n" + _INSIDE,
+        more=more,
     )
-    text = _source(name, window, (x.dtype, y.dtype), (width, rows, *widths), tuple(order))
-    return over_elements(text, name, y.elements, arguments, math.prod(sizes))
-
-
-@cache
-def _source(
-    name: str, window: _Pairs, dtypes: tuple[DType, DType], sizes: tuple[int, ...], order: tuple[int, ...]
-) -> str:
-    start, combined, value, finish, result, more = _KINDS[name]
-    pairs = dict(zip(("K", "S", "P", "D", "LOW", "HIGH"), window, strict=True))
-    constants = {f"{key}{axis}": number for key, pair in pairs.items() for axis, number in zip("YX", pair, strict=True)}
-    constants |= dict(zip("WRPQ", sizes, strict=True))
-    reach = (sizes[1] - 1) * constants["SY"] + (constants["KY"] - 1) * constants["DY"] + 1
-    names = [_AXES[axis] for axis in order]
-    parameters = ["unsigned int threads", *place_parameters(names), "int out_h", "int h", "int w"]
-    for of_type, letter in (("const in_t", "x"), ("out_t", "y")):
-        parameters += [f"{of_type}* {letter}", *(f"int {letter}_{axis}" for axis in _AXES)]
-    in_t, out_t = map(element_name, dtypes)
-    before = f"""typedef {in_t} in_t;
-typedef {out_t} out_t;
-constexpr int {", ".join(f"{key} = {number}" for key, number in constants.items())};
-static __device__ inline float combined(float a, float b) {{ return {combined}; }}
-"""
-    body = _BODY.format(
-        start=start,
-        value=value,
-        finish=finish,
-        result=result,
-        unrolled=1 if reach * constants["KX"] > _MOST_UNROLLED else "",
-    )
-    thread = "blockIdx.x * blockDim.x + threadIdx.x"
-    head = f"if ({thread} >= threads) return;\n{place_lines(names, thread)}"
-    return kernel_source(name, dtypes, [*parameters, *more], head + body, before)
+    return over_threads(text, name, math.prod(sizes), arguments)
 
 
 def _planar(values: tuple[int, ...], missing: int) -> tuple[int, int]:

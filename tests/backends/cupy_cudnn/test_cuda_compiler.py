@@ -59,16 +59,26 @@ def nvrtc() -> ctypes.CDLL:
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
 def test_every_kernel_compiles_at_run_time(precision: Precision, nvrtc: ctypes.CDLL) -> None:
     """By NVRTC, as CuPy does it: for Ampere, Hopper and Blackwell, without any header."""
-    whole = together(kernels(precision)).encode()
+    whole = together(kernels(precision))
     for architecture in ("compute_80", "compute_90", "compute_100"):
-        program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), whole, b"kernels.cu", 0, None, None) == 0
-        options = (ctypes.c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"-std=c++17")
-        failed = nvrtc.nvrtcCompileProgram(program, 2, options)
-        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        nvrtc.nvrtcGetProgramLog(program, log)
-        assert not failed, log.value.decode()[:2000]
+        compiled(nvrtc, whole, architecture)
+
+
+def compiled(nvrtc: ctypes.CDLL, source: str, architecture: str, *more: str) -> tuple[str, str]:
+    """PTX (of a virtual architecture) and the compiler's log."""
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None) == 0
+    given = [option.encode() for option in (f"--gpu-architecture={architecture}", "-std=c++17", *more)]
+    failed = nvrtc.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+    texts = []
+    for what in ("PTX", "ProgramLog"):
+        getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(max(1, size.value))
+        getattr(nvrtc, f"nvrtcGet{what}")(program, text)
+        texts.append(text.value.decode())
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    assert not failed, texts[1][:2000]
+    return texts[0], texts[1]
 
 
 def together(sources: list[str]) -> str:

@@ -1,0 +1,253 @@
+"""Kernels of ours compute what NumPy does wherever their operands lie, and move 16 bytes at once where that is aligned.
+
+On the host (whose compiler has accesses that are not aligned trap), and in what the CUDA compiler makes of their text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from host_kernels import host_kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
+from test_cuda_compiler import compiled, nvrtc  # noqa: F401
+
+from iossim.backends.cupy_cudnn import kernel_text
+from iossim.backends.cupy_cudnn.element_kernels import chain, copy, gather
+from iossim.backends.cupy_cudnn.reduction_kernels import global_pool, layer_norm, reduction, rms_norm, softmax
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
+from iossim.backends.cupy_cudnn.window_kernels import local_response_norm, pool
+from iossim.ir.op import Array
+from iossim.ir.ops.normalization import LocalResponseNorm
+from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.types import DType
+
+TYPES = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
+
+
+class Room:
+    """Memories by name, each of 64 Ki elements at a multiple of 256 bytes, and views as NumPy's."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(0)
+        self.bytes: dict[Memory, Array] = {}
+
+    def _memory(self, view: View) -> Array:
+        if view.memory not in self.bytes:
+            whole = np.zeros((1 << 18) + 256, np.uint8)
+            begin = -whole.ctypes.data % 256
+            self.bytes[view.memory] = whole[begin : begin + (1 << 18)]
+            noise = self.random.integers(-8, 9, (1 << 18) // view.dtype.bytes)
+            self.bytes[view.memory].view(view.dtype.numpy)[:] = noise.astype(view.dtype.numpy)
+        return self.bytes[view.memory]
+
+    def array(self, view: View) -> Array:
+        flat = self._memory(view).view(view.dtype.numpy)[view.offset :]
+        return as_strided(flat, view.shape, [view.dtype.bytes * stride for stride in view.strides])
+
+    def run(self, call: KernelCall) -> None:
+        arguments = call.bound(lambda view: self._memory(view).ctypes.data + view.offset_bytes)
+        host_kernel(call.source, call.name)(call.blocks, call.threads, arguments)
+
+    def made(self, call: KernelCall, y: View) -> Array:
+        """What a call writes to ``y``; it writes nothing else."""
+        unsigned = f"u{y.dtype.bytes}"
+        before = self._memory(y).view(unsigned).copy()
+        self.run(call)
+        others = np.ones(len(before), bool)
+        as_strided(others[y.offset :], y.shape, y.strides)[...] = False
+        np.testing.assert_array_equal(self._memory(y).view(unsigned)[others], before[others])
+        return self.array(y).astype(np.float32)
+
+
+def lying(draw: st.DrawFn, name: str, shape: tuple[int, ...], dtype: DType) -> View:
+    """A view of a shape: with channels innermost or not, as a part of a wider tensor, aligned or not."""
+    last = len(shape) > 2 and draw(st.booleans())
+    axis = draw(st.integers(0, len(shape) - 1))
+    begin, behind = draw(st.sampled_from([(0, 0), (8, 8), (2, 4), (1, 0)]))
+    wide = tuple(size + (begin + behind) * (index == axis) for index, size in enumerate(shape))
+    return dense(Memory("storage", name), wide, 0, dtype, last).part(axis, begin, shape[axis])
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_chains_of_any_layouts_types_and_broadcasts(data: st.DataObject) -> None:
+    shape = data.draw(st.sampled_from([(2, 16, 3, 5), (1, 24, 4, 4), (3, 10, 2, 2), (5, 64), (77,), (2, 3, 40)]))
+    narrow = tuple(size if data.draw(st.booleans()) else 1 for size in shape)
+    x, z, y = (
+        lying(data.draw, name, own, data.draw(st.sampled_from(TYPES)))
+        for name, own in (("x", shape), ("z", narrow), ("y", shape))
+    )
+    room = Room()
+    wanted = room.array(x).astype(np.float32) * 2 + room.array(z).astype(np.float32)
+    np.testing.assert_array_equal(room.made(chain("a0 * 2.0f + a1", [x, z], y), y), wanted)
+
+
+def test_long_chains_give_each_thread_several_accesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a last access that is cut short, and the output in place of an operand."""
+    monkeypatch.setattr(kernel_text, "ENOUGH_THREADS", 4)
+    monkeypatch.setattr("iossim.backends.cupy_cudnn.element_kernels.ENOUGH_THREADS", 4)
+    x = dense(Memory("storage", "x"), (2003,), dtype=DType.BFLOAT16)
+    room = Room()
+    wanted = np.abs(room.array(x).astype(np.float32))
+    call = chain("fabsf(a0)", [x], x)
+    assert "EACH = 4" in call.source
+    np.testing.assert_array_equal(room.made(call, x), wanted)
+
+
+@settings(max_examples=6)
+@given(st.data())
+def test_entries_are_looked_up_along_any_axis(data: st.DataObject) -> None:
+    shape, axis = data.draw(st.sampled_from([((4, 6, 16), 1), ((4, 6, 16), 2), ((9, 16), 0), ((2, 1, 8), 1)]))
+    picked = data.draw(st.lists(st.integers(0, shape[axis] - 1), min_size=1, max_size=5))
+    x = lying(data.draw, "x", shape, DType.FLOAT16)
+    y = lying(data.draw, "y", (*shape[:axis], len(picked), *shape[axis + 1 :]), DType.FLOAT16)
+    indices = dense(Memory("weight", "indices"), (len(picked),), dtype=DType.INT32)
+    room = Room()
+    room.array(indices)[:] = picked
+    np.testing.assert_array_equal(room.made(gather(x, y, indices, axis), y), np.take(room.array(x), picked, axis))
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_windows_of_any_layouts_and_types(data: st.DataObject) -> None:
+    """A thread makes several outputs below each other, of which the last may not be there."""
+    kernel, strides = data.draw(
+        st.sampled_from([((3, 3), (1, 1)), ((3, 3), (2, 2)), ((5, 1), (2, 1)), ((2, 2), (2, 2))])
+    )
+    op = data.draw(st.sampled_from([MaxPool, AveragePool]))(kernel, strides, (1, 0, 1, 0))
+    shape = (2, data.draw(st.sampled_from([16, 12, 3])), 9, 7)
+    dtype = data.draw(st.sampled_from(TYPES))
+    x = lying(data.draw, "x", shape, dtype)
+    room = Room()
+    wanted = op.evaluate([room.array(x).astype(np.float32)])[0]
+    y = lying(data.draw, "y", wanted.shape, dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "iossim.backends.cupy_cudnn.window_kernels.ENOUGH_THREADS", data.draw(st.sampled_from([1, 2**16]))
+        )
+        call = pool(op, x, y)
+    np.testing.assert_allclose(room.made(call, y), wanted, rtol=2.0**-8)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_responses_are_normalised_in_either_layout(last: bool) -> None:
+    x, y = (dense(Memory("storage", name), (2, 16, 4, 4), last=last) for name in "xy")
+    op, room = LocalResponseNorm(5, 0.1, 0.75, 1.0), Room()
+    np.testing.assert_allclose(room.made(local_response_norm(op, x, y), y), op.evaluate([room.array(x)])[0], rtol=1e-5)
+
+
+ROWS: dict[str, tuple[tuple[int, ...], Callable[[View, View], KernelCall], Callable[[Array], Array]]] = {
+    "softmax of warps": ((5, 96), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
+    "softmax of a block": ((2, 1029), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
+    "softmax with gaps": ((2, 40, 3), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
+    "global mean": ((1, 24, 5, 5), lambda x, y: global_pool(x, y, is_average=True), lambda x: x.mean((2, 3))),
+    "global maximum": ((1, 24, 5, 5), lambda x, y: global_pool(x, y, is_average=False), lambda x: x.max((2, 3))),
+    "sum of rows": ((3, 600), lambda x, y: reduction("sum", x, y, [1]), lambda x: x.sum(1)),
+    "sum of columns": ((35, 72), lambda x, y: reduction("sum", x, y, [0]), lambda x: x.sum(0)),
+}
+
+
+def _softmax(x: Array, axis: int) -> Array:
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return np.asarray(powers / powers.sum(axis, keepdims=True))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_folded_and_normalised(name: str, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warps of a block have a row each, or none."""
+    monkeypatch.setattr("iossim.backends.cupy_cudnn.reduction_kernels.ENOUGH_BLOCKS", 1)
+    shape, call, wanted = ROWS[name]
+    dtype = DType.BFLOAT16 if last else DType.FLOAT32
+    room, x = Room(), dense(Memory("storage", "x"), shape, 0, dtype, last and len(shape) > 3)
+    expected = wanted(room.array(x).astype(np.float32))
+    if expected.shape == shape:
+        y = replace(x, memory=Memory("storage", "y"))
+    else:
+        kept = (
+            shape[:2] + (1,) * (len(shape) - 2)
+            if len(shape) > 2
+            else tuple(size if size == expected.size else 1 for size in shape)
+        )
+        y = dense(Memory("storage", "y"), kept)
+    made = room.made(call(x, y), y)
+    np.testing.assert_allclose(made.reshape(expected.shape), expected, rtol=2.0**-7 if last else 1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [48, 1100])
+def test_norms_scale_each_element(size: int) -> None:
+    x, y = (dense(Memory("storage", name), (3, size)) for name in "xy")
+    scale, shift = (dense(Memory("weight", name), (size,), offset) for name, offset in (("scale", 0), ("shift", 2)))
+    room = Room()
+    values, factor, term = (room.array(view) for view in (x, scale, shift))
+    centred = values - values.mean(1, keepdims=True)
+    wanted = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-3) * factor + term
+    made = room.made(layer_norm(x, y, scale, shift, 1, 1e-3), y)
+    np.testing.assert_allclose(made, wanted, rtol=1e-3, atol=1e-4)
+    wanted = values / np.sqrt((values**2).mean(1, keepdims=True) + 1e-3) * factor
+    np.testing.assert_allclose(room.made(rms_norm(x, y, scale, 1, 1e-3), y), wanted, rtol=1e-4)
+
+
+def test_places_are_divided_without_a_division() -> None:
+    """By every divisor, at the ends of what dividends may be: the factors are Granlund's and Montgomery's."""
+    x = dense(Memory("storage"), (1, 1))
+    for size in (1, 2, 3, 5, 7, 255, 256, 257, 35 * 35, 2**16 - 1, 2**30 + 1, 2**31 - 1):
+        _, arguments = kernel_text.kernel("k", "", {"x": x}, {}, {"a": 1, "b": size})
+        divisor, factor, shift = (int(argument.item()) for argument in arguments[1:4] if not isinstance(argument, View))
+        for number in {0, 1, size - 1, size, 2 * size - 1, 2**31 - 1, 2**31 // size * size - 1}:
+            if 0 <= number < 2**31:
+                high = (number * factor >> 32) + number
+                assert high < 2**32
+                assert (divisor, high >> shift) == (size, number // size)
+
+
+def image(*shape: int, name: str = "x", dtype: DType = DType.BFLOAT16) -> View:
+    return dense(Memory("storage", name), shape, 0, dtype, last=len(shape) > 3)
+
+
+LARGE, SMALL = image(32, 288, 35, 35), image(1, 64, 35, 35)
+#: Calls whose operands are aligned, and how many accesses of 16 bytes their text reads and writes with.
+ALIGNED: dict[str, tuple[KernelCall, int, int]] = {
+    "copy": (copy(LARGE, replace(LARGE, memory=Memory("other"))), 4, 4),
+    "slice": (copy(SMALL, image(1, 288, 35, 35).part(1, 32, 64)), 1, 1),
+    "sum with a bias": (chain("fmaxf(a0 + a1, 0.0f)", [LARGE, image(1, 288, 1, 1)], LARGE), 4, 2),
+    "average pool": (pool(AveragePool((3, 3), (1, 1), (1, 1, 1, 1)), LARGE, LARGE), 18, 4),
+    "small average pool": (pool(AveragePool((3, 3), (1, 1), (1, 1, 1, 1)), SMALL, SMALL), 9, 1),
+    "max pool": (pool(MaxPool((3, 3), (2, 2), (0, 0, 0, 0)), image(32, 64, 147, 147), image(32, 64, 73, 73)), 27, 4),
+    "softmax": (softmax(image(384, 768), image(384, 768), [1]), 3, 3),
+    "layer norm": (layer_norm(image(384, 768), image(384, 768), image(768), image(768), 1, 1e-5), 9, 3),
+}
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param("80", marks=pytest.mark.slow), "90", pytest.param("100", marks=pytest.mark.slow)]
+)
+def test_aligned_accesses_are_of_16_bytes_and_nothing_is_in_local_memory(version: str, nvrtc: ctypes.CDLL) -> None:  # noqa: F811
+    """In PTX, in which each access of a text stands once; and, by the assembler's own account, in the device's code."""
+    for name, (call, reads, writes) in ALIGNED.items():
+        ptx = compiled(nvrtc, call.source, f"compute_{version}")[0]
+        accesses = re.findall(r"\b(?:ld|st)\.(?:global|local)[.\w]*", ptx)
+        assert sorted(accesses) == ["ld.global.v4.u32"] * reads + ["st.global.v4.u32"] * writes, name
+        if version == "90":
+            continue
+        log = compiled(nvrtc, call.source, f"sm_{version}", "--ptxas-options=-v")[1]
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, (name, log)
+
+
+def test_the_table_of_accesses_counts_what_texts_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+    from own_kernels import Moved, moved
+
+    elements = LARGE.elements
+    assert moved(ALIGNED["copy"][0]) == Moved(4 * elements, elements // 4, 2 * elements)
+    small, rows = SMALL.elements, 384 * 768
+    assert moved(ALIGNED["small average pool"][0]) == Moved(4 * small, 10 * small // 8, 10 * small)
+    assert moved(ALIGNED["softmax"][0]) == Moved(4 * rows, 2 * rows // 8, 4 * rows)
