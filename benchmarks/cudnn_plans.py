@@ -55,7 +55,7 @@ def asked_by(network: Network) -> tuple[set[Asked], set[Asked]]:
 def _calls(calls: tuple[ConvolutionCall, ...]) -> Iterator[ConvolutionCall]:
     for call in calls:
         yield call
-        yield from call.parts
+        yield from call.parts()
 
 
 def counts(library: CudnnGraphs, asked: set[Asked]) -> tuple[str, list[str]]:

@@ -1,8 +1,8 @@
 """Which of cuDNN's execution plans a convolution runs by: the fastest alone, within a limit of workspace.
 
 As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are
-timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it; a choice is made once for all equal
-convolutions, and kept in a file if the user says where.
+timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it, beside what computes the same by other
+calls; a choice is made once for all equal convolutions, and kept in a file for other networks and later runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
+from iossim.backends.cupy_cudnn.options import usual_choices
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, warn_once
 from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text, write_atomically
 from iossim.execution.backend import BackendError, Choice, TimedAlgorithm
@@ -40,14 +41,16 @@ class Kept:
 class KeptChoices:
     """The choices of one place in the file at ``path``, which need not be there yet.
 
-    Raises OptionError where there is a file of something else, or no folder for it; it is never written over.
+    Raises OptionError where there is a file of something else, or no folder for it; it is never written over. The usual
+    file's folder is made when it is needed, and where that cannot be written a warning says so.
     """
 
     def __init__(self, path: Path, where: Mapping[str, str]) -> None:
         self._path, self._where = path, json.dumps(dict(where), sort_keys=True)
         self._places: dict[str, dict[str, dict[str, Any]]] = {}
         self._read_at: tuple[int, int] | None = None
-        if not path.parent.is_dir():
+        self._is_usual = path == usual_choices()
+        if not self._is_usual and not path.parent.is_dir():
             raise OptionError(
                 f"backend option choices: there is no folder {path.parent}; make it, or name another file"
             )
@@ -68,12 +71,14 @@ class KeptChoices:
         places = [{"where": json.loads(where), "choices": choices} for where, choices in sorted(self._places.items())]
         text = json.dumps({"format": FORMAT, "places": places}, indent=1, sort_keys=True) + "\n"
         try:
+            if self._is_usual:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._path, text)
         except OSError as error:
-            raise BackendError(
-                f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; leave out option choices, "
-                "or name another file"
-            ) from None
+            why = f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; give option choices off, "
+            if not self._is_usual:
+                raise BackendError(f"{why}or name another file") from None
+            warn_once(f"{why}or set IOSSIM_DATA_DIR")
 
     @property
     def _own(self) -> dict[str, dict[str, Any]]:
@@ -218,11 +223,14 @@ class Algorithms:
     def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
         """The first ways of each kind to run a call within the limit, with their workspaces.
 
-        Of what runs apart as several calls it is one way: each of them as is fastest.
+        Of what runs instead as several calls it is one way: each of them as is fastest. None where one has no way.
         """
-        if call.apart:
-            parts = [self.fastest(part) for part in call.parts]
-            yield How.joined([part.how for part in parts]), _most_workspace(parts)
+        for way in call.instead:
+            try:
+                parts = [self.fastest(part) for part in call.parts(way)]
+            except BackendError:
+                continue
+            yield How.joined(way, [part.how for part in parts]), _most_workspace(parts)
         for kind in _kinds(call):
             plans = self._library.plans(kind.part_of(call))
             fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
@@ -234,8 +242,8 @@ class Algorithms:
         known = self._fastest.get(call.key)
         if known is not None and known.how == how:
             return known
-        if call.apart and not how.fused:
-            return self._named_apart(call, how)
+        if how.way in call.instead:
+            return self._named_instead(call, how)
         if how._replace(plan="") not in _kinds(call):
             return None
         plan = self._library.named(how.part_of(call), how.plan)
@@ -243,10 +251,11 @@ class Algorithms:
             return None
         return Timed(how, plan.workspace_bytes, 0.0)
 
-    def _named_apart(self, call: ConvolutionCall, how: How) -> Timed | None:
-        if len(how.parts) != len(call.parts):
+    def _named_instead(self, call: ConvolutionCall, how: How) -> Timed | None:
+        calls = call.parts(how.way)
+        if len(how.parts) != len(calls):
             return None
-        found = [self._named(part, way) for part, way in zip(call.parts, how.parts, strict=True)]
+        found = [self._named(part, way) for part, way in zip(calls, how.parts, strict=True)]
         parts = [part for part in found if part is not None]
         return Timed(how, _most_workspace(parts), 0.0) if len(parts) == len(found) else None
 
@@ -285,7 +294,7 @@ def _most_workspace(parts: Sequence[Timed]) -> int:
 
 def _kinds(call: ConvolutionCall) -> list[How]:
     """The ways to run a call, without plans: fused and apart as far as it can be either, and with a packed result."""
-    kinds = [How(True, "")] if call.fused else []
+    kinds = [How("fused", "")] if call.fused else []
     if call.convolution != call.convolution.plain or not call.fused:
-        kinds.append(How(False, ""))
+        kinds.append(How("apart", ""))
     return [*kinds, *(kind._replace(packed=True) for kind in kinds if call.packed is not None)]

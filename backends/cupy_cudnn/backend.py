@@ -179,7 +179,8 @@ class CupyCudnnBackend:
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
         facts = driver.facts
-        where = {"device": facts.name, "precision": str(precision), **dict(versions), **dict(options.pairs)}
+        where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
+        where |= {**dict((*facts.libraries, *versions)), **dict(options.pairs)}
         self._algorithms = Algorithms(
             driver,
             library,

@@ -129,18 +129,12 @@ class _Room:
     """Memory for the operands of one call, filled with noise, and the largest workspace."""
 
     def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
-        whole = [call, *call.parts]
-        forms = [*whole, *(each.packed for each in whole if each.packed is not None)]
-        kernels = [kernel for form in forms for kernel in (form.epilogue, form.after) if kernel is not None]
-        kernels += [each for each in call.apart if isinstance(each, KernelCall)]
-        views = [
-            *(view for form in forms for view in form.views.values()),
-            *(item for kernel in kernels for item in kernel.arguments if isinstance(item, View)),
-        ]
+        arguments = (item for kernel in call.kernels for item in kernel.arguments if isinstance(item, View))
+        views = [*call.operands, *arguments]
         sizes: dict[tuple[Memory, DType], int] = {}
         for view in views:
             key = view.memory, view.dtype
-            sizes[key] = max(sizes.get(key, 0), extent(view))
+            sizes[key] = max(sizes.get(key, 0), view.extent)
         # Scratch may hold values of several types: they lie apart here, since where they lie changes no time.
         self._memory: dict[tuple[Memory, DType], Allocation] = {}
         for seed, ((memory, dtype), elements) in enumerate(sizes.items()):
@@ -159,8 +153,3 @@ def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
     arguments = (np.uint32(view.elements), np.uint32(seed), view)
     return over_threads(typed(RANDOMISE, view, view), "randomise", view.elements, arguments)
-
-
-def extent(view: View) -> int:
-    """How many elements of its memory a view reaches into; its strides are not negative."""
-    return view.offset + 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))

@@ -6,8 +6,9 @@ with a bias behind it (and cuBLAS refuses stream capture in CuPy), but they have
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
@@ -50,6 +51,11 @@ class Convolution:
     def plain(self) -> Convolution:
         """Without bias, residual and ReLU."""
         return replace(self, bias=False, relu=False, z=None)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter reads a channel of its own."""
+        return self.w.shape[1] == 1 and self.w.shape[0] == self.x.shape[1] > 1
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -132,7 +138,8 @@ class ConvolutionCall:
     slice.
 
     ``apart`` are calls that compute the same where the one of cuDNN is a whole chain of ops, an attention: then they,
-    and not the plain call, are what runs apart.
+    and not the plain call, are what runs apart. ``others`` are more ways by calls, of any name: a kernel of ours, or
+    the same with channels padded. ``before`` makes ``x`` for cuDNN, and none of the other ways needs it.
     """
 
     convolution: Asked
@@ -142,18 +149,40 @@ class ConvolutionCall:
     fused: bool = True
     packed: ConvolutionCall | None = None
     apart: tuple[KernelCall | ConvolutionCall, ...] = ()
+    others: Mapping[str, tuple[KernelCall | ConvolutionCall, ...]] = field(default_factory=dict)
+    before: tuple[KernelCall, ...] = ()
 
     @property
-    def parts(self) -> tuple[ConvolutionCall, ...]:
-        """The calls of cuDNN among those that run apart."""
-        return tuple(call for call in self.apart if isinstance(call, ConvolutionCall))
+    def instead(self) -> dict[str, tuple[KernelCall | ConvolutionCall, ...]]:
+        """The ways that are not the one call of cuDNN with what stands around it, by name."""
+        return {**({"apart": self.apart} if self.apart else {}), **self.others}
+
+    def parts(self, way: str = "apart") -> tuple[ConvolutionCall, ...]:
+        """The calls of cuDNN among those of one of the ways ``instead``."""
+        return tuple(call for call in self.instead.get(way, ()) if isinstance(call, ConvolutionCall))
+
+    @property
+    def kernels(self) -> Iterator[KernelCall]:
+        """Every kernel of ours that one of the ways launches."""
+        yield from (*self.before, *(kernel for kernel in (self.epilogue, self.after) if kernel is not None))
+        for call in (*([self.packed] if self.packed else []), *chain.from_iterable(self.instead.values())):
+            yield from (call,) if isinstance(call, KernelCall) else call.kernels
+
+    @property
+    def operands(self) -> Iterator[View]:
+        """Every view that cuDNN reads or writes in one of the ways."""
+        yield from self.views.values()
+        for call in (*([self.packed] if self.packed else []), *chain.from_iterable(self.instead.values())):
+            yield from () if isinstance(call, KernelCall) else call.operands
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Equal for calls that do equal work, wherever their operands lie."""
         kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
         packed = None if self.packed is None else self.packed.key
-        return self.convolution, self.fused, *kernels, packed, *(call.key for call in self.apart)
+        more = [(name, *(call.key for call in calls)) for name, calls in self.others.items()]
+        behind = *(call.key for call in self.apart), *more, *(kernel.key for kernel in self.before)
+        return self.convolution, self.fused, *kernels, packed, *behind
 
 
 def product_of(views: Mapping[str, View]) -> Product:

@@ -174,8 +174,10 @@ class CudnnGraphs:
         None where cuDNN refuses the convolution: why is added to ``refused``.
         """
         cudnn = self._cudnn
-        # cuDNN compiles all of its products and attentions when they are built.
-        may_compile = self._allowed.runtime_compiled or not isinstance(convolution, Convolution)
+        # cuDNN compiles all of its products and attentions when they are built, and what it ranks first of depthwise
+        # convolutions of 16 bits with channels last, ``conv2d_c1_k1_nhwc``.
+        is_dense = isinstance(convolution, Convolution) and not convolution.is_depthwise
+        may_compile = self._allowed.runtime_compiled or not is_dense
         modes = cudnn.heur_mode
         try:
             graph = self._described(convolution)

@@ -17,27 +17,32 @@ Address = Callable[[View], int]
 
 
 class How(NamedTuple):
-    """How a convolution runs: with its epilogue in one call of cuDNN or apart, by which plan, and whether its result
-    is packed first. Of an attention apart the plan is how each of its products runs, joined by ``+``.
+    """How a convolution runs: with its epilogue in one call of cuDNN (way ``fused``) or ``apart``, by which plan, and
+    whether its result is packed first; or by one of the ways of ``ConvolutionCall.instead``. Of those the plan is how
+    each of their calls of cuDNN runs, joined by ``+``: an attention apart is two products.
     """
 
-    fused: bool
+    way: str
     plan: str
     packed: bool = False
 
     def __str__(self) -> str:
-        return f"{'fused' if self.fused else 'apart'}{'-packed' if self.packed else ''}:{self.plan}"
+        return f"{self.way}{'-packed' if self.packed else ''}{':' if self.plan else ''}{self.plan}"
 
     @staticmethod
     def parsed(text: str) -> How:
         kind, _, plan = text.partition(":")
-        begin, _, form = kind.partition("-")
-        return How(begin == "fused", plan, form == "packed")
+        way, _, form = kind.partition("-")
+        return How(way, plan, form == "packed")
 
     @staticmethod
-    def joined(parts: Sequence[How]) -> How:
-        """Apart, by these ways."""
-        return How(False, "+".join(map(str, parts)))
+    def joined(way: str, parts: Sequence[How]) -> How:
+        """One of the ways ``instead``, its calls of cuDNN by these."""
+        return How(way, "+".join(map(str, parts)))
+
+    @property
+    def fused(self) -> bool:
+        return self.way == "fused"
 
     @property
     def parts(self) -> list[How]:
@@ -77,25 +82,26 @@ def issue_convolution(
     workspace: int,
     lane: Lane,
 ) -> list[Issue]:
-    """The convolution, then the kernel behind it, or what computes the same apart.
+    """The convolution with the kernels before and behind it, or what computes the same instead.
 
     Raises KeyError where cuDNN has no plan ``how.plan``, or a way is not given for each part.
     """
-    if call.apart and not how.fused:
+    issues: list[Issue] = []
+    if how.way in call.instead:
         ways = iter(how.parts)
-        if len(how.parts) != len(call.parts):
+        if len(how.parts) != len(call.parts(how.way)):
             raise KeyError(how.plan)
-        apart: list[Issue] = []
-        for part in call.apart:
+        for part in call.instead[how.way]:
             if isinstance(part, ConvolutionCall):
-                apart += issue_convolution(driver, library, part, next(ways), address, workspace, lane)
+                issues += issue_convolution(driver, library, part, next(ways), address, workspace, lane)
             else:
-                apart.append(issue_kernel(driver, part, address, lane))
-        return apart
+                issues.append(issue_kernel(driver, part, address, lane))
+        return issues
+    issues += [issue_kernel(driver, kernel, address, lane) for kernel in call.before]
     convolution, call = how.part_of(call), how.form_of(call)
     executable = library.bind(convolution, how.plan)
     addresses = {name: address(call.views[name]) for name in convolution.operands}
-    issues: list[Issue] = [partial(library.execute, executable, addresses, workspace, lane.handle)]
+    issues.append(partial(library.execute, executable, addresses, workspace, lane.handle))
     behind = call.after if how.fused else call.epilogue
     if behind is not None:
         issues.append(issue_kernel(driver, behind, address, lane))

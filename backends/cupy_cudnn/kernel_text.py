@@ -9,7 +9,7 @@ arguments, so that one text serves all sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from string import Template
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from iossim.backends.cupy_cudnn.element_types import definitions, element_name
 from iossim.backends.cupy_cudnn.views import Argument, View
 from iossim.execution.backend import BackendError
+from iossim.ir.types import DType
 
 #: Kernels count elements in 32 bits.
 MOST_ELEMENTS = 2**31 - 1
@@ -84,6 +85,12 @@ def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size:
     return width, [min(width, each) for each in own]
 
 
+def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:
+    """A kernel of these parameters, whose operands are of these types; ``before`` it stand functions that it calls."""
+    head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n'
+    return definitions(dtypes) + _ACCESSES + before + head + body + "}\n"
+
+
 def kernel(
     name: str,
     body: str,
@@ -129,6 +136,5 @@ def kernel(
         texts[view] = " + ".join([view, *(f"(long long){axis} * {view}_{axis}" for axis in strides if axis in places)])
     types = "".join(f"typedef {element_name(view.dtype)} {named}_t;\n" for named, view in views.items())
     values = "".join(f"constexpr int {constant} = {value};\n" for constant, value in (constants or {}).items())
-    before = definitions(view.dtype for view in views.values()) + _ACCESSES + types + values + functions
-    head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n'
-    return before + head + Template(body).substitute(texts) + "}\n", tuple(parameters.values())
+    dtypes, text = (view.dtype for view in views.values()), Template(body).substitute(texts)
+    return kernel_source(name, dtypes, list(parameters), text, types + values + functions), tuple(parameters.values())

@@ -7,24 +7,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.user_files import user_data
 from iossim.execution.layouts import prefers_channels_last, suits_channels_last
 from iossim.ir.graph import Graph
 from iossim.ir.types import Precision
 
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
-#: cuDNN ranks its plans by what they are expected to take. PyTorch's benchmark looks at 10 of them.
-DEFAULT_PLANS = 8
+#: cuDNN ranks its plans by what they are expected to take, and no convolution has so many engines of them.
+DEFAULT_PLANS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class CudnnOptions:
     """``tf32`` and ``nondeterministic`` allow plans that multiply in TF32, or give other bits from run to run;
-    ``runtime_compiled`` allows those that cuDNN compiles when it builds them, seconds each and anew in each process.
+    ``runtime_compiled`` allows those that cuDNN compiles when it builds them, seconds each and anew in each process; of
+    depthwise convolutions they always are, since cuDNN's fastest kernel for those is such.
     ``sums`` is what products of fp16 are summed in: ``fp32``, or ``fp16`` where cuDNN has such plans.
 
     ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking
     are timed for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names
-    a file that keeps the choices; measurements do not depend on it. ``clocks`` says how the user has set the device's
+    a file that keeps the choices for later runs and other networks, ``off`` for none; by default it lies beside the
+    store of measurements, which do not depend on it. ``clocks`` says how the user has set the device's
     clocks, which measurements are kept under. ``layout`` is how images lie: ``nhwc`` (channels last) or ``nchw``; by
     default channels last where they are of 16 bits and the network's convolutions are mostly of fitting channels.
     """
@@ -83,11 +86,20 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
         int(limit),
         options.get("clocks", "free"),
         int(plans),
-        Path(options["choices"]) if "choices" in options else None,
+        _choices(options.get("choices", "")),
         _truth("runtime_compiled", options.get("runtime_compiled", "false")),
         layout,
         sums,
     )
+
+
+def usual_choices() -> Path:
+    """Where choices are kept if the user does not say where."""
+    return user_data() / "cudnn_choices.json"
+
+
+def _choices(given: str) -> Path | None:
+    return None if given == "off" else Path(given) if given else usual_choices()
 
 
 def _truth(name: str, value: str) -> bool:

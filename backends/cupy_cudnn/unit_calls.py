@@ -10,7 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from iossim.backends.cupy_cudnn import element_kernels, integer_kernels, product_kernels
+from iossim.backends.cupy_cudnn import (
+    channel_padding,
+    element_kernels,
+    grouped_kernels,
+    integer_kernels,
+    product_kernels,
+)
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -52,6 +58,17 @@ class Epilogue:
     addend: View | None = None
     factor: float = 1.0
     activation: Op | None = None
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """What is done to ``x`` before a convolution: ``expression`` in ``a0``, an element of it, by ``kernel`` where that
+    is a launch of its own.
+    """
+
+    expression: str
+    x: View
+    kernel: KernelCall | None = None
 
 
 class UnitCalls:
@@ -110,8 +127,13 @@ class UnitCalls:
         """The elements of a view under another shape, copied where its strides do not allow that."""
         return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
 
-    def convolve(self, op: Conv, x: View, w: View, y: View, epilogue: Epilogue) -> None:
+    def convolve(
+        self, op: Conv, x: View, w: View, y: View, epilogue: Epilogue, prologue: Prologue | None = None
+    ) -> None:
         """One convolution with its epilogue; operands that cuDNN does not take as they lie are copied.
+
+        ``x`` is what the prologue makes, if there is one. Kernels of ours for groups of channels, and cuDNN with
+        channels padded, read what is before it.
 
         Raises BackendError where they are of different types.
         """
@@ -121,34 +143,76 @@ class UnitCalls:
             raise BackendError(f"no kernel multiplies {x.dtype} without scales; use `backend` onnxruntime_cpu")
         usual = self.weights.layout.wanted
         last = max((usual, not usual), key=lambda tried: x.suits_cudnn(tried) + y.suits_cudnn(tried))
-        x = x if x.suits_cudnn(last) else self.dense_copy(x, last)
-        w = self._filters(w, last)
+        first = Prologue(element_kernels.COPY, x) if prologue is None else prologue
+        before = () if first.kernel is None else (first.kernel,)
+        if not x.suits_cudnn(last):
+            moved = self.scratch(x.shape, x.dtype, last)
+            x, before = moved, (*before, element_kernels.copy(x, moved))
         if epilogue.bias is not None and not (epilogue.bias.is_dense and epilogue.bias.suits_cudnn()):
             epilogue = replace(epilogue, bias=self.dense_copy(epilogue.bias))
         in_place = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
+        others: dict[str, tuple[Call, ...]] = {}
+        if w.memory.kind == "weight" and op.groups > 1:
+            text, operands = _behind(y, epilogue)
+            taps = self.weights.taps(w)
+            ours = grouped_kernels.convolutions(op, first.expression, first.x, taps, y, text, operands)
+            others = {way: (kernel,) for way, kernel in ours.items()}
+        elif w.memory.kind == "weight" and last and x.dtype.bytes == 2:
+            others = self._padded(op, first, before, x, w, in_place, y, epilogue)
+        w = self._filters(w, last)
         call = self._convolution_call(op, x, w, in_place, y, epilogue, last)
         if last and in_place is y and not y.is_packed(last):
             packed = self.scratch(y.shape, y.dtype, last)
             call = replace(call, packed=self._convolution_call(op, x, w, packed, y, epilogue, last))
+        if others:
+            call = replace(call, others=others, before=before)
+        else:
+            self.calls += before
         self.calls.append(call)
+
+    def _padded(
+        self,
+        op: Conv,
+        first: Prologue,
+        before: tuple[Call, ...],
+        x: View,
+        w: View,
+        in_place: View,
+        y: View,
+        epilogue: Epilogue,
+    ) -> dict[str, tuple[Call, ...]]:
+        """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
+        found: dict[str, tuple[Call, ...]] = {}
+        keeps = epilogue.addend is not None or (epilogue.bias is not None and epilogue.bias.memory.kind != "weight")
+        filters = y.shape[1] if keeps else channel_padding.fitting(y.shape[1])[-1]
+        for channels in channel_padding.fitting(x.shape[1]):
+            if (channels, filters) == (x.shape[1], y.shape[1]):
+                continue
+            wide = x
+            made = before
+            if channels != x.shape[1]:
+                wide = self.scratch((x.shape[0], channels, *x.shape[2:]), x.dtype, last=True)
+                made = (channel_padding.padded(first.x, wide, first.expression),)
+            inner = in_place
+            if filters != y.shape[1]:
+                inner = self.scratch((y.shape[0], filters, *y.shape[2:]), y.dtype, last=True)
+            taps = self._filters(self.weights.padded(w, (filters, channels, *w.shape[2:])), last=True)
+            call = self._convolution_call(op, wide, taps, inner, y, epilogue, last=True)
+            found[f"padded{channels}"] = (*made, call)
+        return found
 
     def _convolution_call(
         self, op: Conv, x: View, w: View, inner: View, y: View, epilogue: Epilogue, last: bool
     ) -> ConvolutionCall:
-        """A convolution to ``inner``, and what brings it to ``y`` where that is another place."""
-        filters, bias, addend, activation = y.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
-        operands, terms = [inner], ["a0"]
-        if bias is not None:
-            operands.append(bias.with_ones((1, filters, *[1] * (len(y.shape) - 2))))
-            terms.append("a1")
-        if addend is not None:
-            factor = "" if epilogue.factor == 1 else f"{element_kernels.literal(epilogue.factor)} * "
-            terms.append(f"{factor}a{len(operands)}")
-            operands.append(addend)
-        text = " + ".join(terms)
-        expression = f"({text})" if activation is None else element_kernels.activation(activation, f"({text})")
+        """A convolution to ``inner``, and what brings it to ``y`` where that is another place.
+
+        ``inner`` may be of more filters than ``y``, which are left behind.
+        """
+        filters, bias, addend, activation = inner.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
+        result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
+        expression, operands = _behind(y, epilogue)
         relu = isinstance(activation, Relu)
-        has_epilogue = len(terms) > 1 or activation is not None
+        has_epilogue = bool(operands) or activation is not None
         fused = (
             (activation is None or relu)
             and (bias is None or bias.dtype == y.dtype)
@@ -158,13 +222,15 @@ class UnitCalls:
         if fused and has_epilogue:
             # cuDNN's fused convolutions have a bias always.
             views["b"] = self.weights.zeros(filters, y.dtype) if bias is None else bias
+            if bias is not None and filters != y.shape[1]:
+                views["b"] = self.weights.padded(bias, (filters,))
             if addend is not None:
                 views["z"] = addend
         return ConvolutionCall(
             convolution_of(op, views, relu=fused and relu, last=last),
             views,
-            element_kernels.chain(expression, operands, y) if has_epilogue or inner is not y else None,
-            element_kernels.copy(inner, y) if inner is not y else None,
+            element_kernels.chain(expression, [result, *operands], y) if has_epilogue or inner is not y else None,
+            element_kernels.copy(result, y) if inner is not y else None,
             fused,
         )
 
@@ -219,3 +285,18 @@ class UnitCalls:
         if w.suits_cudnn(last) and w.is_packed(last):
             return w
         return self.weights.laid_out(w) if last and w.memory.kind == "weight" else self.dense_copy(w, last)
+
+
+def _behind(y: View, epilogue: Epilogue) -> tuple[str, list[View]]:
+    """An epilogue as an expression in ``a0``, the sum, and ``a1``, ..., operands that are broadcast to ``y``."""
+    operands, terms = [], ["a0"]
+    if epilogue.bias is not None:
+        operands.append(epilogue.bias.with_ones((1, y.shape[1], *[1] * (len(y.shape) - 2))))
+        terms.append("a1")
+    if epilogue.addend is not None:
+        operands.append(epilogue.addend)
+        factor = "" if epilogue.factor == 1 else f"{element_kernels.literal(epilogue.factor)} * "
+        terms.append(f"{factor}a{len(operands)}")
+    text = f"({' + '.join(terms)})"
+    activation = epilogue.activation
+    return (text if activation is None else element_kernels.activation(activation, text)), operands

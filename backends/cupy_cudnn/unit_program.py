@@ -19,7 +19,7 @@ from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.element_kernels import Operands
 from iossim.backends.cupy_cudnn.element_types import element_name
 from iossim.backends.cupy_cudnn.quantised_calls import quantised_op, rescaled
-from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, Epilogue, UnitCalls, UnitProgram
+from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, Epilogue, Prologue, UnitCalls, UnitProgram
 from iossim.backends.cupy_cudnn.views import View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
@@ -92,6 +92,7 @@ class _Lowering(UnitCalls):
         self.name, self.nodes = name, nodes
         self.inside = {node.name: node for node in nodes}
         self.fused: set[str] = set()  # ops in the epilogue of what is before them
+        self.chains: dict[str, Prologue] = {}  # values that are computed of one other, element by element
         self.attentions = attentions_in(network.graph, nodes)
         #: The last op of the attention that an op is a part of.
         self.attention_of = {node.name: end for end, found in self.attentions.items() for node in found.nodes}
@@ -203,7 +204,10 @@ class _Lowering(UnitCalls):
             return found
 
         expression = text(value, sink)
-        self.calls.append(element_kernels.chain(expression, operands.views, output))
+        made = element_kernels.chain(expression, operands.views, output)
+        self.calls.append(made)
+        if [(view.shape, view.dtype) for view in operands.views] == [(output.shape, output.dtype)]:
+            self.chains[value] = Prologue(expression, operands.views[0], made)
 
     def _concat(self, node: Node, op: Concat) -> None:
         output = self.written(node)
@@ -277,7 +281,12 @@ class _Lowering(UnitCalls):
             if epilogue.addend is not None:
                 epilogue = replace(epilogue, addend=epilogue.addend.permuted(TO_FIRST))
         assert isinstance(op, Conv)
-        self.convolve(op, x, w, y, epilogue)
+        prologue = self.chains.get(node.inputs[0]) if op is node.op else None
+        if prologue is not None:
+            is_next = prologue.kernel in self.calls[-1:] and self._only_reader(self.graph.producer[node.inputs[0]])
+            prologue = prologue if is_next else None
+            self.calls = self.calls[:-1] if is_next else self.calls
+        self.convolve(op, x, w, y, epilogue, prologue)
 
     def _fully_connected(self, node: Node, op: Gemm) -> None:
         """As a pointwise convolution of images of one pixel, of which the rows of ``a`` are the channels."""

@@ -39,6 +39,11 @@ class View:
         return math.prod(self.shape)
 
     @property
+    def extent(self) -> int:
+        """How many elements of its memory it reaches into; its strides are not negative."""
+        return self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
     def is_dense(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
         return _packed_from(self, 0)

@@ -41,16 +41,27 @@ class Weights:
 
     def laid_out(self, filters: View) -> View:
         """Filters, all of a form of theirs, with their channels innermost."""
-        name, rank = filters.memory.name, len(filters.shape)
-        order = (0, *range(2, rank), 1)
-        shape = tuple(filters.shape[axis] for axis in order)
-        make, _ = self._makers[name]
-        moved = self.form(
-            f"channels last: {name}",
-            TensorType(shape, filters.dtype),
-            lambda: make().reshape(filters.shape).transpose(order),
+        rank = len(filters.shape)
+        return self._ordered(filters, (0, *range(2, rank), 1)).permuted((0, rank - 1, *range(1, rank - 1)))
+
+    def taps(self, filters: View) -> View:
+        """Filters, all of a form of theirs, as ``[*kernel, channels, filters]``."""
+        return self._ordered(filters, (*range(2, len(filters.shape)), 1, 0))
+
+    def padded(self, constant: View, shape: Sequence[int]) -> View:
+        """A constant, all of a form of its own, with zeros behind it on each axis, of a larger shape."""
+        make, _ = self._makers[constant.memory.name]
+        zeros = [(0, large - own) for large, own in zip(shape, constant.shape, strict=True)]
+        name = f"padded {tuple(shape)}: {constant.memory.name}"
+        return self.form(
+            name, TensorType(tuple(shape), constant.dtype), lambda: np.pad(make().reshape(constant.shape), zeros)
         )
-        return moved.permuted((0, rank - 1, *range(1, rank - 1)))
+
+    def _ordered(self, constant: View, order: Sequence[int]) -> View:
+        make, _ = self._makers[constant.memory.name]
+        of_type = TensorType(tuple(constant.shape[axis] for axis in order), constant.dtype)
+        name = f"{' '.join(map(str, order))}: {constant.memory.name}"
+        return self.form(name, of_type, lambda: make().reshape(constant.shape).transpose(order))
 
     def filters(self, name: str, *, transposed: bool, scale: float = 1.0) -> View:
         """A matrix ``[filters, inputs]`` (or its transpose) times ``scale``, as 1x1 filters."""

@@ -124,9 +124,9 @@ def test_the_first_few_of_the_ranking_are_built_and_timed() -> None:
         planning = backend.planning
         assert planning.convolutions == planning.chosen_by_timing == 1
         assert planning.candidates_timed == planning.plans_built == min(most, 5)
-    backend = backend_on(HostDriver(), ranked(*range(1, 13)))
+    backend = backend_on(HostDriver(), ranked(*range(1, 17)))
     choose(backend, one_convolution())
-    assert backend.planning.plans_built == CudnnOptions().plans == 8
+    assert backend.planning.plans_built == CudnnOptions().plans == 12
 
 
 def test_different_engines_are_timed_before_knobs_of_one() -> None:

@@ -90,7 +90,7 @@ def test_scratch_of_a_unit_holds_what_it_passes_on_and_the_workspace() -> None:
     network = UNITS["separable conv of a sum"]()
     choice = only_choice(network, plans(5.0, 50.0))
     between = 2 * 6 * 9 * 7 * 4  # the sum, then what the depthwise convolution makes
-    assert choice.algorithm == "fused:eng1 fused:eng1"
+    assert choice.algorithm == "own1x1 fused:eng1"
     assert choice.workspace_bytes == 2 * (-(-between // 256) * 256) + 512
 
 

@@ -6,7 +6,6 @@ import ctypes
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from small_networks import OPS, UNITS
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
-from iossim.backends.cupy_cudnn.unit_calls import Call
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
@@ -36,22 +34,14 @@ def kernels(precision: Precision) -> list[str]:
         plan = lower_schedule(sequential_schedule(network), network, Engine.PAPER, in_place=True)
         weights = Weights(network.graph, driver, channels_last=precision is not Precision.FP32)
         for launch in plan.launches:
-            for kernel in _kernels(launch_program(network, plan, launch, weights).calls):
-                driver.kernel(kernel.source, kernel.name)
+            for call in launch_program(network, plan, launch, weights).calls:
+                for kernel in [call] if isinstance(call, KernelCall) else call.kernels:
+                    driver.kernel(kernel.source, kernel.name)
     view = dense(Memory("storage"), (4,), dtype=precision.storage)
     noise = randomise(view, 0)
     sources = sorted({source for source, _ in driver.kernels} | {noise.source, SENTINEL, SPIN, FLUSH})
     assert len(sources) > 20
     return sources
-
-
-def _kernels(calls: Sequence[Call]) -> Iterator[KernelCall]:
-    for call in calls:
-        if isinstance(call, KernelCall):
-            yield call
-        else:
-            yield from (kernel for kernel in (call.epilogue, call.after) if kernel is not None)
-            yield from _kernels(call.apart)
 
 
 @pytest.fixture(scope="module")

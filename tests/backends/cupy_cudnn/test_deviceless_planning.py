@@ -22,8 +22,9 @@ from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
+from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
-from iossim.backends.cupy_cudnn.views import row_major
+from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.lower import lower_schedule
@@ -256,24 +257,26 @@ def test_a_plan_that_the_options_exclude_is_not_found_by_its_name_either(graphs:
     assert graphs.built - before < len(excluded)
 
 
-@pytest.mark.slow
-def test_a_plan_that_is_compiled_when_it_is_built_is_not_built(graphs: CudnnGraphs) -> None:
-    """cuDNN offers them for depthwise convolutions, above all. Slow: with them allowed, they are compiled."""
-    y, ones, twos = dense(1, 64, 28, 28), (1, 1), (2, 2)
-    depthwise = Convolution(y, dense(64, 1, 5, 5), y, twos, twos, ones, ones)
+def images_by(filters: tuple[int, ...]) -> Convolution:
+    """A convolution of images with channels last in bf16, by filters of a few channels or of one each."""
+    image, ones = (1, 64, 28, 28), (1, 1)
+    x, w = (TensorLayout(shape, channels_last(shape)) for shape in (image, filters))
+    return Convolution(x, w, x, ones, ones, ones, ones, dtype=DType.BFLOAT16, last=True)
+
+
+def test_what_is_compiled_when_it_is_built_is_asked_for_of_depthwise_convolutions_alone(graphs: CudnnGraphs) -> None:
+    """Without a device what was compiled cannot be loaded, and so is refused, but for that."""
     free = CudnnGraphs(Allowed(runtime_compiled=True), describe("H100"))
-    refused: dict[CudnnGraphs, list[str]] = {graphs: [], free: []}
-    for library, said in refused.items():
-        graph = library._enumerated(depthwise, said)
-        for index in range(graph.get_execution_plan_count()):
-            try:
-                graph.build_plan_at_index(index)
-            except library.refusals as error:
-                said.append(str(error))
-    # Without a device what was compiled cannot be loaded, and so is refused as well, but for that.
-    assert any("cuLibraryLoadData" in reason for reason in refused[free])
-    assert not any("cuLibraryLoadData" in reason for reason in refused[graphs])
-    assert tuple(graphs.plans(depthwise))
+    for library, filters, is_compiled in (
+        (graphs, (64, 1, 3, 3), True), (graphs, (64, 64, 3, 3), False), (free, (64, 64, 3, 3), True)
+    ):  # fmt: skip
+        asked = images_by(filters)
+        plans = tuple(library.plans(asked))
+        assert plans
+        assert ("cuLibraryLoadData" in library.refusal(asked)) == is_compiled
+        names = library.planned_names(asked)
+        assert len({name.partition("_")[0] for name in names}) <= DEFAULT_PLANS  # each engine is timed once
+        assert (names[0] != plans[0].name) == (filters[1] == 1)  # cuDNN's first, ``conv2d_c1_k1_nhwc``
 
 
 def test_the_library_tells_which_cudnn_it_is(graphs: CudnnGraphs) -> None:

@@ -145,7 +145,8 @@ def test_options_are_part_of_what_measurements_are_kept_under() -> None:
     assert not parsed_options(Precision.FP32, {}).tf32
     given = parsed_options(
         Precision.FP32,
-        {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530", "plans": "2"},
+        {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530", "plans": "2"}
+        | {"choices": "off"},
     )
     assert given == CudnnOptions(True, True, 7, "1530", 2)
     assert dict(given.pairs) == {

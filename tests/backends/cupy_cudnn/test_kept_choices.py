@@ -13,10 +13,12 @@ from small_networks import UNITS
 from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
+from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options, usual_choices
 from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy
 
@@ -57,7 +59,7 @@ def test_a_second_backend_times_nothing(tmp_path: Path) -> None:
     assert chosen(second) == names
     planning = second.planning
     assert (planning.convolutions, planning.recalled, planning.candidates_timed) == (3, 3, 0)
-    assert planning.plans_built == 3  # those that run, and no other
+    assert planning.plans_built == 2  # those that run, and no other: the depthwise one runs by a kernel of ours
     assert planning.warm_up_us == 0
     assert [item.name for item in tmp_path.iterdir()] == ["choices.json"]
 
@@ -104,8 +106,8 @@ def test_a_plan_that_is_no_longer_offered_is_timed_anew(tmp_path: Path) -> None:
     path = tmp_path / "choices.json"
     chosen(backend(path))
     other = backend(path, plans={EnginePlan("eng5", 0): 1.0})
-    assert set(" ".join(chosen(other)).split()) == {"fused:eng5"}
-    assert other.planning.recalled == 0
+    assert set(" ".join(chosen(other)).split()) == {"fused:eng5", "own1x1"}
+    assert other.planning.recalled == 1  # what no plan of cuDNN computes
 
 
 @pytest.mark.parametrize(
@@ -135,8 +137,42 @@ def test_a_choice_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("iossim.backends.cupy_cudnn.algorithms.write_atomically", full)
-    with pytest.raises(BackendError, match=r"cannot be kept in .*: No space left on device; leave out option choices"):
+    with pytest.raises(BackendError, match=r"cannot be kept in .*: No space left on device; give option choices off"):
         chosen(made)
+
+
+def separable(channels: int) -> Network:
+    b = GraphBuilder(f"separable {channels}")
+    x = b.input("x", (1, 4, 6, 5))
+    return b.network([b.conv(b.conv(x, 4, 3, padding=1, name="same"), channels, name="own")])
+
+
+def test_by_default_another_network_recalls_what_it_shares_with_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "made"))
+    counts = []
+    for channels in (6, 7, 7):
+        made = backend(None, options=parsed_options(Precision.FP32, {}))
+        choices = made.choices(network := separable(channels))
+        for unit in network.units:
+            choices((unit.name,), Strategy.CONCURRENT)
+        counts.append((made.planning.recalled, made.planning.chosen_by_timing))
+    assert counts == [(0, 2), (1, 1), (2, 0)]
+    assert usual_choices() == tmp_path / "made" / "cudnn_choices.json"
+    assert usual_choices().is_file()
+    (place,) = json.loads(usual_choices().read_text())["places"]
+    assert place["where"].items() >= {"driver": "580.1", "device": "NVIDIA H100 80GB HBM3", "cudnn": "9.19.1"}.items()
+    assert parsed_options(Precision.FP32, {"choices": "off"}).choices is None
+
+
+def test_a_usual_place_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "file" / "folder"))
+    KeptChoices(usual_choices(), {}).keep("x", "about x", "fused:eng1", 1.0)
+    assert "choices of algorithms cannot be kept in" in caplog.text
 
 
 def test_the_option_names_the_file_and_is_no_part_of_the_context(tmp_path: Path) -> None:
