@@ -14,12 +14,12 @@ from functools import cache
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_functions import called, functions_of, of_two
-from iossim.backends.cupy_cudnn.element_types import definitions, element_name
+from iossim.backends.cupy_cudnn.element_functions import BODIES, EXACT, OF_TWO, called, functions_of, of_two
+from iossim.backends.cupy_cudnn.element_types import NAMES, definitions, element_name, value_name
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid, Unary
 from iossim.ir.types import DType
@@ -73,14 +73,38 @@ def op_expression(op: Op, operands: Sequence[str]) -> str | None:
         case BatchNorm():
             value, multiplier, shift = operands
             return f"({value} * {multiplier} + {shift})"
-        case Cast():  # rounded where it is written
+        case Cast() if DType(op.dtype).is_floating:  # rounded where it is written
             return operands[0]
+        case Cast():
+            return f"({operands[0]} != 0)" if op.dtype == DType.BOOL else f"(({NAMES[DType(op.dtype)]}){operands[0]})"
+        case Where():
+            return "({} ? {} : {})".format(*operands)
+        case PRelu():
+            return "({0} < 0.0f ? {1} * {0} : {0})".format(*operands)
         case Nary():
             return of_two(op.function, operands)
         case Relu() | Clip() | Sigmoid() | Unary():
             return activation(op, operands[0])
         case _:
             return None
+
+
+def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
+    """Whether kernels compute an element-wise op of these types: of floats, and what is exact of whole numbers."""
+    match op:
+        case Cast():
+            return {*inputs, output} <= NAMES.keys()
+        case Add() | Mul() | Where():
+            exact = True
+        case Nary():
+            exact = op.function in EXACT
+        case _:
+            exact = False
+    if isinstance(op, Nary | Unary) and op.function not in (OF_TWO if isinstance(op, Nary) else BODIES):
+        return False
+    as_floats = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
+    whole = (DType.INT32, DType.INT64) if exact else (DType.INT8, DType.UINT8) if isinstance(op, Relu) else ()
+    return all(each in (*as_floats, *whole) for each in inputs)
 
 
 def rounded(value: str, zero: str, dtype: DType) -> str:
@@ -136,8 +160,7 @@ def _source(expression: str, dtypes: tuple[DType, ...], axes: int) -> str:
     body.append("const long long i0 = rest;")
     for index in range(1, len(dtypes)):
         steps = " + ".join(f"i{axis} * s{index}_{axis}" for axis in range(axes))
-        kind = "int" if dtypes[index] is DType.INT32 else "float"
-        body.append(f"const {kind} a{index - 1} = p{index}[{steps}];")
+        body.append(f"const {value_name(dtypes[index])} a{index - 1} = p{index}[{steps}];")
     steps = " + ".join(f"i{axis} * s0_{axis}" for axis in range(axes))
     body.append(f"p0[{steps}] = {expression};")
     lines = "\n    ".join(body)

@@ -1,4 +1,4 @@
-"""Entries picked along one axis by constant indices."""
+"""Entries picked along one axis by indices: constant ones, or computed at run time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_types import typed
+from iossim.backends.cupy_cudnn.element_types import element_name, typed
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
 
-#: Arguments: elements of the output; sizes of the axis and of what lies behind it; the indices; then input and output,
-#: each with its steps before the axis, along it and behind it.
-GATHER = """extern "C" __global__ void gather(unsigned int elements, unsigned int picked, unsigned int inner,
-    const int* indices, const in_t* x, int x0, int x1, int x2, out_t* y, int y0, int y1, int y2) {
+#: Arguments: elements of the output; sizes of the axis there and in the input, and of what lies behind it; the indices,
+#: of which negative ones count from the end and none reaches outside; then input and output, each with its steps before
+#: the axis, along it and behind it.
+GATHER = """extern "C" __global__ void gather(unsigned int elements, unsigned int picked, int size, unsigned int inner,
+    const index_t* indices, const in_t* x, int x0, int x1, int x2, out_t* y, int y0, int y1, int y2) {
     unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
     if (rest >= elements) return;
     const long long i2 = rest % inner; rest /= inner;
     const long long i1 = rest % picked;
     const long long i0 = rest / picked;
-    const float value = x[i0 * x0 + (long long)indices[i1] * x1 + i2 * x2];
-    y[i0 * y0 + i1 * y1 + i2 * y2] = value;
+    const long long given = indices[i1], entry = given < 0 ? given + size : given;
+    y[i0 * y0 + i1 * y1 + i2 * y2] = x[i0 * x0 + (entry < 0 ? 0 : entry < size ? entry : size - 1) * x1 + i2 * x2];
 }
 """
 
@@ -32,10 +33,10 @@ def gather(x: View, y: View, indices: View, axis: int) -> KernelCall:
     picked = indices.elements
     inner = y.shape[axis + 1 :]
     steps = [*_steps(x, axis), *_steps(y, axis)]
-    arguments = (np.uint32(picked), np.uint32(max(1, int(np.prod(inner)))), indices, x, *int32s(steps[:3]), y)
-    return over_elements(
-        typed(GATHER, x, y), "gather", y.elements, (np.uint32(y.elements), *arguments, *int32s(steps[3:]))
-    )
+    sizes = (np.uint32(picked), np.int32(x.shape[axis]), np.uint32(max(1, int(np.prod(inner)))))
+    arguments = (np.uint32(y.elements), *sizes, indices, x, *int32s(steps[:3]), y, *int32s(steps[3:]))
+    source = f"typedef {element_name(indices.dtype)} index_t;\n{typed(GATHER, x, y)}"
+    return over_elements(source, "gather", y.elements, arguments)
 
 
 def steps_evenly(view: View, axis: int) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn import element_kernels, integer_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
+from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
@@ -19,10 +20,11 @@ from iossim.execution.plan import ALIGNMENT_BYTES
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType
 
-Call = KernelCall | ConvolutionCall
+Call = KernelCall | ConvolutionCall | HostCall
 
 SCRATCH = Memory("scratch")
 #: A product as a convolution of images of one pixel.
@@ -35,6 +37,11 @@ class UnitProgram:
 
     calls: tuple[Call, ...]
     scratch_bytes: int
+
+    @property
+    def fallbacks(self) -> tuple[HostCall, ...]:
+        """The ops that run on the host."""
+        return tuple(call for call in self.calls if isinstance(call, HostCall))
 
     @property
     def convolutions(self) -> tuple[ConvolutionCall, ...]:
@@ -110,7 +117,7 @@ class UnitCalls:
         """The elements of a view under another shape, copied where its strides do not allow that."""
         return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
 
-    def convolve(self, op: Conv, x: View, w: View, y: View, epilogue: Epilogue) -> None:
+    def convolve(self, op: Conv | ConvTranspose, x: View, w: View, y: View, epilogue: Epilogue) -> None:
         """One convolution with its epilogue; operands that cuDNN does not take as they lie are copied.
 
         Raises BackendError where they are of different types.
@@ -133,7 +140,7 @@ class UnitCalls:
         self.calls.append(call)
 
     def _convolution_call(
-        self, op: Conv, x: View, w: View, inner: View, y: View, epilogue: Epilogue, last: bool
+        self, op: Conv | ConvTranspose, x: View, w: View, inner: View, y: View, epilogue: Epilogue, last: bool
     ) -> ConvolutionCall:
         """A convolution to ``inner``, and what brings it to ``y`` where that is another place."""
         filters, bias, addend, activation = y.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
@@ -150,7 +157,8 @@ class UnitCalls:
         relu = isinstance(activation, Relu)
         has_epilogue = len(terms) > 1 or activation is not None
         fused = (
-            (activation is None or relu)
+            (isinstance(op, Conv) or not has_epilogue)
+            and (activation is None or relu)
             and (bias is None or bias.dtype == y.dtype)
             and (addend is None or (epilogue.factor == 1 and addend.dtype == y.dtype and addend.suits_cudnn(last)))
         )

@@ -85,6 +85,12 @@ class View:
         shape[axis], strides[axis] = count, strides[axis] * step
         return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
 
+    def split(self, axis: int, sizes: Sequence[int]) -> View:
+        """An axis as several, whose sizes multiply to its own."""
+        steps = (self.strides[axis] * step for step in row_major(sizes))
+        shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
+        return replace(self, shape=shape, strides=(*self.strides[:axis], *steps, *self.strides[axis + 1 :]))
+
     def permuted(self, axes: Sequence[int]) -> View:
         """Axis ``i`` is axis ``axes[i]`` of this one."""
         return replace(

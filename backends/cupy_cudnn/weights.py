@@ -105,13 +105,6 @@ class Weights:
             lambda: np.where(np.tri(queries, keys, dtype=np.bool_), np.float32(0), np.float32(-np.inf)),
         )
 
-    def indices(self, name: str, size: int) -> View:
-        """Constant indices of an axis of ``size`` entries, flat, none negative; raises BackendError for no constant."""
-        if not self.knows(name):
-            raise BackendError(f"its indices {name!r} are computed at run time; give constants, or use another backend")
-        of_type = TensorType((self._graph.types[name].elements,), DType.INT32)
-        return self.form(f"indices {size}: {name}", of_type, lambda: self.load(name).reshape(-1) % size)
-
     def normalisation(self, node: Node) -> tuple[View, View]:
         """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""
         assert isinstance(node.op, BatchNorm)
