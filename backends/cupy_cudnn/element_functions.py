@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iossim.execution.backend import BackendError
-
 BODIES = {
     "abs": "fabsf(x)",
     "acos": "acosf(x)",
@@ -61,26 +59,27 @@ OF_TWO = {
     "equal": "({} == {})", "less": "({} < {})", "less_or_equal": "({} <= {})", "greater": "({} > {})",
     "greater_or_equal": "({} >= {})", "and": "({} && {})", "or": "({} || {})", "xor": "(({} != 0) != ({} != 0))",
 }  # fmt: skip
-#: Those that are exact of whole numbers of 32 and 64 bits, too.
-EXACT = frozenset(
-    ("sub", "equal", "less", "less_or_equal", "greater", "greater_or_equal", "and", "or", "xor")
-)  # fmt: skip
+#: Those of whole numbers of 32 and 64 bits, which no float holds: as above, or as here.
+WHOLE = {
+    **{name: OF_TWO[name] for name in ("sub", "equal", "less", "less_or_equal", "greater", "greater_or_equal")},
+    **{name: OF_TWO[name] for name in ("and", "or", "xor")},
+    "div": "({1} == 0 ? 0 : {0} / {1})",
+    "mod": "({1} == 0 ? 0 : ({0} % {1} + {1}) % {1})",
+    "min": "({0} < {1} ? {0} : {1})",
+    "max": "({0} < {1} ? {1} : {0})",
+}
 
 
 def called(name: str, value: str, parameters: Sequence[str]) -> str:
-    """A call of a function; raises BackendError for one that no kernel computes."""
-    if name not in BODIES:
-        raise BackendError(f"no kernel computes {name}; fold or replace it, or use another backend")
+    """A call of a function."""
     return f"of_{name}({', '.join([value, *parameters])})"
 
 
-def of_two(name: str, values: Sequence[str]) -> str:
-    """A function of two numbers; raises BackendError for one that no kernel computes."""
-    if name not in OF_TWO:
-        raise BackendError(f"no kernel computes {name}; fold or replace it, or use another backend")
+def of_two(name: str, values: Sequence[str], whole: bool = False) -> str:
+    """A function of two numbers, or of two ``whole`` ones; from left to right."""
     found = values[0]
     for value in values[1:]:
-        found = OF_TWO[name].format(found, value)
+        found = (WHOLE if whole else OF_TWO)[name].format(found, value)
     return f"({found} / {len(values)}.0f)" if name == "mean" else found
 
 

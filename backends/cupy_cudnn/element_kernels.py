@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_functions import BODIES, EXACT, OF_TWO, called, functions_of, of_two
+from iossim.backends.cupy_cudnn.element_functions import BODIES, OF_TWO, WHOLE, called, functions_of, of_two
 from iossim.backends.cupy_cudnn.element_types import NAMES, definitions, element_name, value_name
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
 from iossim.execution.backend import BackendError
@@ -60,10 +60,11 @@ def copy(source: View, target: View) -> KernelCall:
     return chain(COPY, [source], target)
 
 
-def op_expression(op: Op, operands: Sequence[str]) -> str | None:
+def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str | None:
     """The value of an element-wise op from those of its operands; None for an op of another kind.
 
-    Batch normalisation takes its multiplier and shift as operands, not its four vectors.
+    ``whole`` says that operands are of 32 or 64 bits, which no float holds. Batch normalisation takes its multiplier and
+    shift as operands, not its four vectors.
     """
     match op:
         case Add():
@@ -82,7 +83,7 @@ def op_expression(op: Op, operands: Sequence[str]) -> str | None:
         case PRelu():
             return "({0} < 0.0f ? {1} * {0} : {0})".format(*operands)
         case Nary():
-            return of_two(op.function, operands)
+            return of_two(op.function, operands, whole)
         case Relu() | Clip() | Sigmoid() | Unary():
             return activation(op, operands[0])
         case _:
@@ -97,7 +98,7 @@ def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
         case Add() | Mul() | Where():
             exact = True
         case Nary():
-            exact = op.function in EXACT
+            exact = op.function in WHOLE
         case _:
             exact = False
     if isinstance(op, Nary | Unary) and op.function not in (OF_TWO if isinstance(op, Nary) else BODIES):

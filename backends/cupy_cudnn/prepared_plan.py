@@ -17,7 +17,7 @@ from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
 from iossim.backends.cupy_cudnn.green_contexts import divisions
-from iossim.backends.cupy_cudnn.host_calls import HostCall
+from iossim.backends.cupy_cudnn.host_calls import HostCall, remarks
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
@@ -70,6 +70,8 @@ class PreparedPlan:
         self._machine, self._network, self._weights = machine, network, weights
         check_one_device(self.plan, "cupy_cudnn")
         self._work = {command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)}
+        for line in remarks([call for work in self._work.values() for call in work.program.fallbacks], network.name):
+            warn_once(line)
         self._arena = machine.driver.allocate(self.plan.arena_bytes)
         self._extra_bytes = self._extra_scratch_bytes()
         self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
@@ -148,11 +150,6 @@ class PreparedPlan:
 
     def _prepared(self, launch: Launch) -> _Work:
         program = launch_program(self._network, self.plan, launch, self._weights)
-        for fallback in program.fallbacks:
-            warn_once(
-                f"op {fallback.node.name!r} of {self._network.name!r} runs on the host, by NumPy, and the GPU waits: "
-                f"{fallback.reason}"
-            )
         return _Work(program, self._machine.algorithms.chosen(program, launch.algorithm))
 
     def _extra_scratch_bytes(self) -> dict[Queue, int]:

@@ -17,7 +17,7 @@ from iossim.backends.cupy_cudnn import element_kernels, gather_kernels, reductio
 from iossim.backends.cupy_cudnn.attention_calls import attention_op, fused_attention
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.element_kernels import Operands
-from iossim.backends.cupy_cudnn.host_calls import HostCall
+from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.quantised_calls import quantised_op, rescaled
 from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, Epilogue, UnitCalls, UnitProgram
@@ -148,7 +148,7 @@ class _Lowering(UnitCalls):
             whole = not dtype.is_floating and not isinstance(node.op, _OF_WHOLE_NUMBERS)
             computed = isinstance(node.op, _OF_ALL) or not (whole or dtype is DType.FLOAT64)
             if not (self._in_chains(node) if isinstance(node.op, _ELEMENTWISE) else computed):
-                raise BackendError(f"no kernel computes {getattr(node.op, 'function', node.op.kind)} of {dtype}")
+                raise BackendError(f"no kernel computes {kind_of(node.op)} of {dtype}")
         match node.op:
             case Conv() | ConvNhwc() | ConvTranspose() | ConvBackwardData():
                 self._convolution(node)
@@ -196,7 +196,7 @@ class _Lowering(UnitCalls):
                 if self._absorbing_reader(node) is None:
                     self._chain(node.outputs[0], self.written(node), sink=True)
             case _:
-                raise BackendError(f"no kernel computes {getattr(node.op, 'op_type', node.op.kind)}")
+                raise BackendError(f"no kernel computes {kind_of(node.op)}")
 
     # Element-wise chains
 
@@ -232,7 +232,8 @@ class _Lowering(UnitCalls):
                 terms = [text(node.inputs[0]), *(operands.symbol(view) for view in shaped)]
             else:
                 terms = [text(operand) for operand in node.inputs]
-            found = element_kernels.op_expression(node.op, terms)
+            whole = self.graph.types[node.inputs[0]].dtype in (DType.INT32, DType.INT64)
+            found = element_kernels.op_expression(node.op, terms, whole)
             assert found is not None, f"{node.op.kind} is absorbed but not element-wise"
             return found
 

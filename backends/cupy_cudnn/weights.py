@@ -23,10 +23,10 @@ from iossim.ir.types import DType, TensorType
 class Weights:
     """What is constant in one graph, which of its values lie channels last, and whether TF32 will do for fp32.
 
-    Views name what they need; :meth:`address` uploads it.
+    Views name what they need; :meth:`address` uploads it. Without a driver there is nothing but the names.
     """
 
-    def __init__(self, graph: Graph, driver: Driver, channels_last: bool = False, tf32: bool = False) -> None:
+    def __init__(self, graph: Graph, driver: Driver | None, channels_last: bool = False, tf32: bool = False) -> None:
         self._graph, self._driver, self.tf32 = graph, driver, tf32
         self.layout = ImageLayout(graph, channels_last)
         self._makers: dict[str, tuple[Callable[[], Array], DType]] = {}
@@ -149,6 +149,7 @@ class Weights:
         name = memory.name
         if name not in self._uploaded:
             make, dtype = self._makers[name]
+            assert self._driver is not None, "weights without a driver are only named"
             array = make().astype(dtype.numpy, copy=False)
             allocation = self._driver.allocate(array.nbytes)
             self._driver.write(allocation.address, np.ascontiguousarray(array))
