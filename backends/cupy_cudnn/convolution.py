@@ -88,6 +88,10 @@ class BackwardData:
         return self.forward.dtype
 
     @property
+    def last(self) -> bool:
+        return self.forward.last
+
+    @property
     def plain(self) -> BackwardData:
         return self
 

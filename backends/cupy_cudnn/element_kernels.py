@@ -63,8 +63,8 @@ def copy(source: View, target: View) -> KernelCall:
 def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str | None:
     """The value of an element-wise op from those of its operands; None for an op of another kind.
 
-    ``whole`` says that operands are of 32 or 64 bits, which no float holds. Batch normalisation takes its multiplier and
-    shift as operands, not its four vectors.
+    ``whole`` says that operands are of 32 or 64 bits, which no float holds. Batch normalisation takes its multiplier
+    and shift as operands, not its four vectors.
     """
     match op:
         case Add():
