@@ -76,8 +76,9 @@ class View:
         """Whether cuDNN takes it as a stack of matrices: rows or columns without gaps, and aligned."""
         (rows, columns), (down, across) = self.shape[-2:], self.strides[-2:]
         dense = (across == 1 and down >= columns) or (down == 1 and across >= rows)
-        steps = [stride for size, stride in zip(self.shape, self.strides, strict=True) if size > 1]
-        return dense and min([1, *steps]) > 0 and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
+        is_repeated = any(size > 1 and not stride for size, stride in zip(self.shape, self.strides, strict=True))
+        dense = dense and min(self.strides) >= 0 and not is_repeated
+        return dense and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
 
     def part(self, axis: int, begin: int, count: int, step: int = 1) -> View:
         """Elements ``begin``, ``begin + step``, ... of an axis."""
