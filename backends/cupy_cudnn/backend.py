@@ -47,6 +47,7 @@ from iossim.execution.backend import (
     Context,
     DeviceLostError,
     Divided,
+    Fallback,
     Samples,
     TimedAlgorithm,
     Timing,
@@ -155,6 +156,18 @@ def offers() -> list[str]:
         "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
         "images of 16 bits: channels last where a network's channels suit it (option layout)",
     ]
+
+
+def fallbacks(network: Network) -> list[Fallback]:
+    """The ops that run on the host, by unit; needs no GPU, and neither CuPy nor cuDNN."""
+    last = CudnnOptions().layout_of(network.graph, network.precision) == "nhwc"
+    weights = Weights(network.graph, None, last, network.precision is Precision.TF32)
+    found: list[Fallback] = []
+    for index, unit in enumerate(network.units):
+        stage = lower_stage(network, [[index]], Strategy.CONCURRENT, Engine.GRAPH, in_place=True)
+        for program in (launch_program(network, stage, launch, weights) for launch in stage.launches):
+            found += [Fallback(each.node.name, each.kind, unit.name, each.reason) for each in program.fallbacks]
+    return found
 
 
 class CupyCudnnBackend:

@@ -13,6 +13,7 @@ from itertools import chain
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.types import DType
 
 
@@ -65,6 +66,48 @@ class Convolution:
     def __str__(self) -> str:
         shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
         return "a convolution of {} by {} in {}".format(*shapes, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardData:
+    """What a convolution of ``y`` would have read had it made ``x``: the gradient of its image, a transposed one.
+
+    ``forward`` is that convolution, whose ``x`` is what is made here, and whose ``y`` what is read.
+    """
+
+    forward: Convolution
+
+    @property
+    def x(self) -> TensorLayout:
+        return self.forward.y
+
+    @property
+    def w(self) -> TensorLayout:
+        return self.forward.w
+
+    @property
+    def y(self) -> TensorLayout:
+        return self.forward.x
+
+    @property
+    def dtype(self) -> DType:
+        return self.forward.dtype
+
+    @property
+    def last(self) -> bool:
+        return self.forward.last
+
+    @property
+    def plain(self) -> BackwardData:
+        return self
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "w", "y")
+
+    def __str__(self) -> str:
+        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
+        return "a transposed convolution of {} by {} in {}".format(*shapes, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +166,7 @@ class FusedAttention:
 
 
 #: What cuDNN is asked for.
-Asked = Convolution | Product | FusedAttention
+Asked = Convolution | BackwardData | Product | FusedAttention
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +234,15 @@ def product_of(views: Mapping[str, View]) -> Product:
     return Product(x, w, y, views["y"].dtype)
 
 
-def convolution_of(op: Conv, views: Mapping[str, View], *, relu: bool, last: bool) -> Convolution:
+def convolution_of(
+    op: Conv | ConvTranspose, views: Mapping[str, View], *, relu: bool, last: bool
+) -> Convolution | BackwardData:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
+    if isinstance(op, ConvTranspose):
+        found = {"x": views["y"], "w": views["w"], "y": views["x"]}
+        forward = convolution_of(Conv(op.strides, op.pads, op.dilations, op.groups), found, relu=False, last=last)
+        assert isinstance(forward, Convolution)
+        return BackwardData(forward)
     rank = len(op.strides)
     if rank > 3:
         raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")

@@ -13,7 +13,14 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, FusedAttention, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import (
+    Asked,
+    BackwardData,
+    Convolution,
+    FusedAttention,
+    Product,
+    TensorLayout,
+)
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
@@ -176,8 +183,9 @@ class CudnnGraphs:
         cudnn = self._cudnn
         # cuDNN compiles all of its products and attentions when they are built, and what it ranks first of depthwise
         # convolutions of 16 bits with channels last, ``conv2d_c1_k1_nhwc``.
-        is_dense = isinstance(convolution, Convolution) and not convolution.is_depthwise
-        may_compile = self._allowed.runtime_compiled or not is_dense
+        is_depthwise = isinstance(convolution, Convolution) and convolution.is_depthwise
+        compiles = is_depthwise or isinstance(convolution, Product | FusedAttention)
+        may_compile = self._allowed.runtime_compiled or compiles
         modes = cudnn.heur_mode
         try:
             graph = self._described(convolution)
@@ -212,6 +220,8 @@ class CudnnGraphs:
                 return self._product_graph(asked)
             case FusedAttention():
                 return self._attention_graph(asked)
+            case BackwardData():
+                return self._backward_data_graph(asked)
             case Convolution():
                 return self._graph(asked)
 
@@ -258,6 +268,22 @@ class CudnnGraphs:
         y = graph.matmul(A=a, B=b, compute_data_type=self._sums(product.dtype))
         y.set_dim(list(product.y.shape)).set_stride(list(product.y.strides))
         y.set_output(True).set_data_type(self._types[product.dtype]).set_uid(UIDS["y"])
+        return graph
+
+    def _backward_data_graph(self, asked: BackwardData) -> Any:
+        graph, tensor = self._begun(asked.dtype)
+        forward = asked.forward
+        y = graph.conv_dgrad(
+            loss=tensor("x", asked.x),
+            filter=tensor("w", asked.w),
+            pre_padding=list(forward.pad_before),
+            post_padding=list(forward.pad_after),
+            stride=list(forward.strides),
+            dilation=list(forward.dilations),
+            compute_data_type=self._sums(asked.dtype),
+        )
+        y.set_dim(list(asked.y.shape)).set_stride(list(asked.y.strides))
+        y.set_output(True).set_data_type(self._types[asked.dtype]).set_uid(UIDS["y"])
         return graph
 
     def _graph(self, convolution: Convolution) -> Any:

@@ -1,4 +1,4 @@
-"""Functions of one number that kernels compute, as C++: those of :mod:`iossim.ir.ops.unary` that networks have.
+"""Functions of numbers that kernels compute, as C++: those of :mod:`iossim.ir.ops.unary` and :mod:`iossim.ir.ops.nary`.
 
 A function is defined before the kernel that calls it, so that its argument, which may be a long expression, is computed
 once. ``p0`` and ``p1`` are its parameters.
@@ -8,51 +8,85 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iossim.execution.backend import BackendError
-
 BODIES = {
     "abs": "fabsf(x)",
+    "acos": "acosf(x)",
+    "acosh": "acoshf(x)",
+    "asin": "asinf(x)",
+    "asinh": "asinhf(x)",
+    "atan": "atanf(x)",
+    "atanh": "atanhf(x)",
+    "ceil": "ceilf(x)",
+    "celu": "fmaxf(x, 0.0f) + fminf(p0 * expm1f(x / p0), 0.0f)",
+    "cos": "cosf(x)",
+    "cosh": "coshf(x)",
     "elu": "x > 0.0f ? x : p0 * expm1f(x)",
     "erf": "erff(x)",
     "exp": "expf(x)",
+    "floor": "floorf(x)",
     "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
     "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
     "hard_sigmoid": "fminf(fmaxf(p0 * x + p1, 0.0f), 1.0f)",
     "hard_swish": "x * fminf(fmaxf(x / 6.0f + 0.5f, 0.0f), 1.0f)",
+    "is_inf": "(x == __int_as_float(0x7f800000) && p1 != 0.0f) || (x == -__int_as_float(0x7f800000) && p0 != 0.0f)",
+    "is_nan": "x != x",
     "leaky_relu": "x < 0.0f ? p0 * x : x",
     "log": "logf(x)",
+    "mish": "x * tanhf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))",
     "neg": "-x",
+    "not": "x == 0.0f",
     "reciprocal": "1.0f / x",
+    "round": "rintf(x)",
+    "selu": "p1 * (x > 0.0f ? x : p0 * expm1f(x))",
+    "shrink": "x < -p0 ? x + p1 : x > p0 ? x - p1 : 0.0f",
+    "sign": "(float)(x > 0.0f) - (float)(x < 0.0f)",
+    "sin": "sinf(x)",
+    "sinh": "sinhf(x)",
     "softplus": "fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))",
+    "softsign": "x / (1.0f + fabsf(x))",
     "sqrt": "sqrtf(x)",
     "swish": "x / (1.0f + expf(-p0 * x))",
+    "tan": "tanf(x)",
     "tanh": "tanhf(x)",
+    "thresholded_relu": "x > p0 ? x : 0.0f",
 }
+#: Those whose parameter is another number: ``x`` and ``p0`` as functions of two.
+_PAIRS = {"mod": "fmodf(x, p0) + ((x < 0.0f) != (p0 < 0.0f) && fmodf(x, p0) != 0.0f ? p0 : 0.0f)"}
 #: Of two numbers, from left to right where there are more.
-OF_TWO = {"sub": "({} - {})", "div": "({} / {})", "min": "fminf({}, {})", "max": "fmaxf({}, {})", "pow": "powf({}, {})"}
+OF_TWO = {
+    "sub": "({} - {})", "div": "({} / {})", "min": "fminf({}, {})", "max": "fmaxf({}, {})", "pow": "powf({}, {})",
+    "mean": "({} + {})", "mod": "of_mod({}, {})", "fmod": "fmodf({}, {})",
+    "equal": "({} == {})", "less": "({} < {})", "less_or_equal": "({} <= {})", "greater": "({} > {})",
+    "greater_or_equal": "({} >= {})", "and": "({} && {})", "or": "({} || {})", "xor": "(({} != 0) != ({} != 0))",
+}  # fmt: skip
+#: Those of whole numbers of 32 and 64 bits, which no float holds: as above, or as here.
+WHOLE = {
+    **{name: OF_TWO[name] for name in ("sub", "equal", "less", "less_or_equal", "greater", "greater_or_equal")},
+    **{name: OF_TWO[name] for name in ("and", "or", "xor")},
+    "div": "({1} == 0 ? 0 : {0} / {1})",
+    "mod": "({1} == 0 ? 0 : ({0} % {1} + {1}) % {1})",
+    "min": "({0} < {1} ? {0} : {1})",
+    "max": "({0} < {1} ? {1} : {0})",
+}
 
 
 def called(name: str, value: str, parameters: Sequence[str]) -> str:
-    """A call of a function; raises BackendError for one that no kernel computes."""
-    if name not in BODIES:
-        raise BackendError(f"no kernel computes {name}; fold or replace it, or use another backend")
+    """A call of a function."""
     return f"of_{name}({', '.join([value, *parameters])})"
 
 
-def of_two(name: str, values: Sequence[str]) -> str:
-    """A function of two numbers; raises BackendError for one that no kernel computes."""
-    if name not in OF_TWO:
-        raise BackendError(f"no kernel computes {name}; fold or replace it, or use another backend")
+def of_two(name: str, values: Sequence[str], whole: bool = False) -> str:
+    """A function of two numbers, or of two ``whole`` ones; from left to right."""
     found = values[0]
     for value in values[1:]:
-        found = OF_TWO[name].format(found, value)
-    return found
+        found = (WHOLE if whole else OF_TWO)[name].format(found, value)
+    return f"({found} / {len(values)}.0f)" if name == "mean" else found
 
 
 def functions_of(expression: str) -> str:
     """The definitions of all functions that an expression calls."""
     text = ""
-    for name, body in BODIES.items():
+    for name, body in (*BODIES.items(), *_PAIRS.items()):
         if f"of_{name}(" in expression:
             parameters = "".join(f", float {parameter}" for parameter in ("p0", "p1") if parameter in body)
             text += f"static __device__ float of_{name}(float x{parameters}) {{ return {body}; }}\n"

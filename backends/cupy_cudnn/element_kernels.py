@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_functions import called, functions_of, of_two
-from iossim.backends.cupy_cudnn.element_types import element_name
+from iossim.backends.cupy_cudnn.element_functions import BODIES, OF_TWO, WHOLE, called, functions_of, of_two
+from iossim.backends.cupy_cudnn.element_types import NAMES, element_name, value_name
 from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_width, kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid, Unary
 from iossim.ir.types import DType
@@ -44,10 +44,21 @@ class Operands:
 
 
 class Lookup(NamedTuple):
-    """An axis of the output whose entry ``i`` is entry ``indices[i]`` of the first operand: dense, and of int32."""
+    """An axis of the output whose entry ``i`` is entry ``indices[i]`` of the ``size`` of the first operand.
+
+    The indices are dense.
+    """
 
     axis: int
     indices: View
+    size: int
+
+
+_ENTRY = """static __device__ inline long long entry_at(long long given, int size) {
+    const long long entry = given < 0 ? given + size : given;
+    return entry < 0 ? 0 : entry < size ? entry : size - 1;
+}
+"""
 
 
 def chain(expression: str, operands: Sequence[View], output: View, lookup: Lookup | None = None) -> KernelCall:
@@ -71,7 +82,7 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
         for own, (*_, last) in zip(most, strides, strict=True)
     ]
     steps = [[*far, width * last] for *far, last in strides]
-    entry = "" if lookup is None else f"look[i{picked.index(1)}]" if any(picked) else "look[0]"
+    entry = "" if lookup is None else f"entry_at(look[{f'i{picked.index(1)}' if any(picked) else 0}], n_look)"
     each = next((n for n in (4, 2) if n * len(operands) <= 4 and places >= n * ENOUGH_THREADS), 1)
     text, arguments = kernel(
         NAME,
@@ -81,9 +92,15 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
         {f"i{axis}": size for axis, size in enumerate(vectors)},
         numbers={"length": sizes[-1]},
         constants={"W": width, "EACH": each},
-        functions=functions_of(expression),
+        functions=functions_of(expression) + _ENTRY * (lookup is not None),
         place="first + u * blockDim.x",
-        more={} if lookup is None else {"const int* look": lookup.indices, "int s_look": np.int32(looked[0])},
+        more={}
+        if lookup is None
+        else {
+            f"const {element_name(lookup.indices.dtype)}* look": lookup.indices,
+            "int s_look": np.int32(looked[0]),
+            "int n_look": np.int32(lookup.size),
+        },
     )
     return over_threads(text, NAME, -(-places // each), arguments)
 
@@ -94,14 +111,18 @@ def copy(source: View, target: View) -> KernelCall:
 
 
 def gather(x: View, y: View, indices: View, axis: int) -> KernelCall:
-    """``x`` at the flat ``indices`` along ``axis`` to ``y``, whose same axis has one entry an index."""
-    return chain(COPY, [x.part(axis, 0, 1)], y, Lookup(axis, indices))
+    """``x`` at the flat ``indices`` along ``axis`` to ``y``, whose same axis has one entry an index.
+
+    Negative indices count from the end, and none reaches outside.
+    """
+    return chain(COPY, [x.part(axis, 0, 1)], y, Lookup(axis, indices, x.shape[axis]))
 
 
-def op_expression(op: Op, operands: Sequence[str]) -> str | None:
+def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str | None:
     """The value of an element-wise op from those of its operands; None for an op of another kind.
 
-    Batch normalisation takes its multiplier and shift as operands, not its four vectors.
+    ``whole`` says that operands are of 32 or 64 bits, which no float holds. Batch normalisation takes its multiplier
+    and shift as operands, not its four vectors.
     """
     match op:
         case Add():
@@ -111,14 +132,38 @@ def op_expression(op: Op, operands: Sequence[str]) -> str | None:
         case BatchNorm():
             value, multiplier, shift = operands
             return f"({value} * {multiplier} + {shift})"
-        case Cast():  # rounded where it is written
+        case Cast() if DType(op.dtype).is_floating:  # rounded where it is written
             return operands[0]
+        case Cast():
+            return f"({operands[0]} != 0)" if op.dtype == DType.BOOL else f"(({NAMES[DType(op.dtype)]}){operands[0]})"
+        case Where():
+            return "({} ? {} : {})".format(*operands)
+        case PRelu():
+            return "({0} < 0.0f ? {1} * {0} : {0})".format(*operands)
         case Nary():
-            return of_two(op.function, operands)
+            return of_two(op.function, operands, whole)
         case Relu() | Clip() | Sigmoid() | Unary():
             return activation(op, operands[0])
         case _:
             return None
+
+
+def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
+    """Whether kernels compute an element-wise op of these types: of floats, and what is exact of whole numbers."""
+    match op:
+        case Cast():
+            return {*inputs, output} <= NAMES.keys()
+        case Add() | Mul() | Where():
+            exact = True
+        case Nary():
+            exact = op.function in WHOLE
+        case _:
+            exact = False
+    if isinstance(op, Nary | Unary) and op.function not in (OF_TWO if isinstance(op, Nary) else BODIES):
+        return False
+    as_floats = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
+    whole = (DType.INT32, DType.INT64) if exact else (DType.INT8, DType.UINT8) if isinstance(op, Relu) else ()
+    return all(each in (*as_floats, *whole) for each in inputs)
 
 
 def rounded(value: str, zero: str, dtype: DType) -> str:
@@ -168,7 +213,7 @@ def _body(expression: str, dtypes: Sequence[DType], widths: Sequence[int], last:
     is_copy = expression == COPY and dtypes[0] == dtypes[1]
     declared, reads, values = "", "", ""
     for index, (name, own) in enumerate(zip(names[1:], widths[1:], strict=True)):
-        kind = name if is_copy else "int" if name == "int" else "float"
+        kind = name if is_copy else value_name(dtypes[index + 1])
         declared += f"{kind} v{index}[EACH][W];\n"
         values += f"const {kind} a{index} = v{index}[u][e];\n"
         given = f"(v{index}[u], $p{index + 1}{f' + (long long){entry} * s_look' * (entry != '' and not index)}"

@@ -2,7 +2,7 @@
 
 Numbers of 16 bits are structures that turn into ``float`` where they are read and are rounded to the nearest (ties to
 even) where they are written, so that a kernel's text is the same whatever its operands hold, and sums are of fp32.
-Whole numbers of 8 bits are floats without loss; those of 32 stay what they are.
+Whole numbers of up to 16 bits are floats without loss; wider numbers stay what they are.
 CUDA's own headers for such types are not used, since the run-time compiler's package does not bring them.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iossim.backends.cupy_cudnn.views import View
-from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
 #: What kernels call each element type.
@@ -21,8 +20,17 @@ NAMES = {
     DType.BFLOAT16: "bfloat_t",
     DType.INT8: "signed char",
     DType.UINT8: "unsigned char",
+    DType.BOOL: "bool",
+    DType.INT16: "short",
+    DType.UINT16: "unsigned short",
     DType.INT32: "int",
+    DType.UINT32: "unsigned int",
+    DType.INT64: "long long",
+    DType.UINT64: "unsigned long long",
+    DType.FLOAT64: "double",
 }
+#: What is no float while a kernel computes.
+_WIDE = (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT64)
 
 _HALF = """#ifndef HALF_TO_FLOAT
 #define HALF_TO_FLOAT(value, bits) asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits))
@@ -54,11 +62,13 @@ _DEFINED = {DType.FLOAT16: _HALF, DType.BFLOAT16: _BFLOAT}
 
 
 def element_name(dtype: DType) -> str:
-    """What kernels call an element type; raises BackendError for one that none of them reads."""
-    if dtype not in NAMES:
-        remedy = "load the model with `dtype` fp32" if dtype.is_floating else "use another backend"
-        raise BackendError(f"no kernel reads {dtype}, only {', '.join(NAMES)}; {remedy}")
-    return NAMES[dtype]
+    """What kernels call an element type; floats of 8 bits, and what is smaller, are bytes that they only move."""
+    return NAMES.get(dtype, "unsigned char")
+
+
+def value_name(dtype: DType) -> str:
+    """What kernels compute an element of this type as."""
+    return NAMES[dtype] if dtype in _WIDE else "float"
 
 
 def definitions(dtypes: Iterable[DType]) -> str:

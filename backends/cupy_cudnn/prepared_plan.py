@@ -7,21 +7,23 @@ part of a merged convolution, say) works in memory of its queue's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
-from iossim.backends.cupy_cudnn.element_types import element_name
 from iossim.backends.cupy_cudnn.green_contexts import divisions
+from iossim.backends.cupy_cudnn.host_calls import HostCall, remarks
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.base.errors import warn_once
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
@@ -68,6 +70,8 @@ class PreparedPlan:
         self._machine, self._network, self._weights = machine, network, weights
         check_one_device(self.plan, "cupy_cudnn")
         self._work = {command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)}
+        for line in remarks([call for work in self._work.values() for call in work.program.fallbacks], network.name):
+            warn_once(line)
         self._arena = machine.driver.allocate(self.plan.arena_bytes)
         self._extra_bytes = self._extra_scratch_bytes()
         self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
@@ -109,6 +113,15 @@ class PreparedPlan:
                     found.append(partial(driver.wait, events[command.event], stream))
         moved(MAIN, self._machine.lane(MAIN).stream)
         return found
+
+    def through_host(self, segment: Sequence[Queued]) -> Iterator[tuple[bool, list[Queued]]]:
+        """A segment in parts: launches of which the host computes an op, and what is between them."""
+
+        def by_host(command: Queued) -> bool:
+            work = self._work.get(command) if isinstance(command, Launch) else None
+            return work is not None and any(isinstance(call, HostCall) for call in work.program.calls)
+
+        return ((found, list(part)) for found, part in groupby(segment, by_host))
 
     def poison(self) -> None:
         """Make NaNs of all that the plan's memory holds, so that an output that no run has written is none."""
@@ -174,6 +187,8 @@ class PreparedPlan:
                 found = next(timed)
                 workspace = scratch + work.program.scratch_bytes if found.workspace_bytes else 0
                 issues += issue_convolution(machine.driver, machine.library, call, found.how, address, workspace, lane)
+            elif isinstance(call, HostCall):
+                issues.append(partial(call.run, machine.driver, self._weights.load, address))
             else:
                 issues.append(issue_kernel(machine.driver, call, address, lane))
         return issues
@@ -201,12 +216,8 @@ def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weight
 
 
 def buffer_view(plan: Plan, name: str, layout: ImageLayout) -> View:
-    """Where a buffer of a plan lies: a box of its storage. Raises BackendError for elements that no kernel reads."""
+    """Where a buffer of a plan lies: a box of its storage."""
     buffer = plan.buffers[name]
-    try:
-        element_name(buffer.type.dtype)
-    except BackendError as error:
-        raise BackendError(f"value {name!r}: {error}") from None
     storage, box = plan.region(name)
     last = layout.storage(plan, storage)
     whole = dense(Memory("storage", storage), plan.buffers[storage].type.shape, dtype=buffer.type.dtype, last=last)
@@ -232,20 +243,32 @@ class PaperRun:
 
 
 class GraphRun:
-    """Runs a prepared plan, which has run call by call before, as graphs: one between two synchronises."""
+    """Runs a prepared plan, which has run call by call before, as graphs: one between two synchronises.
+
+    Launches of which the host computes an op run call by call between graphs.
+    """
 
     def __init__(self, driver: Driver, prepared: PreparedPlan, main: Stream) -> None:
-        self._driver, self._main = driver, main
+        self._driver = driver
         self.prepared = prepared  # whose memory the graphs are bound to
-        parts = [capturable(segment) for segment in segments(prepared.plan)]
-        self.graphs: list[Graph] = [captured(driver, main, prepared.issues(segment)) for segment in parts if segment]
+        self.graphs: list[Graph] = []
+        self._steps: list[list[Issue]] = []  # a graph each, but where the host takes part
+        for by_host, part in (each for segment in segments(prepared.plan) for each in prepared.through_host(segment)):
+            if by_host:
+                self._steps.append(prepared.issues(part))
+            elif commands := capturable(part):
+                self.graphs.append(captured(driver, main, prepared.issues(commands)))
+                self._steps.append([partial(driver.launch_graph, self.graphs[-1], main)])
+
+    @property
+    def is_one_graph(self) -> bool:
+        return len(self.graphs) == len(self._steps) == 1
 
     def run(self) -> None:
         """Launch all, and return when the device has run all."""
-        for graph in self.graphs:
-            self._driver.launch_graph(graph, self._main)
-            self._driver.synchronize()
-        if not self.graphs:
+        for step in self._steps or [[]]:
+            for issue in step:
+                issue()
             self._driver.synchronize()
 
 

@@ -230,7 +230,7 @@ class Stopwatch:
 
 
 def _is_one_graph(run: Run) -> TypeGuard[GraphRun]:
-    return isinstance(run, GraphRun) and len(run.graphs) == 1
+    return isinstance(run, GraphRun) and run.is_one_graph
 
 
 def _undisturbed(taken: Sequence[_Round]) -> list[_Round]:

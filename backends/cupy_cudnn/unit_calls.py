@@ -18,6 +18,7 @@ from iossim.backends.cupy_cudnn import (
     product_kernels,
 )
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
+from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
@@ -25,10 +26,11 @@ from iossim.execution.plan import ALIGNMENT_BYTES
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType
 
-Call = KernelCall | ConvolutionCall
+Call = KernelCall | ConvolutionCall | HostCall
 
 SCRATCH = Memory("scratch")
 #: A product as a convolution of images of one pixel.
@@ -41,6 +43,11 @@ class UnitProgram:
 
     calls: tuple[Call, ...]
     scratch_bytes: int
+
+    @property
+    def fallbacks(self) -> tuple[HostCall, ...]:
+        """The ops that run on the host."""
+        return tuple(call for call in self.calls if isinstance(call, HostCall))
 
     @property
     def convolutions(self) -> tuple[ConvolutionCall, ...]:
@@ -128,7 +135,7 @@ class UnitCalls:
         return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
 
     def convolve(
-        self, op: Conv, x: View, w: View, y: View, epilogue: Epilogue, prologue: Prologue | None = None
+        self, op: Conv | ConvTranspose, x: View, w: View, y: View, epilogue: Epilogue, prologue: Prologue | None = None
     ) -> None:
         """One convolution with its epilogue; operands that cuDNN does not take as they lie are copied.
 
@@ -152,12 +159,14 @@ class UnitCalls:
             epilogue = replace(epilogue, bias=self.dense_copy(epilogue.bias))
         in_place = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
         others: dict[str, tuple[Call, ...]] = {}
-        if w.memory.kind == "weight" and op.groups > 1:
+        if not isinstance(op, Conv) or w.memory.kind != "weight":
+            pass
+        elif op.groups > 1:
             text, operands = _behind(y, epilogue)
             taps = self.weights.taps(w)
             ours = grouped_kernels.convolutions(op, first.expression, first.x, taps, y, text, operands)
             others = {way: (kernel,) for way, kernel in ours.items()}
-        elif w.memory.kind == "weight" and last and x.dtype.bytes == 2:
+        elif last and x.dtype.bytes == 2:
             others = self._padded(op, first, before, x, w, in_place, y, epilogue)
         w = self._filters(w, last)
         call = self._convolution_call(op, x, w, in_place, y, epilogue, last)
@@ -202,7 +211,7 @@ class UnitCalls:
         return found
 
     def _convolution_call(
-        self, op: Conv, x: View, w: View, inner: View, y: View, epilogue: Epilogue, last: bool
+        self, op: Conv | ConvTranspose, x: View, w: View, inner: View, y: View, epilogue: Epilogue, last: bool
     ) -> ConvolutionCall:
         """A convolution to ``inner``, and what brings it to ``y`` where that is another place.
 
@@ -214,7 +223,8 @@ class UnitCalls:
         relu = isinstance(activation, Relu)
         has_epilogue = bool(operands) or activation is not None
         fused = (
-            (activation is None or relu)
+            (isinstance(op, Conv) or not has_epilogue)
+            and (activation is None or relu)
             and (bias is None or bias.dtype == y.dtype)
             and (addend is None or (epilogue.factor == 1 and addend.dtype == y.dtype and addend.suits_cudnn(last)))
         )

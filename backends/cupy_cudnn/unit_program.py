@@ -4,7 +4,7 @@ The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activa
 convolution or fully connected layer before them; neighbouring element-wise ops are one kernel; a concat that must be
 computed is a kernel per term. Reshapes, splits and slices inside a unit only change views. Values between two calls
 lie in the launch's scratch, in front of what cuDNN works in. An attention is one call of
-cuDNN, or its ops, as is faster.
+cuDNN, or its ops, as is faster. An op that nothing here computes runs on the host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, windo
 from iossim.backends.cupy_cudnn.attention_calls import attention_op, fused_attention
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.element_kernels import Operands
-from iossim.backends.cupy_cudnn.element_types import element_name
+from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
+from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.quantised_calls import quantised_op, rescaled
 from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, Epilogue, Prologue, UnitCalls, UnitProgram
 from iossim.backends.cupy_cudnn.views import View, dense
@@ -31,9 +32,10 @@ from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
+from iossim.ir.ops.gather import Gather, GatherElements
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.quantize import (
@@ -45,26 +47,28 @@ from iossim.ir.ops.quantize import (
     QuantizedConv,
     QuantizedMatMul,
 )
-from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
-from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Reshape, SpaceToDepth, Tile, Transpose
+from iossim.ir.ops.slice import Concat, Pad, Slice, Split
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.types import DType
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
-_ELEMENTWISE = (Add, Mul, Nary, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)
+_ELEMENTWISE = (Add, Mul, Nary, Where, PRelu, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)
 _QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul)
-#: What kernels compute of whole numbers, too.
-_OF_WHOLE_NUMBERS = (
-    *(*_QUANTISED, Quantize, Cast, Concat, Slice, Split, Transpose, Reshape, Flatten, Identity),
-    *(MaxPool, GlobalMaxPool, Gather, Relu),
+#: What kernels compute of whole numbers, too, and of numbers of any type.
+_OF_WHOLE_NUMBERS = (*_QUANTISED, MaxPool, GlobalMaxPool)
+_OF_ALL = (
+    *(Concat, Slice, Split, Transpose, Reshape, Flatten, Identity, Expand, Tile, DepthToSpace, SpaceToDepth, Pad),
+    *(Gather, GatherElements, CumSum, ArgExtreme, TopK),
 )
 
 
 def unit_program(
     network: Network, unit: int, reads: Sequence[View], writes: Sequence[View], weights: Weights
 ) -> UnitProgram:
-    """The calls of a unit from and to the given places; raises BackendError naming an op that none computes."""
+    """The calls of a unit from and to the given places; an op that none computes is a :class:`HostCall`."""
     found = network.units[unit]
     lowering = _Lowering(network, found.name, network.unit_nodes(found), weights)
     lowering.places.update(zip(found.outputs, writes, strict=True))
@@ -107,10 +111,26 @@ class _Lowering(UnitCalls):
     def _lowered(self, node: Node) -> None:
         if node.name in self.fused:
             return
+        before = len(self.calls), self.scratch_bytes, dict(self.values), set(self.fused)
         try:
             self._lower(node)
         except BackendError as error:
-            raise BackendError(f"unit {self.name!r}, op {node.name!r}: {error}") from None
+            kept, self.scratch_bytes, self.values, self.fused = before
+            del self.calls[kept:]
+            self._on_host(node, str(error))
+
+    def _on_host(self, node: Node, reason: str) -> None:
+        """The op by NumPy, from and to dense views."""
+        reads: list[View | str] = []
+        for value in node.inputs:
+            view = self.values.get(value)
+            reads.append(value if view is None else view if view.is_dense else self.dense_copy(view))
+        places = [self.target(value) for value in node.outputs]
+        writes = [view if view.is_dense else self.scratch(view.shape, view.dtype) for view in places]
+        self.calls.append(HostCall(node, reason, tuple(reads), tuple(writes)))
+        for made, place in zip(writes, places, strict=True):
+            if made is not place:
+                self.copy(made, place)
 
     def _attention(self, attention: SpeltAttention) -> None:
         """Its ops one by one, or all of them as one call of cuDNN where that may have one."""
@@ -120,16 +140,18 @@ class _Lowering(UnitCalls):
             if node.name in inside:
                 self._lowered(node)
         apart, self.calls = self.calls, before
-        found = fused_attention(self, attention)
-        self.calls += apart if found is None else [ConvolutionCall(*found, apart=tuple(apart))]
+        kernels = tuple(call for call in apart if not isinstance(call, HostCall))
+        found = fused_attention(self, attention) if len(kernels) == len(apart) else None
+        self.calls += apart if found is None else [ConvolutionCall(*found, apart=kernels)]
 
     def _lower(self, node: Node) -> None:
-        for value_type in self.graph.output_types(node):
-            element_name(value_type.dtype)
-            if not value_type.dtype.is_floating and not isinstance(node.op, _OF_WHOLE_NUMBERS):
-                raise BackendError(f"no kernel computes {node.op.kind} of {value_type.dtype}; use another backend")
+        for dtype in (value_type.dtype for value_type in self.graph.output_types(node)):
+            whole = not dtype.is_floating and not isinstance(node.op, _OF_WHOLE_NUMBERS)
+            computed = isinstance(node.op, _OF_ALL) or not (whole or dtype is DType.FLOAT64)
+            if not (self._in_chains(node) if isinstance(node.op, _ELEMENTWISE) else computed):
+                raise BackendError(f"no kernel computes {kind_of(node.op)} of {dtype}")
         match node.op:
-            case Conv() | ConvNhwc():
+            case Conv() | ConvNhwc() | ConvTranspose() | ConvBackwardData():
                 self._convolution(node)
             case Gemm():
                 self._fully_connected(node, node.op)
@@ -164,8 +186,8 @@ class _Lowering(UnitCalls):
                 quantised_op(self, node)
             case Gather():
                 self._gather(node, node.op)
-            case Reduce():
-                self._reduce(node, node.op)
+            case _ if node.op.kind in OP_CALLS:
+                OP_CALLS[node.op.kind](self, node)
             case Slice() | Split() | Transpose():
                 for value, view in zip(node.outputs, _moved(node.op, self.read(node)), strict=True):
                     self.pass_on(value, view)
@@ -175,9 +197,21 @@ class _Lowering(UnitCalls):
                 if self._absorbing_reader(node) is None:
                     self._chain(node.outputs[0], self.written(node), sink=True)
             case _:
-                raise BackendError(f"no kernel computes {node.op.kind}; fold or replace it, or use another backend")
+                raise BackendError(f"no kernel computes {kind_of(node.op)}")
 
     # Element-wise chains
+
+    def _in_chains(self, node: Node) -> bool:
+        """Whether a chain may have an element-wise op in it."""
+        match node.op:
+            case Quantize() | Dequantize():
+                return True
+            case BatchNorm():
+                return all(self.weights.knows(name) for name in node.inputs[1:])
+            case PRelu(per_channel=True):
+                return False
+        types = [self.graph.types[name].dtype for name in (*node.inputs, *node.outputs)]
+        return element_kernels.is_computed(node.op, types[:-1], types[-1])
 
     def _chain(self, value: str, output: View, *, sink: bool = False) -> None:
         """One kernel for a value and the unit's element-wise ops that only feed it; a ``sink`` is in it."""
@@ -199,7 +233,8 @@ class _Lowering(UnitCalls):
                 terms = [text(node.inputs[0]), *(operands.symbol(view) for view in shaped)]
             else:
                 terms = [text(operand) for operand in node.inputs]
-            found = element_kernels.op_expression(node.op, terms)
+            whole = self.graph.types[node.inputs[0]].dtype in (DType.INT32, DType.INT64)
+            found = element_kernels.op_expression(node.op, terms, whole)
             assert found is not None, f"{node.op.kind} is absorbed but not element-wise"
             return found
 
@@ -229,10 +264,11 @@ class _Lowering(UnitCalls):
 
     def _absorbing_reader(self, node: Node) -> Node | None:
         """The element-wise op or concat of the unit that takes an element-wise op into its kernel."""
-        reader = self._only_reader(node) if isinstance(node.op, _ELEMENTWISE) else None
+        reader = self._only_reader(node) if isinstance(node.op, _ELEMENTWISE) and self._in_chains(node) else None
         if reader is None or self.attention_of.get(node.name) != self.attention_of.get(reader.name):
             return None  # what an attention reads is a value of its own
-        return reader if isinstance(reader.op, (*_ELEMENTWISE, Concat)) else None
+        takes = isinstance(reader.op, Concat) or (isinstance(reader.op, _ELEMENTWISE) and self._in_chains(reader))
+        return reader if takes else None
 
     # Convolutions and fully connected layers
 
@@ -254,7 +290,7 @@ class _Lowering(UnitCalls):
                 break
             value, reader = self._behind(reader)
         activation: Op | None = None
-        if reader is not None and isinstance(reader.op, _ACTIVATIONS):
+        if reader is not None and isinstance(reader.op, _ACTIVATIONS) and self._in_chains(reader):
             activation = reader.op
             value, _ = self._behind(reader)
         return Epilogue(bias, addend, activation=activation), value
@@ -269,7 +305,7 @@ class _Lowering(UnitCalls):
         shape, own = self.graph.types[value].shape, self.graph.types[constant].shape
         if not self.weights.knows(constant) or len(own) > len(shape):
             return False
-        axis, sizes = 1 if isinstance(op, Conv) else -1, (1,) * (len(shape) - len(own)) + own
+        axis, sizes = 1 if isinstance(op, Conv | ConvTranspose) else -1, (1,) * (len(shape) - len(own)) + own
         return sizes[axis] == math.prod(sizes) == shape[axis]
 
     def _convolution(self, node: Node) -> None:
@@ -280,8 +316,10 @@ class _Lowering(UnitCalls):
             op, x, y = op.channels_first, x.permuted(TO_FIRST), y.permuted(TO_FIRST)
             if epilogue.addend is not None:
                 epilogue = replace(epilogue, addend=epilogue.addend.permuted(TO_FIRST))
-        assert isinstance(op, Conv)
-        prologue = self.chains.get(node.inputs[0]) if op is node.op else None
+        if isinstance(op, ConvBackwardData):
+            op = op.transposed(x.shape[2:], w.shape[2:])
+        assert isinstance(op, Conv | ConvTranspose)
+        prologue = self.chains.get(node.inputs[0]) if op is node.op and isinstance(op, Conv) else None
         if prologue is not None:
             is_next = prologue.kernel in self.calls[-1:] and self._only_reader(self.graph.producer[node.inputs[0]])
             prologue = prologue if is_next else None
@@ -365,19 +403,14 @@ class _Lowering(UnitCalls):
     def _gather(self, node: Node, op: Gather) -> None:
         x, y = self.read(node), self.written(node)
         axis, shape = normal_axis(op.axis, len(x.shape)), self.graph.types[node.inputs[1]].shape
-        indices = self.weights.indices(node.inputs[1], x.shape[axis])
+        given = self.read(node, 1)
+        indices = given if given.is_dense else self.dense_copy(given)
         flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
         target = y.reshaped(flat)
         made = self.scratch(flat, y.dtype) if target is None else target
         self.calls.append(element_kernels.gather(x, made, indices, axis))
         if target is None:
             self.copy(dense(SCRATCH, y.shape, made.offset, y.dtype), y)
-
-    def _reduce(self, node: Node, op: Reduce) -> None:
-        x, y = self.read(node), self.written(node)
-        axes = sorted(normal_axis(axis, len(x.shape)) for axis in op.axes)
-        kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-        self.calls.append(reduction_kernels.reduction(op.function, x, y.with_ones(kept), axes))
 
     def _reshape(self, node: Node) -> None:
         value = node.outputs[0]

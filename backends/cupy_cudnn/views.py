@@ -80,7 +80,9 @@ class View:
         """Whether cuDNN takes it as a stack of matrices: rows or columns without gaps, and aligned."""
         (rows, columns), (down, across) = self.shape[-2:], self.strides[-2:]
         dense = (across == 1 and down >= columns) or (down == 1 and across >= rows)
-        return dense and min(self.strides) >= 0 and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
+        is_repeated = any(size > 1 and not stride for size, stride in zip(self.shape, self.strides, strict=True))
+        dense = dense and min(self.strides) >= 0 and not is_repeated
+        return dense and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
 
     def part(self, axis: int, begin: int, count: int, step: int = 1) -> View:
         """Elements ``begin``, ``begin + step``, ... of an axis."""
@@ -88,6 +90,12 @@ class View:
         offset = self.offset + begin * strides[axis]
         shape[axis], strides[axis] = count, strides[axis] * step
         return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
+
+    def split(self, axis: int, sizes: Sequence[int]) -> View:
+        """An axis as several, whose sizes multiply to its own."""
+        steps = (self.strides[axis] * step for step in row_major(sizes))
+        shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
+        return replace(self, shape=shape, strides=(*self.strides[:axis], *steps, *self.strides[axis + 1 :]))
 
     def permuted(self, axes: Sequence[int]) -> View:
         """Axis ``i`` is axis ``axes[i]`` of this one."""
@@ -248,3 +256,7 @@ def over_threads(source: str, name: str, threads: int, arguments: tuple[Argument
     while block > 64 and threads < ENOUGH_BLOCKS * block:
         block //= 2
     return KernelCall(source, name, -(-threads // block), block, arguments)
+
+
+def int32s(values: tuple[int, ...] | list[int]) -> tuple[Scalar, ...]:
+    return tuple(np.int32(value) for value in values)

@@ -23,10 +23,10 @@ from iossim.ir.types import DType, TensorType
 class Weights:
     """What is constant in one graph, which of its values lie channels last, and whether TF32 will do for fp32.
 
-    Views name what they need; :meth:`address` uploads it.
+    Views name what they need; :meth:`address` uploads it. Without a driver there is nothing but the names.
     """
 
-    def __init__(self, graph: Graph, driver: Driver, channels_last: bool = False, tf32: bool = False) -> None:
+    def __init__(self, graph: Graph, driver: Driver | None, channels_last: bool = False, tf32: bool = False) -> None:
         self._graph, self._driver, self.tf32 = graph, driver, tf32
         self.layout = ImageLayout(graph, channels_last)
         self._makers: dict[str, tuple[Callable[[], Array], DType]] = {}
@@ -116,13 +116,6 @@ class Weights:
             lambda: np.where(np.tri(queries, keys, dtype=np.bool_), np.float32(0), np.float32(-np.inf)),
         )
 
-    def indices(self, name: str, size: int) -> View:
-        """Constant indices of an axis of ``size`` entries, flat, none negative; raises BackendError for no constant."""
-        if not self.knows(name):
-            raise BackendError(f"its indices {name!r} are computed at run time; give constants, or use another backend")
-        of_type = TensorType((self._graph.types[name].elements,), DType.INT32)
-        return self.form(f"indices {size}: {name}", of_type, lambda: self.load(name).reshape(-1) % size)
-
     def normalisation(self, node: Node) -> tuple[View, View]:
         """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""
         assert isinstance(node.op, BatchNorm)
@@ -167,6 +160,7 @@ class Weights:
         name = memory.name
         if name not in self._uploaded:
             make, dtype = self._makers[name]
+            assert self._driver is not None, "weights without a driver are only named"
             array = make().astype(dtype.numpy, copy=False)
             allocation = self._driver.allocate(array.nbytes)
             self._driver.write(allocation.address, np.ascontiguousarray(array))

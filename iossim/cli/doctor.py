@@ -8,30 +8,51 @@ import re
 import textwrap
 from collections.abc import Iterator
 from importlib import metadata
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iossim.base.cores import usable_cores
+from iossim.base.errors import OptionError
 from iossim.cli import options
+from iossim.cli.option_groups import ModelOptions
+from iossim.cli.options import argument, takes_options
 from iossim.cli.outputs import present
+
+if TYPE_CHECKING:
+    from iossim.ir.network import Network
 
 #: Of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
+Model = Annotated[
+    str | None, argument("[MODEL]", "A model, of which those ops are listed that a GPU does not compute.")
+]
+
+
 def register(app: typer.Typer) -> None:
     app.command("doctor", help="Report what this machine has, and what each backend needs.")(doctor)
 
 
-def doctor(as_json: options.Json = False) -> None:
-    """Say what this machine has, which backends can run on it, and what the others lack, with the remedy."""
+@takes_options
+def doctor(reading: ModelOptions, model: Model = None, as_json: options.Json = False) -> None:
+    """Say what this machine has, which backends can run on it, and what the others lack, with the remedy.
+
+    Of a model, say which ops a backend of a GPU would compute on the host; that needs no GPU.
+    """
     from iossim._version import __version__
+
+    if model is None and reading != ModelOptions():
+        raise OptionError("options of reading a model need a MODEL; name one, or leave them out")
 
     parts = (machine, gpus, extras, libraries, backends, devices, plugins, folders)
     found = {"iossim": __version__, **{part.__name__: part() for part in parts}}
+    if model is not None:
+        found["model"] = fallbacks(reading.network(model))
     present(found, _lines(found), as_json)
 
 
@@ -76,6 +97,16 @@ def backends() -> list[dict[str, Any]]:
         {"name": name, "usable": lacks is None, "missing": lacks, "offers": offers_of(name) if lacks is None else []}
         for name, lacks in lacking.items()
     ]
+
+
+def fallbacks(network: Network) -> dict[str, Any]:
+    """The network's name and how many ops it has; for each backend of a GPU, those that it computes on the host."""
+    from dataclasses import asdict
+
+    from iossim.execution.backend import fallbacks_of
+
+    found = {name: [asdict(each) for each in rows] for name, rows in fallbacks_of(network).items()}
+    return {"name": network.name, "ops": len(network.graph.nodes), "on_the_host": found}
 
 
 def devices() -> dict[str, Any]:
@@ -143,6 +174,10 @@ def _memory_gib() -> float | None:
         return None
 
 
+def _cause(row: dict[str, Any]) -> tuple[str, str]:
+    return row["kind"], row["reason"]
+
+
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     own, seen = found["machine"], found["devices"]
     memory = "" if own["memory_gib"] is None else f", {own['memory_gib']} GiB of memory"
@@ -174,6 +209,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if versions:
         yield "\nLibraries"
         yield textwrap.fill(", ".join(versions), 80, initial_indent="  ", subsequent_indent="  ")
+    for name, rows in found.get("model", {}).get("on_the_host", {}).items():
+        model = found["model"]
+        yield f"\nOps of {model['name']} that {name} computes on the host: {len(rows) or 'none'} of {model['ops']}"
+        for (kind, reason), same in groupby(sorted(rows, key=_cause), _cause):
+            ops = [row["op"] for row in same]
+            yield f"  {kind}: {reason} ({', '.join(ops[:3])}{f' and {len(ops) - 3} more' if len(ops) > 3 else ''})"
     yield "\nFolders"
     for name, folder in found["folders"].items():
         yield f"  {name:<18} {folder['path']}{'' if folder['exists'] else ' (not there yet)'}"

@@ -213,17 +213,29 @@ def divided_by(backend: Backend, network: Network) -> Divided | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """An op that a backend computes elsewhere than on its device: its name, kind and unit, and why."""
+
+    op: str
+    kind: str
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class BackendModule:
     """What a backend's module has: it makes one (:func:`create_backend`), and says what is missing here for it.
 
     ``engines`` are those that it runs plans of (``ENGINES`` in the module, without it paper and graph). ``offers``
     says what it computes here, where it can run: lines of text, none where the module has no such function.
+    ``fallbacks`` tells, on any machine, which ops of a network run elsewhere than on the device.
     """
 
     create: Callable[[Precision, Engine, dict[str, str]], Backend]
     missing: Callable[[], str]
     engines: tuple[Engine, ...]
     offers: Callable[[], list[str]] = list
+    fallbacks: Callable[[Network], list[Fallback]] | None = None
 
 
 def _own_names() -> list[str]:
@@ -235,7 +247,8 @@ def _own(name: str) -> BackendModule | None:
     if name not in _own_names():
         return None
     module = import_module(f"iossim.backends.{name}.backend")
-    return BackendModule(module.create, module.missing, _engines(module), getattr(module, "offers", list))
+    offers, fallbacks = getattr(module, "offers", list), getattr(module, "fallbacks", None)
+    return BackendModule(module.create, module.missing, _engines(module), offers, fallbacks)
 
 
 def _engines(module: Any) -> tuple[Engine, ...]:
@@ -316,6 +329,12 @@ def offers_of(name: str) -> list[str]:
         return BACKENDS.find(name).offers()
     except (ImportError, OSError, RuntimeError, BackendError) as error:  # of a library that was there when asked for
         return [f"it does not say what it offers: {first_line(error)}"]
+
+
+def fallbacks_of(network: Network) -> dict[str, list[Fallback]]:
+    """For each backend that can tell, the ops of a network that it computes elsewhere than on its device."""
+    found = {name: BACKENDS.find(name).fallbacks for name in _own_names()}
+    return {name: tell(network) for name, tell in sorted(found.items()) if tell is not None}
 
 
 def missing_for(name: str) -> str:

@@ -11,14 +11,20 @@ from __future__ import annotations
 from iossim.execution.plan import Plan
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
+from iossim.ir.ops.normalization import BatchNorm, GroupNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
+from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy
 
-_OF_IMAGES = (Conv, MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool, LocalResponseNorm, BatchNorm)
+_OF_IMAGES = (
+    *(Conv, ConvTranspose, ConvBackwardData, MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool, Resize),
+    *(LocalResponseNorm, BatchNorm, GroupNorm, DepthToSpace, SpaceToDepth),
+)
 _CARRIES_ON = (Concat, Slice, Split, Identity)
 
 

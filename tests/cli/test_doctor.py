@@ -15,6 +15,10 @@ from iossim.cli import doctor
 from iossim.execution import backend
 from iossim.execution.backend import backend_names
 from iossim.hardware import load, nvidia_smi
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.softmax import Hardmax
+from iossim.ir.ops.unary import Relu
+from iossim.models.onnx.export import write_onnx
 
 H100 = "NVIDIA H100 80GB HBM3, 580.159.04, 9.0, 81559, 345, 1980, 2619, 69.61, 700.00, 31"
 
@@ -106,8 +110,24 @@ def test_memory_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.Mo
     assert doctor.machine()["memory_gib"] is None
 
 
-def test_it_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "unexpected" in refused(capsys, "doctor now")
+def test_ops_of_a_model_that_no_gpu_computes_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """By what they are and why, without a GPU; of a model only."""
+    b = GraphBuilder("hard")
+    x = b.input("x", (2, 8))
+    for index in range(4):
+        x = b.add(Hardmax(), b.add(Relu(), x), name=f"hard{index}")
+    path = tmp_path / "hard.onnx"
+    write_onnx((network := b.network([x])).graph, path, name="hard", network=network)
+    (rows,) = (found := printed_json(capsys, f"doctor {path} --json")["model"])["on_the_host"].values()
+    assert (found["name"], found["ops"], [row["kind"] for row in rows]) == ("hard", 8, ["hardmax"] * 4)
+    assert set(rows[0]) == {"op", "kind", "unit", "reason"}
+    text = printed(capsys, f"doctor {path} --dtype fp16")
+    assert "Ops of hard that cupy_cudnn computes on the host: 4 of 8\n  hardmax: no kernel computes hardmax (" in text
+    assert " and 1 more)" in text
+    assert "computes on the host: none of" in printed(capsys, "doctor squeezenet")
+    assert "host" not in printed_json(capsys, "doctor --json")
+    assert "options of reading a model need a MODEL" in refused(capsys, "doctor --dtype fp16")
+    assert "'now'" in refused(capsys, "doctor now")
 
 
 def test_the_profile_of_this_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,9 @@ SHIM = """
 extern "C" {
     float fmaxf(float, float); float fminf(float, float); float expf(float); float powf(float, float);
     float fabsf(float); float erff(float); float tanhf(float); float sqrtf(float); float logf(float);
-    float log1pf(float); float expm1f(float); float rintf(float);
+    float log1pf(float); float expm1f(float); float rintf(float); float fmodf(float, float); float acosf(float);
+    float acoshf(float); float asinf(float); float asinhf(float); float atanf(float); float atanhf(float); float ceilf(float);
+    float cosf(float); float coshf(float); float floorf(float); float sinf(float); float sinhf(float); float tanf(float);
     void* memcpy(void*, const void*, unsigned long);
 }
 struct Dim { unsigned int x; };

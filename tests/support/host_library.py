@@ -8,11 +8,12 @@ import numpy as np
 from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvBackwardData
 from iossim.ir.types import DType
 
 
@@ -115,6 +116,13 @@ class HostLibrary:
             self._tensor(addresses[name], layout, dtype)
             for name, layout in (("x", convolution.x), ("w", convolution.w))
         )
+        if isinstance(convolution, BackwardData):
+            forward, size = convolution.forward, convolution.y.shape[2:]
+            pads, groups = (*forward.pad_before, *forward.pad_after), convolution.y.shape[1] // w.shape[1]
+            backward = ConvBackwardData(forward.strides, pads, forward.dilations, groups, size)
+            y = self._tensor(addresses["y"], convolution.y, dtype)
+            y[...] = backward.evaluate((x.astype(np.float32), w.astype(np.float32)))[0]
+            return
         is_whole = dtype is DType.INT8
         y = self._tensor(addresses["y"], convolution.y, DType.INT32 if is_whole else dtype)
         groups = x.shape[1] // w.shape[1]

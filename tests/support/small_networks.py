@@ -13,16 +13,18 @@ from iossim.ir.op import Array, Op
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
+from iossim.ir.ops.gather import Gather, GatherElements
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
-from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
+from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
+from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
-from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import FUNCTIONS, Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Reshape, SpaceToDepth, Tile, Transpose
+from iossim.ir.ops.resize import Resize
+from iossim.ir.ops.slice import Concat, Pad, Slice, Split
+from iossim.ir.ops.softmax import LogSoftmax, Softmax
+from iossim.ir.ops.unary import FUNCTIONS, Cast, Clip, Identity, Relu, Sigmoid, Unary
 
 Shape = tuple[int, ...]
 IMAGE: Shape = (2, 6, 9, 7)
@@ -121,6 +123,42 @@ def attention_op(op: Attention, *shapes: Shape, mask: Array | None = None, head:
 def _picked(axis: int, indices: Array, shape: Shape) -> Network:
     b = GraphBuilder("picked")
     return b.network([b.add(Gather(axis), b.input("x", shape), b.numbers("indices", indices))])
+
+
+def _truth() -> Network:
+    """Comparisons, what is made of them, and a choice; a value of truth is an output."""
+    b = GraphBuilder("truth")
+    x, z = b.input("x", IMAGE), b.input("z", (6, 1, 1))
+    with b.unit("u", "Where"):
+        small, odd = b.add(Nary("less"), x, z), b.add(Unary("not"), b.add(Nary("greater_or_equal"), x, z))
+        both = b.add(Nary("xor"), small, b.add(Nary("and"), odd, b.add(Nary("equal"), x, x)))
+        y = b.add(Where(), both, x, b.add(Relu(), z))
+    return b.network([small, y])
+
+
+def _whole_numbers() -> Network:
+    """Numbers that no float holds, in 64 bits; and a cast that cuts inside a chain."""
+    b = GraphBuilder("whole")
+    x = b.input("x", (2, 3))
+    with b.unit("u", "Cast-Add"):
+        ten, large = b.numbers("ten", np.array([10], np.float32)), b.numbers("large", np.array([2**53 + 1]))
+        cut = b.add(Cast("fp32"), b.add(Cast("int32"), b.add(Mul(), x, ten)))
+        whole = b.add(Add(), b.add(Cast("int64"), cut), large)
+    return b.network([cut, b.add(Concat(1), whole, whole)])
+
+
+def _embedded() -> Network:
+    """Rows of a table by numbers that are computed."""
+    b = GraphBuilder("embedded")
+    tokens = b.add(ArgExtreme(1, keepdims=False), b.input("x", (2, 9, 5)))
+    return b.network([b.add(Gather(0), b.constant("table", (9, 4)), tokens)])
+
+
+def _picked_by_place() -> Network:
+    b = GraphBuilder("places")
+    scores, x = b.input("scores", (2, 7, 1)), b.input("x", (2, 7, 3))
+    _, places = b.add_all(TopK(4, 1), scores)
+    return b.network([b.add(GatherElements(1), x, b.add(Expand((2, 4, 3)), places))])
 
 
 def _turned() -> Network:
@@ -276,11 +314,58 @@ OPS: dict[str, Callable[[], Network]] = {
     "sub and div": lambda: of_op(Nary("sub"), IMAGE, (2, 6, 1, 1)),
     "max of three": lambda: of_op(Nary("max"), IMAGE, IMAGE, IMAGE),
     "div": lambda: of_op(Nary("div"), IMAGE, weights=((1,),)),
-    **{f"unary {name}": partial(_unary, name) for name in ("abs", "elu", "erf", "gelu", "gelu_tanh", "hard_sigmoid")},
+    **{f"unary {name}": partial(_unary, name) for name, each in FUNCTIONS.items() if each.takes in ("any", "real")},
+    **{f"nary {name}": partial(of_op, Nary(name), IMAGE, (2, 6, 1, 1)) for name in ("mod", "fmod", "mean", "less")},
+    "functions of truth values": _truth,
+    "whole numbers": _whole_numbers,
+    "prelu": lambda: of_op(PRelu(), IMAGE, weights=((6, 1, 1),)),
+    "conv, transposed": lambda: of_op(ConvTranspose((2, 2)), IMAGE, weights=((6, 4, 2, 2), (4,))),
+    "conv, transposed and grouped": lambda: of_op(
+        ConvTranspose((2, 1), (1, 0, 0, 1), (1, 2), 2, (1, 0)), IMAGE, weights=((6, 2, 3, 2),)
+    ),
+    "conv of rows, transposed": lambda: of_op(
+        ConvTranspose((2,), (1, 1), (1,), 1, (1,)), (2, 6, 9), weights=((6, 4, 4), (4,))
+    ),
+    "conv, backward data": lambda: of_op(
+        ConvBackwardData((2, 2), (1, 1, 1, 1), (1, 1), 1, (10, 8)), (2, 6, 5, 4), weights=((6, 4, 3, 3),)
+    ),
     **{
-        f"unary {name}": partial(_unary, name)
-        for name in ("hard_swish", "leaky_relu", "neg", "softplus", "swish", "tanh")
+        f"resize {mode}, {coordinates}": partial(of_op, Resize((1.0, 1.0, *scales), (), mode, coordinates), IMAGE)
+        for mode, coordinates, scales in (
+            *(("nearest", "asymmetric", (2.0, 2.0)), ("linear", "half_pixel", (2.0, 1.5))),
+            *(("linear", "align_corners", (1.0, 3.0)), ("cubic", "pytorch_half_pixel", (0.5, 1.7))),
+        )
     },
+    "resize by an antialiasing filter": lambda: of_op(
+        Resize((), (2, 6, 4, 3), "linear", "half_pixel", antialias=True), IMAGE
+    ),
+    "resize of volumes": lambda: of_op(Resize((1.0, 1.0, 2.0, 2.0, 3.0), (), "linear"), (1, 2, 2, 3, 2)),
+    "depth to space": lambda: of_op(DepthToSpace(2), (2, 12, 3, 2)),
+    "depth to space, pixels shuffled": lambda: of_op(DepthToSpace(2, True), (2, 12, 3, 2)),
+    "space to depth": lambda: of_op(SpaceToDepth(3), (2, 2, 9, 6)),
+    "expand": lambda: of_op(Expand((2, 3, 1, 5)), (3, 4, 1)),
+    "tile": lambda: of_op(Tile((2, 1, 3)), (2, 3, 4)),
+    "pad by a number": lambda: of_op(Pad((0, 1, 2, 0, 0, 0, -1, 3), "constant", 0.5), IMAGE),
+    **{
+        f"pad, {mode}": partial(of_op, Pad((0, 0, 2, 1, 0, 0, 1, 3), mode), IMAGE)
+        for mode in ("reflect", "edge", "wrap")
+    },
+    "group norm": lambda: of_op(GroupNorm(3), IMAGE, weights=((6,), (6,))),
+    "instance norm": lambda: of_op(InstanceNorm(0.1), IMAGE, weights=((6,), (6,))),
+    "log softmax": lambda: of_op(LogSoftmax(1), IMAGE),
+    "log softmax, flattened": lambda: of_op(LogSoftmax(1, flatten=True), IMAGE),
+    **{
+        f"reduce to {function}": partial(of_op, Reduce(function, (1, 3)), IMAGE)
+        for function in ("sum", "min", "l1", "l2", "sum_square", "log_sum_exp")
+    },
+    "largest place": lambda: of_op(ArgExtreme(1), (3, 300)),
+    "smallest place, of channels": lambda: of_op(ArgExtreme(1, True, False, True), IMAGE),
+    "top k": lambda: of_op(TopK(5), (2, 3, 11)),
+    "smallest k, of channels": lambda: of_op(TopK(2, 1, False), IMAGE),
+    "running sums": lambda: of_op(CumSum(2), IMAGE),
+    "running sums from the end": lambda: of_op(CumSum(1, True, True), (2, 5)),
+    "picked by place": _picked_by_place,
+    "embedded": _embedded,
     "layer norm": lambda: of_op(LayerNorm(), (2, 5, 24), weights=((24,), (24,))),
     "layer norm of matrices without shift": lambda: of_op(LayerNorm(1), (3, 5, 8), weights=((5, 8),)),
     "products of stacks": lambda: of_op(MatMul(), (2, 3, 5, 8), (2, 3, 8, 8)),

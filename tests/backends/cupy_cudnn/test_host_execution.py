@@ -7,24 +7,34 @@ import pytest
 from boxed_plans import boxed
 from host_device import HostDriver
 from host_library import HostLibrary
+from hrnet import hrnet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule
 from small_networks import OPS, UNITS, of_op
 
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, fallbacks
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.base.errors import warn_once
+from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.plan import repeat
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.reshape import Transpose
+from iossim.ir.ops.resize import Resize
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.softmax import Hardmax
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
@@ -83,6 +93,7 @@ def test_values_in_boxes_along_any_axis(seed: int, engine: Engine) -> None:
 @pytest.mark.parametrize("name", [*OPS, *UNITS])
 def test_every_op_and_every_way_ops_meet(name: str) -> None:
     network = {**OPS, **UNITS}[name]()
+    assert not fallbacks(network)
     agree(network, sequential_schedule(network), Engine.GRAPH)
 
 
@@ -142,3 +153,44 @@ def test_every_unit_of_the_zoo_has_a_program(model: str) -> None:
     convolutions = sum(isinstance(node.op, Conv | Gemm) for node in network.graph.nodes)
     assert sum(len(program.convolutions) for program in programs) == convolutions
     assert all(program.calls for program in programs)
+
+
+def test_hrnet_is_planned_and_a_small_one_runs() -> None:
+    """Which was refused for its Resize."""
+    whole = hrnet()
+    assert sum(isinstance(node.op, Resize) for node in whole.graph.nodes) == 31
+    assert not fallbacks(whole)
+    small = hrnet(2, 32, 1, (1,))
+    agree(small, random_schedule(small, seed=2), Engine.GRAPH)
+
+
+def with_fallbacks() -> Network:
+    """No kernel computes its pooling and its hard choices: at the root, inside a unit, and from and to boxes."""
+    b = GraphBuilder("fallbacks")
+    x = b.input("x", (2, 3, 4, 4, 4))
+    pooled = b.add(MaxPool((2,) * 3, (2,) * 3, (0,) * 6, (1,) * 3), b.add(Transpose((0, 1, 3, 2, 4)), x), name="pooled")
+    with b.unit("u", "Relu-Hardmax-Concat"):
+        hard = b.add(Hardmax(1), b.add(Relu(), pooled), name="hard")
+        y = b.add(Concat(1), b.add(Add(), hard, pooled), b.add(Hardmax(2), hard, name="harder"))
+    return b.network([y, b.add(Relu(), pooled)])
+
+
+@pytest.mark.parametrize("engine", UNDIVIDED)
+def test_what_no_kernel_computes_runs_on_the_host_with_a_remark(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the schedule; graphs end before it and begin again behind it, and the runs are timed as a whole."""
+    warn_once.cache_clear()
+    network = with_fallbacks()
+    for seed in range(3):
+        agree(network, random_schedule(network, seed), engine, chosen=False, seed=seed)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "warning: max_pool of 'fallbacks' (op 'pooled') runs on the host, by NumPy, and the GPU waits: "
+        "no kernel pools over 3 dimensions; only over one or two",
+        "warning: hardmax of 'fallbacks' (op 'hard', 'harder') runs on the host, by NumPy, and the GPU waits: "
+        "no kernel computes hardmax",
+    ]
+    plan = lower_schedule(sequential_schedule(network), network, engine, in_place=True)
+    (samples,) = host_backend(engine).measure(network, [plan], Timing(rounds=2, warm_up=0))
+    assert len(samples.times_us) == 2

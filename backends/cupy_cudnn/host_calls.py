@@ -1,0 +1,58 @@
+"""Ops that neither a library nor a kernel of ours computes: NumPy computes them on the host, inside the run.
+
+The device is waited for, what such an op reads is copied to the host and what it makes back. A capture takes no such
+wait, so that the graphs of a run end before the launch and begin again behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.backends.cupy_cudnn.driver import Driver
+from iossim.backends.cupy_cudnn.views import View
+from iossim.ir.graph import Node
+from iossim.ir.op import Array, Op
+
+
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """An op from and to dense views; what it reads of constants is named instead. ``reason``: why it runs there."""
+
+    node: Node
+    reason: str
+    reads: tuple[View | str, ...]
+    writes: tuple[View, ...]
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.node.op)
+
+    def run(self, driver: Driver, load: Callable[[str], Array], address: Callable[[View], int]) -> None:
+        """Compute it behind all that was issued; returns when its results are on the device."""
+        arrays = [load(read) if isinstance(read, str) else _downloaded(driver, read, address) for read in self.reads]
+        for view, array in zip(self.writes, self.node.op.evaluate(arrays), strict=True):
+            driver.write(address(view), np.ascontiguousarray(array, view.dtype.numpy))
+
+
+def remarks(calls: Sequence[HostCall], network: str) -> Iterator[str]:
+    """What a user is told of the ops of a network that run on the host: a line for each kind and reason."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for call in calls:
+        causes.setdefault((call.kind, call.reason), []).append(repr(call.node.name))
+    for (kind, reason), ops in causes.items():
+        named = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
+        yield f"{kind} of {network!r} (op {named}) runs on the host, by NumPy, and the GPU waits: {reason}"
+
+
+def kind_of(op: Op) -> str:
+    """Its function, where the kind has several; ONNX's name of one that iossim has no class of its own for."""
+    return str(getattr(op, "op_type", getattr(op, "function", op.kind)))
+
+
+def _downloaded(driver: Driver, view: View, address: Callable[[View], int]) -> Array:
+    array = np.empty(view.shape, view.dtype.numpy)
+    driver.read(address(view), array)
+    return array

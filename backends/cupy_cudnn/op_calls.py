@@ -1,0 +1,199 @@
+"""Ops that are calls of their own kernels, or copies between views: moved, resampled, ordered, normalised by groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from iossim.backends.cupy_cudnn import ordering_kernels
+from iossim.backends.cupy_cudnn.element_kernels import chain, literal
+from iossim.backends.cupy_cudnn.group_norm_kernels import group_norm
+from iossim.backends.cupy_cudnn.reduction_kernels import reduction
+from iossim.backends.cupy_cudnn.resample_kernels import resample
+from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
+from iossim.backends.cupy_cudnn.views import View
+from iossim.execution.backend import BackendError
+from iossim.ir.graph import Node
+from iossim.ir.op import Array, KindTable, normal_axis
+from iossim.ir.ops.gather import GatherElements
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
+from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
+from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
+from iossim.ir.ops.resize import Resize
+from iossim.ir.ops.slice import Pad
+from iossim.ir.ops.softmax import LogSoftmax
+from iossim.ir.types import DType
+
+#: What computes the ops of each kind; raises BackendError for those that it does not.
+OP_CALLS: KindTable[Callable[[UnitCalls, Node], None]] = KindTable()
+#: Reductions as others: of what is made of each element, and what is made of the result.
+_BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
+    "min": ("-a0", "max", "-a0"),
+    "l1": ("fabsf(a0)", "sum", "a0"),
+    "l2": ("a0 * a0", "sum", "sqrtf(a0)"),
+    "log_sum": ("a0", "sum", "logf(a0)"),
+    "sum_square": ("a0 * a0", "sum", "a0"),
+}
+
+
+@OP_CALLS.register(Expand)
+def _expand(calls: UnitCalls, node: Node) -> None:
+    calls.pass_on(node.outputs[0], calls.read(node).broadcast(calls.graph.types[node.outputs[0]].shape))
+
+
+@OP_CALLS.register(Tile)
+def _tile(calls: UnitCalls, node: Node) -> None:
+    x, y, op = calls.read(node), calls.written(node), node.op
+    assert isinstance(op, Tile)
+    for axis in reversed(range(len(x.shape))):
+        repeated = op.repeats[axis], x.shape[axis]
+        y = y.split(axis, repeated)
+        x = replace(x, shape=(*x.shape[:axis], *repeated, *x.shape[axis + 1 :]), strides=_repeated(x, axis))
+    calls.copy(x, y)
+
+
+def _repeated(x: View, axis: int) -> tuple[int, ...]:
+    return (*x.strides[:axis], 0, *x.strides[axis:])
+
+
+@OP_CALLS.register(DepthToSpace, SpaceToDepth)
+def _blocks(calls: UnitCalls, node: Node) -> None:
+    op = node.op
+    assert isinstance(op, DepthToSpace | SpaceToDepth)
+    ends = [calls.read(node), calls.written(node)]
+    deep, wide = ends if isinstance(op, DepthToSpace) else reversed(ends)
+    b, channels = op.block, wide.shape[1]
+    split = deep.split(1, (channels, b, b) if op.columns_first else (b, b, channels))
+    parts = split.permuted((0, 1, 4, 2, 5, 3) if op.columns_first else (0, 3, 4, 1, 5, 2))
+    whole = wide.split(3, (deep.shape[3], b)).split(2, (deep.shape[2], b))
+    calls.copy(*((parts, whole) if deep is ends[0] else (whole, parts)))
+
+
+@OP_CALLS.register(Pad)
+def _pad(calls: UnitCalls, node: Node) -> None:
+    """Between edges of one number a copy; repeated and mirrored edges by tables."""
+    x, y, op = calls.read(node), calls.written(node), node.op
+    assert isinstance(op, Pad)
+    rank = len(x.shape)
+    sides = list(zip(op.pads[:rank], op.pads[rank:], strict=True))
+    for axis, (before, after) in enumerate(sides):
+        x = x.part(axis, max(0, -before), x.shape[axis] + min(0, before) + min(0, after))
+    grown = {axis: (max(0, before), max(0, after)) for axis, (before, after) in enumerate(sides)}
+    if op.mode != "constant":
+        if not x.dtype.is_floating:
+            raise BackendError(f"no kernel pads {x.dtype} by mode {op.mode}")
+        units = {axis: np.eye(x.shape[axis]) for axis, added in grown.items() if any(added)}
+        alone = {axis: Pad((grown[axis][0], 0, grown[axis][1], 0), op.mode) for axis in units}
+        tables = {axis: alone[axis].evaluate((unit,))[0] for axis, unit in units.items()}
+        calls.calls.append(resample(x, y, tables, calls.weights))
+        return
+    inner = y
+    for axis, (before, _) in grown.items():
+        inner = inner.part(axis, before, x.shape[axis])
+    if inner.shape != y.shape:
+        calls.calls.append(chain(literal(op.value), [], y))
+    calls.copy(x, inner)
+
+
+@OP_CALLS.register(Resize)
+def _resize(calls: UnitCalls, node: Node) -> None:
+    x, y, op = calls.read(node), calls.written(node), node.op
+    assert isinstance(op, Resize)
+    axes = enumerate(zip(op.sizes or op.scales, x.shape, y.shape, strict=True))
+    changed = [axis for axis, (given, size, made) in axes if size != made or given not in (1, size)]
+    tables = {axis: _table(op, axis, x.shape[axis], y.shape[axis]) for axis in changed}
+    calls.calls.append(resample(x, y, tables, calls.weights))
+
+
+@cache
+def _table(op: Resize, axis: int, size: int, made: int) -> Array:
+    """What each place of an axis is made of: the op on the unit vectors of that axis alone."""
+    alone = replace(op, scales=(op.scales[axis], 1.0), sizes=()) if op.scales else replace(op, sizes=(made, size))
+    return np.asarray(alone.evaluate((np.eye(size, dtype=np.float32),))[0])
+
+
+@OP_CALLS.register(GroupNorm, InstanceNorm)
+def _group_norm(calls: UnitCalls, node: Node) -> None:
+    x, y, op = calls.read(node), calls.written(node), node.op
+    assert isinstance(op, GroupNorm | InstanceNorm)
+    groups = op.groups if isinstance(op, GroupNorm) else x.shape[1]
+    calls.calls.append(group_norm(x, y, calls.read(node, 1), calls.read(node, 2), groups, op.epsilon))
+
+
+@OP_CALLS.register(Reduce)
+def _reduce(calls: UnitCalls, node: Node) -> None:
+    x, y, op = calls.read(node), calls.written(node), node.op
+    assert isinstance(op, Reduce)
+    axes = sorted(normal_axis(axis, len(x.shape)) for axis in op.axes)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    y = y.with_ones(kept)
+    if op.function == "log_sum_exp":
+        most, total = _softened(calls, x, axes)
+        calls.calls.append(chain("logf(a0) + a1", [total, most], y))
+    elif op.function in _BY_OTHERS:
+        before, function, after = _BY_OTHERS[op.function]
+        total = _made(calls, kept, "", [])
+        _reduced(calls, function, x if before == "a0" else _made(calls, x.shape, before, [x]), total, axes)
+        calls.calls.append(chain(after, [total], y))
+    else:
+        _reduced(calls, op.function, x, y, axes)
+
+
+@OP_CALLS.register(LogSoftmax)
+def _log_softmax(calls: UnitCalls, node: Node) -> None:
+    x, y, op = calls.read(node), calls.written(node), node.op
+    assert isinstance(op, LogSoftmax)
+    first = normal_axis(op.axis, len(x.shape))
+    most, total = _softened(calls, x, list(range(first, len(x.shape))) if op.flatten else [first])
+    calls.calls.append(chain("a0 - a1 - logf(a2)", [x, most, total], y))
+
+
+def _softened(calls: UnitCalls, x: View, axes: list[int]) -> tuple[View, View]:
+    """The largest elements over axes, and the sums of the exponentials of what is below those."""
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    most, total = (_made(calls, kept, "", []) for _ in range(2))
+    _reduced(calls, "max", x, most, axes)
+    _reduced(calls, "sum", _made(calls, x.shape, "expf(a0 - a1)", [x, most]), total, axes)
+    return most, total
+
+
+def _made(calls: UnitCalls, shape: tuple[int, ...], expression: str, operands: list[View]) -> View:
+    """Scratch in fp32, with an expression in it."""
+    made = calls.scratch(shape, DType.FLOAT32)
+    if expression:
+        calls.calls.append(chain(expression, operands, made))
+    return made
+
+
+def _reduced(calls: UnitCalls, function: str, x: View, y: View, axes: list[int]) -> None:
+    """A reduction; elements that do not lie in evenly spaced rows are copied so first."""
+    order = [*(axis for axis in range(len(x.shape)) if axis not in axes), *axes]
+    try:
+        made = reduction(function, x, y, axes)
+    except BackendError:
+        rows = list(range(len(order) - len(axes), len(order)))
+        made = reduction(function, calls.dense_copy(x.permuted(order)), y.permuted(order), rows)
+    calls.calls.append(made)
+
+
+@OP_CALLS.register(ArgExtreme, TopK, CumSum, GatherElements)
+def _along_axis(calls: UnitCalls, node: Node) -> None:
+    x, op = calls.read(node), node.op
+    assert isinstance(op, ArgExtreme | TopK | CumSum | GatherElements)
+    axis = normal_axis(op.axis, len(x.shape))
+    if isinstance(op, ArgExtreme | TopK) and (not x.dtype.is_floating or x.dtype is DType.FLOAT64):
+        raise BackendError(f"no kernel orders {x.dtype}")
+    match op:
+        case ArgExtreme():
+            kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+            calls.calls.append(ordering_kernels.arg_extreme(op, x, calls.written(node).with_ones(kept), axis))
+        case TopK():
+            y, places = (calls.target(value) for value in node.outputs)
+            calls.calls.append(ordering_kernels.top_k(op, x, y, places, axis))
+        case CumSum():
+            calls.calls.append(ordering_kernels.cumsum(op, x, calls.written(node), axis))
+        case GatherElements():
+            calls.calls.append(ordering_kernels.pick(x, calls.read(node, 1), calls.written(node), axis))
