@@ -15,7 +15,8 @@ bandwidth, peak), graph/NAME and graph/NAME@DTYPE (sequential and greedy schedul
 graph engine, in bf16, fp32, fp16 and TF32), profile (units,
 pairs and sampled stages of the networks, warm and cold), baselines (PyTorch eager and as a CUDA graph), tests (the
 backends' ``pytest -m gpu``), warm-up (compiling iossim's search), networks/NAME (sequential, greedy and IOS schedules
-on both engines), compile/NAME (torch.compile), prediction (the simulator against all of that). A section that ends
+on both engines), compile/NAME (torch.compile), autotune/NAME (its max-autotune, ended after four minutes), prediction
+(the simulator against all of that). The table at the end is of the best of iossim and of PyTorch. A section that ends
 early leaves its time to the later ones. It is ``done`` where all of it is; ``partial`` where items failed, or were
 left for want of time, as it says. The same command again does what is not done, and of the tests those that have not
 passed; ``--again`` does the chosen sections once more.

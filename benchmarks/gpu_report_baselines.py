@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 PLAIN = ("torch-eager", "torch-cuda-graph")
 COMPILED = ("torch-compile", "torch-compile-cuda-graph")
-#: Compiled apart from the others: it takes longest, and none of them waits for it.
+#: Compiled in sections of its own, which are ended at their limit: it tries kernels for minutes.
 AUTOTUNED = ("torch-max-autotune",)
-#: With less left it is not begun: it tries kernels for minutes, and keeps nothing before its end.
-AUTOTUNE_S = 150.0
+#: With less left it is not begun.
+AUTOTUNE_S = 120.0
 
 
 def section_baselines(job: Job) -> None:
@@ -57,23 +57,20 @@ def section_baselines(job: Job) -> None:
         measure_together(job, model, network, PLAIN)
 
 
-def section_compile(job: Job, model: str) -> None:
+def section_compile(job: Job, model: str, names: Sequence[str]) -> None:
     """PyTorch's compiled baselines, which take longest to prepare; a dry run leaves them out."""
     from iossim.backends.torch_cuda.backend import missing
 
+    what = f"{' and '.join(names)} of {model}"
     if job.dry:
-        job.skip(f"compiled baselines of {model}", "compiling for a CPU takes a minute")
+        job.skip(what, "compiling for a CPU takes a minute")
     elif "not installed" in (reason := missing()):
-        job.skip(f"compiled baselines of {model}", reason)
+        job.skip(what, reason)
+    elif names == AUTOTUNED and job.left_s <= AUTOTUNE_S:
+        job.leave(f"{what}: of {AUTOTUNE_S:.0f} s {max(0.0, job.left_s):.0f} are left")
     else:
         job.probes.append(probe_torch)
-        network = load_network(job, model)
-        for names in (COMPILED, AUTOTUNED):
-            needed_s = AUTOTUNE_S if names == AUTOTUNED else 0.0
-            if job.left_s <= needed_s:
-                job.leave(f"{' and '.join(names)} of {model}: of {needed_s:.0f} s {max(0.0, job.left_s):.0f} are left")
-                continue
-            measure_together(job, model, network, names)
+        measure_together(job, model, load_network(job, model), names)
 
 
 def measure_together(job: Job, model: str, network: Network, names: Sequence[str]) -> None:

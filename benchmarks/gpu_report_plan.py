@@ -28,6 +28,7 @@ SHARES = {
     "warm-up": 40,
     "networks": 45,
     "compile": 50,
+    "autotune": 60,
     "prediction": 10,
 }
 #: What a section needs at least, in seconds: a process that begins cold imports, compiles kernels and has cuDNN build
@@ -42,10 +43,13 @@ NEEDS_S = {
     "warm-up": 30,
     "networks": 45,
     "compile": 60,
+    "autotune": 150,
     "prediction": 10,
 }
+#: The most that a section may take, in seconds, where it might take all there is: max-autotune has taken 600.
+MOST_S = {"autotune": 240}
 #: Of how many of the first models there is a section of a kind, in each of the first precisions.
-OF_MODELS: dict[str, tuple[int, ...]] = {"graph": (7, 2, 2, 2), "networks": (7, 4), "compile": (4,)}
+OF_MODELS: dict[str, tuple[int, ...]] = {"graph": (7, 2, 2, 2), "networks": (7, 4), "compile": (4,), "autotune": (4,)}
 #: Of which precisions there is a section of a kind that takes all models: so many of the first.
 OF_DTYPES = {"profile": 2}
 
@@ -97,6 +101,6 @@ def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (P
 
 def time_for(section: str, later: Sequence[str], left_s: float) -> float:
     """The share of a section in the time that is left, with those after it; what it needs at least, if that is there."""
-    share = SHARES[kind_of(section)]
-    of_all_s = left_s * share / (share + sum(SHARES[kind_of(name)] for name in later))
-    return min(left_s, max(of_all_s, NEEDS_S[kind_of(section)]))
+    kind = kind_of(section)
+    of_all_s = left_s * SHARES[kind] / (SHARES[kind] + sum(SHARES[kind_of(name)] for name in later))
+    return min(left_s, MOST_S.get(kind, left_s), max(of_all_s, NEEDS_S[kind]))

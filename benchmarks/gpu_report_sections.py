@@ -15,7 +15,7 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from gpu_report_baselines import section_baselines, section_compile
+from gpu_report_baselines import AUTOTUNED, COMPILED, section_baselines, section_compile
 from gpu_report_costs import section_costs
 from gpu_report_first import section_first
 from gpu_report_job import ENGINES, Job, estimate_device, one_line
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
         "tests": lambda: section_tests(job),
         "warm-up": lambda: section_warm_up(job),
         "networks": lambda: section_network(job, model),
-        "compile": lambda: section_compile(job, model),
+        "compile": lambda: section_compile(job, model, COMPILED),
+        "autotune": lambda: section_compile(job, model, AUTOTUNED),
         "prediction": lambda: section_prediction(job),
     }
     before = _clocks()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from gpu_report_plan import PLAIN_DTYPE
@@ -16,7 +18,7 @@ PAPER = "the host issues each call through Python's wrappers (CuPy, cuDNN's fron
 
 
 def summary(out: Path) -> list[str]:
-    """Every measured run in a line, then costs, tests, profiles, counts and predictions."""
+    """Every measured run in a line, the best of each network, then costs, tests, profiles, counts and predictions."""
     runs: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in read_records(out / "networks.jsonl"):
         if "median_us" in row:  # the newest of equal ones
@@ -38,6 +40,7 @@ def summary(out: Path) -> list[str]:
                 model, engine, backend, name, f"{row['median_us'] / 1e3:9.3f} {spread_us / 1e3:8.3f} {' '.join(sums)}"
             )
         )
+    lines += best_beside_pytorch(runs)
     records = read_records(out / REPORT)
     if any(engine == "paper" for _, _, engine, _, _ in runs):
         lines.append(f"paper: {PAPER}{_host_costs(records)}")
@@ -45,6 +48,28 @@ def summary(out: Path) -> list[str]:
         if row["record"] in PRINTED:
             lines.append(json.dumps({key: value for key, value in row.items() if key not in ("runs", "sms")}))
     return lines
+
+
+def best_beside_pytorch(runs: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> list[str]:
+    """A line for each network that both ran: the best of iossim over the best of PyTorch; then their geometric mean."""
+    best: dict[tuple[str, int], dict[bool, tuple[float, str]]] = {}
+    for (model, batch, engine, backend, name), row in runs.items():
+        if row.get("outputs_right", True):
+            is_pytorch = name.startswith("torch-")
+            found = (row["median_us"], name if is_pytorch else f"{backend} {name}, {engine}")
+            own = best.setdefault((model, batch), {})
+            own[is_pytorch] = min(found, own.get(is_pytorch, found))
+    both = {key: (own[False], own[True]) for key, own in best.items() if len(own) == 2}
+    if not both:
+        return []
+    times = [theirs[0] / ours[0] for ours, theirs in both.values()]
+    lines = [
+        f"{'network':<20} {'batch':>5} {'iossim ms':>9} {'PyTorch ms':>10} {'times':>6}  best of iossim; of PyTorch"
+    ]
+    for ((model, batch), (ours, theirs)), faster in zip(both.items(), times, strict=True):
+        row = f"{model:<20} {batch:>5} {ours[0] / 1e3:9.3f} {theirs[0] / 1e3:10.3f} {faster:6.2f}"
+        lines.append(f"{row}  {ours[1]}; {theirs[1]}")
+    return [*lines, f"{'geometric mean':<20} {'':>26} {geometric_mean(times):6.2f}"]
 
 
 def _line(model: str, engine: str, backend: str, name: str, rest: str) -> str:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +18,23 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[torch]'")
 
 import torch
+from tensor_device import tensor_host_backend
 from torch import Tensor, nn
 from torch_cuda_double import Double, TorchWithDouble
 
 import iossim.torch
+from iossim.backends.cupy_cudnn import backend as cupy_cudnn
+from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.torch_cuda import program
+from iossim.backends.torch_cuda.tensor_backend import TensorBackend
 from iossim.base.errors import ModelError, ScheduleError
+from iossim.execution.backend import missing_for
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Launch, Wait
+from iossim.ir.types import Precision
+from iossim.torch import bound as binding
+from iossim.torch import compilation, compiled_module
+from iossim.torch.bound import Bound
 
 pytestmark = pytest.mark.torch
 
@@ -110,7 +120,10 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
     monkeypatch.setattr(torch.cuda, "synchronize", double.synchronize)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "double")
     module, image = branches()
-    ran = iossim.torch.CompiledModule(module, compiled.network, compiled.schedule, {"image": image}, "cuda")
+    monkeypatch.setattr(cupy_cudnn, "missing", lambda: "CuPy is not installed; pip install 'iossim[gpu]'")
+    with pytest.warns(UserWarning, match=r"CuPy is not installed; pip install 'iossim\[gpu\]'; units run as PyTorch's"):
+        bound = Bound(module, compiled.network, compiled.schedule, {"image": image}, "cuda")
+    ran = iossim.torch.CompiledModule(module, [bound], "cuda")
     begin, end = double.calls.index(("begin capture",)), double.calls.index(("end capture",))
     inside = [call[0] for call in double.calls[begin:end]]
     assert inside.count("wait") == sum(isinstance(command, Wait) for command in ran.plan.commands) > 0
@@ -128,7 +141,7 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
 
 def test_what_it_was_not_compiled_for_runs_eagerly_with_one_warning() -> None:
     module, image = branches()
-    compiled = iossim.torch.compile(module, {"image": image}, "v100-sxm2", scheduler="sequential")
+    compiled = iossim.torch.compile(module, {"image": image}, "v100-sxm2", scheduler="sequential", dynamic=False)
     other = torch.rand(1, 3, 8, 8)
     with torch.no_grad():
         with pytest.warns(UserWarning, match=r"image is torch.float32\[1x3x8x8\] on cpu, compiled was"):
@@ -241,7 +254,7 @@ class Scaled(nn.Module):
 
 @pytest.fixture(scope="module")
 def scaled() -> Any:
-    return iossim.torch.compile(Scaled().eval(), X)
+    return iossim.torch.compile(Scaled().eval(), X, dynamic=False)
 
 
 def warned(compiled: Any, *arguments: Any, **keywords: Any) -> str:
@@ -353,3 +366,136 @@ def test_a_module_that_is_trained_further_runs_eagerly() -> None:
         module.eval().right.train()
         with pytest.warns(UserWarning, match="right.training of module Branches changed"):
             own(image)
+
+
+@pytest.fixture
+def on_tensors(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The backend that a GPU has, on the device of the host: by precision."""
+    for number in ("COPIES", "ROUNDS", "FINAL_ROUNDS"):
+        monkeypatch.setattr(candidate_timing, number, 1)
+    made: dict[Precision, TensorBackend] = {}
+
+    def executor(network: Any, place: str) -> TensorBackend:
+        return made.setdefault(network.precision, tensor_host_backend(network.precision))
+
+    monkeypatch.setattr(binding, "executor", executor)
+    monkeypatch.setattr(compilation, "executor", executor)
+    return made
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.view(2, 5, 4, 4).transpose(1, 2) for part in self.heads(x).chunk(3, -1))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.norm(x + self.out(mixed.transpose(1, 2).reshape(2, 5, 16)))
+
+
+def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_saved(
+    on_tensors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One graph of kernels and library calls a shape, in the caller's stream; a second process need not search."""
+    module, image = branches()
+    compiled = iossim.torch.compile(module, image, "v100-sxm2", scheduler="ios-streams")
+    driver = on_tensors[Precision.FP32]._driver
+    # Convolutions with folded batch norms, and those merged with them, have weights of their own.
+    adopted = {tensor.data_ptr() for tensor in driver.adopted}
+    last = {value.data_ptr() for value in module.right[2].parameters()}
+    assert last <= adopted <= {value.data_ptr() for value in module.right.parameters()}
+    other = torch.rand(1, 3, 7, 9)
+
+    def agrees(ran: Any, *given: Tensor) -> None:
+        for each in given:
+            found = ran(each)
+            for name, tensor in module(each).items():
+                torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agrees(compiled, image, image * 3, other, other * 2, image)
+        launched = [
+            call for call in driver.calls if call.verb == "launch_graph" and call.stream == driver.callers_stream().ptr
+        ]
+        assert len(launched) == 2 + 5  # each shape is compared with the module once
+        with torch.inference_mode():
+            agrees(compiled, image, other)
+        compiled.save(tmp_path / "branches.iossim")
+        monkeypatch.setattr(
+            candidate_timing.CandidateTiming, "times_us", lambda *given: pytest.fail("it is timed anew")
+        )
+        monkeypatch.setattr(compilation, "load_network", lambda *given: pytest.fail("it is traced anew"))
+        on_tensors.clear()
+        agrees(iossim.torch.load(tmp_path / "branches.iossim", module), image, other)
+        module.left[0].weight.mul_(2)
+    with torch.no_grad(), pytest.warns(UserWarning, match="left.0.weight of module Branches changed"):
+        agrees(compiled, image)
+    with pytest.raises(ModelError, match="or was saved with other weights"):
+        iossim.torch.load(tmp_path / "branches.iossim", module)
+    with pytest.raises(ModelError, match="was saved of a Branches, not of a Linear; load it with that"):
+        iossim.torch.load(tmp_path / "branches.iossim", nn.Linear(2, 2).eval())
+    (tmp_path / "broken").write_bytes(b"no archive")
+    with pytest.raises(ModelError, match="broken' is no compiled module that fits this Branches"):
+        iossim.torch.load(tmp_path / "broken", module)
+
+
+def test_attention_on_tensors_and_more_shapes_than_are_compiled(
+    on_tensors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x = Attention().eval().requires_grad_(False), torch.rand(2, 5, 16)
+    monkeypatch.setattr(compiled_module, "MOST_SHAPES", 1)
+    compiled = iossim.torch.compile(module, x)
+    torch.testing.assert_close(compiled(x - 1), module(x - 1), rtol=1e-4, atol=1e-5)
+    assert {tensor.data_ptr() for tensor in on_tensors[Precision.FP32]._driver.adopted} <= {
+        value.data_ptr() for value in module.parameters()
+    }
+    turned = torch.rand(5, 2, 16).transpose(0, 1)
+    with pytest.warns(UserWarning, match="and 1 shapes in all; this call runs eagerly"):
+        torch.testing.assert_close(compiled(turned), module(turned))
+
+
+def test_under_autocast_it_computes_as_autocast_has_it(on_tensors: Any) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval().requires_grad_(False)
+    image = torch.rand(1, 3, 8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = iossim.torch.compile(module, image)
+        assert compiled(image).dtype is module(image).dtype is torch.bfloat16
+        torch.testing.assert_close(compiled(image), module(image), rtol=5e-2, atol=5e-2)
+    with pytest.warns(UserWarning, match="autocast is False, compiled was torch.bfloat16"):
+        assert compiled(image).dtype is torch.float32
+
+
+def test_stages_are_chosen_by_measuring_where_the_module_is() -> None:
+    module, image = branches()
+    compiled = iossim.torch.compile(module.requires_grad_(False), image, tune=1)
+    torch.testing.assert_close(compiled(image)["sum"], module(image)["sum"], rtol=1e-4, atol=1e-5)
+    assert compiled.schedule.cost_model["name"] == "torch_cuda"
+    assert compiled.schedule.device == "cpu"
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_calls_of_two_streams_come_one_after_another_in_pytorchs_memory() -> None:
+    if reason := missing_for("cupy_cudnn"):
+        pytest.skip(reason)
+    module, image = branches()
+    module, image = module.cuda().requires_grad_(False), image.cuda()
+    before = torch.cuda.memory_allocated()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = iossim.torch.compile(module, image, "v100-sxm2", scheduler="ios-streams")
+    assert torch.cuda.memory_allocated() - before >= compiled.plan.arena_bytes
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        first = compiled(image * 3)["sum"]
+    second = compiled(image)["sum"]
+    torch.cuda.synchronize()
+    torch.testing.assert_close(first, module(image * 3)["sum"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(second, module(image)["sum"], rtol=1e-3, atol=1e-4)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), pytest.warns(UserWarning, match="the caller captures a CUDA graph"):
+        compiled(image)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -74,10 +75,18 @@ INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
 ENGINES = (*UNDIVIDED, Engine.PARTITION)
 #: Of the free memory, what the arenas of plans measured together may take.
 ARENA_SHARE = 0.5
+Made = TypeVar("Made", bound="CupyCudnnBackend")
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
     """Raises OptionError for an unknown option or precision, BackendError where it cannot run here."""
+    return created(CupyCudnnBackend, "iossim.backends.cupy_cudnn.cupy_driver:CupyDriver", precision, engine, options)
+
+
+def created(
+    kind: type[Made], driver_class: str, precision: Precision, engine: Engine, options: Mapping[str, str]
+) -> Made:
+    """A backend of a class of its own on a driver of one, ``MODULE:CLASS``; raises as :func:`create`."""
     if precision not in PRECISIONS:
         raise OptionError(
             f"backend cupy_cudnn computes in {', '.join(PRECISIONS)}, not in {precision}, for which networks have no "
@@ -89,17 +98,16 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
     from iossim.backends.cupy_cudnn.cublas import WithCublas
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
-    from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
 
     try:
-        driver = CupyDriver()
+        driver: Driver = resolve_name(driver_class)()
         if engine.facts.divides_sms:
             GreenContexts(driver_library())  # refused before anything is planned
         half_sums = settings.sums == "fp16"
         cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled, half_sums))
         library = WithCublas(cudnn, settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0])
         used = the_only()
-        return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions, str(used or ""))
+        return kind(precision, engine, settings, driver, library, library.versions, str(used or ""))
     except RuntimeError as error:  # both libraries' errors are such: no context, no handle
         raise BackendError(
             f"backend cupy_cudnn cannot begin on this GPU: {first_line(error)}; see 'nvidia-smi'"
@@ -266,10 +274,8 @@ class CupyCudnnBackend:
         check_graph(plan, network)
         check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         with self._told():
-            prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
-            if self._engine is Engine.GRAPH:
-                PaperRun(self._driver, prepared).run()
-            run = self._ready(prepared)
+            run = self._recorded(network, plan)
+            prepared = run.prepared
             prepared.poison()
             for name in plan.inputs:
                 self._upload(prepared, prepared.view(name), inputs[name])
@@ -343,6 +349,13 @@ class CupyCudnnBackend:
         prepared.poison()
         self._make_inputs(prepared, seed)
         return run, expected
+
+    def _recorded(self, network: Network, plan: Plan) -> Run:
+        """A plan ready to run by the engine, on no inputs yet."""
+        prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
+        if self._engine is Engine.GRAPH:
+            PaperRun(self._driver, prepared).run()
+        return self._ready(prepared)
 
     def _make_inputs(self, prepared: PreparedPlan, seed: int) -> None:
         for number, name in enumerate(prepared.plan.inputs):

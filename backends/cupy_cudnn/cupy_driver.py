@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from iossim.backends.cupy_cudnn.driver import DeviceFacts
+from iossim.backends.cupy_cudnn.driver import Allocation, DeviceFacts
 from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError
@@ -57,14 +57,18 @@ class CupyDriver:
     def host_us(self) -> float:
         return perf_counter() * 1e6
 
-    def allocate(self, size_bytes: int) -> _PoolMemory:
+    def allocate(self, size_bytes: int) -> Allocation:
         try:
             return _PoolMemory(size_bytes)
         except cupy.cuda.memory.OutOfMemoryError:
-            raise BackendError(
-                f"the GPU has no {size_bytes} bytes of memory left, only {self.free_bytes()}; take a smaller batch, "
-                "or end what else runs on it"
-            ) from None
+            raise self.full(size_bytes) from None
+
+    def full(self, size_bytes: int) -> BackendError:
+        """How memory that is not there is refused."""
+        return BackendError(
+            f"the GPU has no {size_bytes} bytes of memory left, only {self.free_bytes()}; take a smaller batch, "
+            "or end what else runs on it"
+        )
 
     def free_bytes(self) -> int:
         free, _ = runtime.memGetInfo()

@@ -72,7 +72,7 @@ class PreparedPlan:
         self._work = {command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)}
         for line in remarks([call for work in self._work.values() for call in work.program.fallbacks], network.name):
             warn_once(line)
-        self._arena = machine.driver.allocate(self.plan.arena_bytes)
+        self.arena = machine.driver.allocate(self.plan.arena_bytes)
         self._extra_bytes = self._extra_scratch_bytes()
         self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
         self._issued: dict[Launch | Copy, list[Issue]] = {}
@@ -125,7 +125,7 @@ class PreparedPlan:
 
     def poison(self) -> None:
         """Make NaNs of all that the plan's memory holds, so that an output that no run has written is none."""
-        self._machine.driver.poison(self._arena.address, self.plan.arena_bytes)
+        self._machine.driver.poison(self.arena.address, self.plan.arena_bytes)
         for queue, size_bytes in self._extra_bytes.items():
             self._machine.driver.poison(self._extra[queue].address, size_bytes)
 
@@ -141,7 +141,7 @@ class PreparedPlan:
         else:
             assert kind == "storage", f"{kind} has no address of its own"
             assert self.plan.offsets is not None
-            begin = self._arena.address + self.plan.offsets[name]
+            begin = self.arena.address + self.plan.offsets[name]
         return begin + view.offset_bytes
 
     def _lane(self, command: Launch | Copy) -> Lane:
@@ -170,7 +170,7 @@ class PreparedPlan:
             return self._extra[launch.queue].address
         assert launch.workspace is not None
         assert self.plan.offsets is not None
-        return self._arena.address + self.plan.offsets[launch.workspace]
+        return self.arena.address + self.plan.offsets[launch.workspace]
 
     def _issues(self, command: Launch | Copy) -> list[Issue]:
         machine, lane = self._machine, self._lane(command)
@@ -263,6 +263,11 @@ class GraphRun:
     @property
     def is_one_graph(self) -> bool:
         return len(self.graphs) == len(self._steps) == 1
+
+    def launch(self, stream: Stream) -> None:
+        """Launch all in a stream, in which nothing needs to wait between two graphs."""
+        for graph in self.graphs:
+            self._driver.launch_graph(graph, stream)
 
     def run(self) -> None:
         """Launch all, and return when the device has run all."""

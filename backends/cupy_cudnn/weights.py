@@ -1,6 +1,7 @@
 """The weights of a graph on the device, in the forms that kernels read: as is, transposed, stacked, channels last.
 
-Each form is loaded and uploaded when a plan first needs it, and stays as long as the network.
+Each form is loaded and uploaded when a plan first needs it, and stays as long as the network; where somebody has a
+constant on the device already, in the order in which a form wants it, the form is that memory.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ class Weights:
         self._graph, self._driver, self.tf32 = graph, driver, tf32
         self.layout = ImageLayout(graph, channels_last)
         self._makers: dict[str, tuple[Callable[[], Array], DType]] = {}
+        #: The constant that a form is, and the order of its axes in it.
+        self._orders: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._uploaded: dict[str, Allocation] = {}
+        #: The memory of a constant where it is on the device, dense in that order of its axes.
+        self.at_hand: Callable[[str, tuple[int, ...]], Allocation | None] = lambda name, order: None
 
     def knows(self, value: str) -> bool:
         return value in self._graph.constants
 
     def value(self, name: str) -> View:
         """A constant as it is."""
-        return self.form(f"as it is: {name}", self._graph.types[name], lambda: self.load(name))
+        return self.form(f"as it is: {name}", self._graph.types[name], lambda: self.load(name), self._in_order(name))
 
     def laid_out(self, filters: View) -> View:
         """Filters, all of a form of theirs, with their channels innermost."""
@@ -58,10 +63,16 @@ class Weights:
         )
 
     def _ordered(self, constant: View, order: Sequence[int]) -> View:
-        make, _ = self._makers[constant.memory.name]
+        own = constant.memory.name
+        make, _ = self._makers[own]
         of_type = TensorType(tuple(constant.shape[axis] for axis in order), constant.dtype)
-        name = f"{' '.join(map(str, order))}: {constant.memory.name}"
-        return self.form(name, of_type, lambda: make().reshape(constant.shape).transpose(order))
+        base, axes = self._orders.get(own, ("", ()))
+        if len(axes) == len(order):
+            axes = tuple(axes[axis] for axis in order)
+        elif order[0] != 0:
+            base, axes = "", ()  # 1x1 filters of a matrix lie as it does as long as they come first
+        name = f"{' '.join(map(str, order))}: {own}"
+        return self.form(name, of_type, lambda: make().reshape(constant.shape).transpose(order), (base, axes))
 
     def filters(self, name: str, *, transposed: bool, scale: float = 1.0) -> View:
         """A matrix ``[filters, inputs]`` (or its transpose) times ``scale``, as 1x1 filters."""
@@ -73,7 +84,8 @@ class Weights:
             matrix = self.load(name)
             return np.ascontiguousarray(matrix.T if transposed else matrix).reshape(shape) * np.float32(scale)
 
-        return self.form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make)
+        lies = (name, (1, 0) if transposed else (0, 1)) if scale == 1 else ("", ())
+        return self.form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make, lies)
 
     def vector(self, name: str, scale: float = 1.0) -> View:
         """A constant of one value a column, times ``scale``, flat."""
@@ -82,6 +94,7 @@ class Weights:
             f"vector {scale!r}: {name}",
             TensorType((of_type.elements,), of_type.dtype),
             lambda: self.load(name).reshape(-1) * np.float32(scale),
+            self._in_order(name) if scale == 1 else ("", ()),
         )
 
     def number(self, name: str) -> float:
@@ -158,6 +171,8 @@ class Weights:
     def address(self, memory: Memory) -> int:
         """Where a form begins; loads and uploads it the first time."""
         name = memory.name
+        if name not in self._uploaded and (found := self.at_hand(*self._orders.get(name, ("", ())))) is not None:
+            self._uploaded[name] = found
         if name not in self._uploaded:
             make, dtype = self._makers[name]
             assert self._driver is not None, "weights without a driver are only named"
@@ -167,10 +182,19 @@ class Weights:
             self._uploaded[name] = allocation
         return self._uploaded[name].address
 
-    def form(self, name: str, of_type: TensorType, make: Callable[[], Array]) -> View:
-        """What ``make`` gives, under a name of its own; it is called when the form is uploaded."""
+    def form(
+        self, name: str, of_type: TensorType, make: Callable[[], Array], lies: tuple[str, tuple[int, ...]] = ("", ())
+    ) -> View:
+        """What ``make`` gives, under a name of its own; it is called when the form is uploaded.
+
+        ``lies`` names the constant whose elements these are, and the order of its axes in which they are dense.
+        """
         self._makers.setdefault(name, (make, of_type.dtype))
+        self._orders.setdefault(name, lies)
         return dense(Memory("weight", name), of_type.shape, dtype=of_type.dtype)
+
+    def _in_order(self, name: str) -> tuple[str, tuple[int, ...]]:
+        return name, tuple(range(len(self._graph.types[name].shape)))
 
     def load(self, name: str) -> Array:
         """A constant on the host."""

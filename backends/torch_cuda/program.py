@@ -92,7 +92,7 @@ class TorchProgram:
         self.plan = plan
         self.on_cuda = device == "cuda"
         arena = torch.zeros(max(1, plan.arena_bytes), dtype=torch.uint8, device=device)
-        self.tensors = dict(_views(plan, arena, layout))
+        self.tensors = dict(views(plan, arena, layout))
         self._streams = {queue: torch.cuda.Stream() for queue in plan.queues} if self.on_cuda else {}
         recorded = [command.event for command in plan.commands if isinstance(command, Record)]
         self._events = {event: torch.cuda.Event() for event in recorded} if self.on_cuda else {}
@@ -170,8 +170,8 @@ def _nothing() -> None:
     """Issue nothing."""
 
 
-def _views(plan: Plan, arena: torch.Tensor, layout: ImageLayout) -> Iterator[tuple[str, torch.Tensor]]:
-    """A tensor for each buffer: storages in the arena, views in storages."""
+def views(plan: Plan, arena: torch.Tensor, layout: ImageLayout) -> Iterator[tuple[str, torch.Tensor]]:
+    """A tensor for each buffer: storages in the arena (bytes), views in storages."""
     storages: dict[str, torch.Tensor] = {}
     for storage in plan.storages:
         flat, shape = arena[arena_of(plan, storage)].view(DTYPES[storage.type.dtype]), storage.type.shape

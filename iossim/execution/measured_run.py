@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from iossim.base.errors import PlanError
-from iossim.execution.backend import Backend, Samples, Timing, divided_by
+from iossim.execution.backend import Backend, Choices, Samples, Timing, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
@@ -118,14 +118,14 @@ def _without(stage: Stage, units: Mapping[str, str]) -> Stage:
     return stage.model_copy(update={"variants": kept})
 
 
-def plan_for(schedule: AnySchedule, network: Network, backend: Backend) -> Plan:
+def plan_for(schedule: AnySchedule, network: Network, backend: Backend, choices: Choices | None = None) -> Plan:
     """The plan of a schedule as a backend runs it: values in place, its choices, planned memory, free of races."""
     lowered = lower_schedule(
         schedule,
         network,
         backend.context.engine,
         in_place=True,
-        choices=backend.choices(network),
+        choices=choices or backend.choices(network),
         divided=divided_by(backend, network),
     )
     plan = plan_memory(lowered)

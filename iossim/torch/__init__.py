@@ -1,8 +1,9 @@
 """``iossim.torch.compile``: a PyTorch module that runs its schedule, on CUDA streams in one graph, or in order.
 
-The module is read as ONNX has it, scheduled, and run unit by unit in PyTorch's own functions. Inputs are copied in
-and outputs out, so that a caller keeps what it has; shapes are fixed. Weights are the module's own tensors, except
-where the schedule needs others: batch norms folded in, merged convolutions stacked, filters of 16 bits channels last.
+The module is read as ONNX has it, scheduled, and run unit by unit: on a GPU by cuDNN and kernels, else by PyTorch's own
+functions. Inputs are copied in and outputs out, so that a caller keeps what it has; each shape has a graph of its own.
+Weights are the module's own tensors, except where the schedule needs others: batch norms folded in, merged
+convolutions stacked, filters of 16 bits channels last.
 A module that changed runs eagerly until it is compiled again. It is for inference, and knows no gradients.
 """
 
@@ -11,8 +12,8 @@ try:
 except ImportError:
     raise ImportError("iossim.torch needs PyTorch, which is not installed; pip install 'iossim[torch]'") from None
 
-from iossim.torch.compilation import compile
+from iossim.torch.compilation import compile, load
 from iossim.torch.compiled_module import CompiledModule
 from iossim.torch.dynamo import dynamo_backend
 
-__all__ = ["CompiledModule", "compile", "dynamo_backend"]
+__all__ = ["CompiledModule", "compile", "dynamo_backend", "load"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,63 +13,119 @@ import torch
 from iossim import api
 from iossim.backends.torch_cuda.backend import usable_device
 from iossim.base.errors import ModelError
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device_names
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
-from iossim.models.load import load
+from iossim.models.load import load as load_network
+from iossim.schedule.schedule import AnySchedule
 from iossim.schedule.streams import as_streams
 from iossim.tasks.measured_schedules import plain_schedule
+from iossim.torch.bound import Bound, executor, named_tensors
 from iossim.torch.compiled_module import CompiledModule
+from iossim.torch.saved import read
 from iossim.torch.state import unchanged
 
 _DEFAULT_SCHEDULER = "ios-both"
 
 
 def compile(
-    module: Any, example_inputs: Any, device: str | None = None, *, scheduler: str = _DEFAULT_SCHEDULER
+    module: Any,
+    example_inputs: Any,
+    device: str | None = None,
+    *,
+    scheduler: str = _DEFAULT_SCHEDULER,
+    tune: float = 0.0,
+    dynamic: bool | None = None,
 ) -> CompiledModule:
     """A callable with the signature of ``module`` that runs its best schedule.
 
     ``example_inputs``: a tuple of its arguments, a dict of them by name, or one tensor, where the module is: on CUDA
     the schedule runs on streams, captured as one CUDA graph, on a CPU in the order of issue. ``device`` is whom to
     schedule for, by default this GPU, where it has a profile; where nothing says it, units run one after another.
+    ``scheduler`` names any, of stages or of streams. With ``tune`` stages are chosen by measuring them where the
+    module is, for about so many seconds, instead of by the simulator. Other shapes are compiled when they are first
+    met, up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
 
-    The module is run to compare outputs, and left as it was, as are generators of random numbers. Raises ModelError
+    Under autocast it computes as autocast has it, and is called under it. The module is run to compare outputs, and
+    left as it was, as are generators of random numbers. Raises ModelError
     for a module that torch cannot export, that has forward hooks, that changes its arguments or itself, or that does
     not compute its outputs from its arguments alone; BackendError naming the op that is not covered; OptionError or
     DeviceError.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
-    arguments, keywords = _call(example_inputs)
-    given = _bound(module, arguments, keywords)
-    for name, value in given.items():
+    given = _bound(module, *_call(example_inputs))
+    place = _place(given)
+
+    def compiled(arguments: Mapping[str, Any]) -> Bound:
+        network = _in_tf32(_network(module, arguments), place)
+        found = _schedule(network, place, device, scheduler, tune)
+        return Bound(module, network, as_streams(found, network), arguments, place)
+
+    return CompiledModule(module, [compiled(given)], place, None if dynamic is False else compiled)
+
+
+def load(path: str | Path, module: Any) -> CompiledModule:
+    """What :meth:`CompiledModule.save` wrote, for the same module: nothing is traced, searched or timed.
+
+    Weights are those of ``module``. Raises ModelError for a file of another module, or of other weights where the
+    file holds some that were computed from them.
+    """
+    saved = [*read(Path(path), type(module).__name__, named_tensors(module))]
+    place = _place(saved[0][2])
+    bounds = [
+        Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
+        for network, schedule, given, chosen in saved
+    ]
+    return CompiledModule(module, bounds, place)
+
+
+def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
+    """The network of a module at the shapes of its arguments; raises ModelError where it has none."""
+    name = type(module).__name__
+    for argument, value in given.items():
         if isinstance(value, list | tuple | dict):
             raise ModelError(
-                f"argument {name!r} of module {type(module).__name__} holds several values; give each tensor as an "
-                "argument of its own"
+                f"argument {argument!r} of module {name} holds several values; give each tensor as an argument of its "
+                "own"
             )
     with unchanged(module, seed=0) as state:
         if hooks := state.hooks():
+            raise ModelError(f"{hooks} of module {name} holds hooks, which its schedule does not run; remove them")
+        network = load_network(module, dict(given))
+    for argument in network.graph.inputs:
+        if argument not in given:
             raise ModelError(
-                f"{hooks} of module {type(module).__name__} holds hooks, which its schedule does not run; remove them"
-            )
-        network = load(module, example_inputs)
-    for name in network.graph.inputs:
-        if name not in given:
-            raise ModelError(
-                f"{name!r} of module {type(module).__name__} is no argument of its forward: the example inputs hold "
+                f"{argument!r} of module {name} is no argument of its forward: the example inputs hold "
                 "tensors in other values; give each as an argument of its own"
             )
-    places = {value.device.type for value in given.values() if isinstance(value, torch.Tensor)}
-    place = usable_device(places.pop() if len(places) == 1 else "several")
+    return network
+
+
+def _in_tf32(network: Network, place: str) -> Network:
+    """The network, in TF32 where it is of fp32 on a GPU and PyTorch is allowed to multiply so."""
+    allowed = place == "cuda" and torch.get_float32_matmul_precision() != "highest"
+    return replace(network, precision=Precision.TF32) if allowed and network.precision is Precision.FP32 else network
+
+
+def _schedule(network: Network, place: str, device: str | None, scheduler: str, tune: float) -> AnySchedule:
+    if tune:
+        prices = MeasuredCostModel(executor(network, place), MeasurementStore(None))
+        return api.optimize(network, None, scheduler=scheduler, cost_model=prices, budget=f"{tune:g}s")
     target = device or _own_device(place)
-    found = (
-        api.optimize(network, target, scheduler=scheduler, engine=Engine.GRAPH)
-        if target is not None
-        else plain_schedule(network, "sequential")
-    )
-    return CompiledModule(module, network, as_streams(found, network), given, place)
+    if target is None:
+        return plain_schedule(network, "sequential")
+    return api.optimize_any(network, target, scheduler=scheduler, engine=Engine.GRAPH)
+
+
+def _place(given: Mapping[str, Any]) -> str:
+    """The kind of device that all tensors are on; raises BackendError where there are several."""
+    places = {value.device.type for value in given.values() if isinstance(value, torch.Tensor)}
+    return usable_device(places.pop() if len(places) == 1 else "several")
 
 
 def _own_device(place: str) -> str | None:

@@ -40,7 +40,7 @@ def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., An
             node.replace_all_uses_with(whole.graph.get_attr(node.name))
         whole.graph.erase_node(node)
     whole.recompile()
-    compiled = compile(whole.eval(), tuple(example_inputs[number] for number in free))
+    compiled = compile(whole.eval(), tuple(example_inputs[number] for number in free), dynamic=False)
     others: Callable[..., Any] | None = None
 
     def run(*given: Any) -> Any:

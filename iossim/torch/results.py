@@ -46,8 +46,8 @@ class Results:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
         own = {*map(_memory, kept)}
-        #: For each output: a view, a kept tensor, the number of an equal one, or shape and strides of its own.
-        self._results: list[_View | torch.Tensor | int | tuple[Sequence[int], Sequence[int]]] = []
+        #: For each output: a view, a kept tensor, the number of an equal one, or shape, strides and type of its own.
+        self._results: list[_View | torch.Tensor | int | tuple[Sequence[int], Sequence[int], torch.dtype]] = []
         for number, output in enumerate(outputs):
             one = f"output {number} of module {module}"
             if argument := arguments.get(_memory(output) if output.numel() else 0):
@@ -75,8 +75,8 @@ class Results:
                     made.append(made[result])
                 case torch.Tensor():
                     made.append(result)
-                case shape, stride:
-                    made.append(torch.empty_strided(shape, stride, dtype=output.dtype, device=output.device))
+                case shape, stride, dtype:
+                    made.append(torch.empty_strided(shape, stride, dtype=dtype, device=output.device))
                     made[-1].copy_(output)
         return pytree.tree_unflatten(made, self._structure)
 
@@ -98,10 +98,11 @@ def twins(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: twin(value) for name, value in given.items()}
 
 
-def _layout(output: torch.Tensor) -> tuple[Sequence[int], Sequence[int]]:
-    """Shape and strides of an output; those of a new tensor where its values share memory."""
+def _layout(output: torch.Tensor) -> tuple[Sequence[int], Sequence[int], torch.dtype]:
+    """Shape, strides and type of an output; strides are those of a new tensor where its values share memory."""
     expanded = any(length > 1 and not stride for length, stride in zip(output.shape, output.stride(), strict=True))
-    return output.shape, torch.empty(output.shape, device="meta").stride() if expanded else output.stride()
+    stride = torch.empty(output.shape, device="meta").stride() if expanded else output.stride()
+    return output.shape, stride, output.dtype
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -40,10 +40,11 @@ def outcomes(out: Path) -> dict[str, str]:
 def test_sections_by_name_and_by_kind(gpu_report: ModuleType) -> None:
     models = ("a", "b")
     every = gpu_report.chosen_sections("", models)
-    first, *others = ([f"{kind}/{model}" for model in models] for kind in ("graph", "networks", "compile"))
+    kinds = ("graph", "networks", "compile", "autotune")
+    first, *others = ([f"{kind}/{model}" for model in models] for kind in kinds)
     middle = ["profile", "baselines", "tests", "warm-up"]
-    assert every == ["first", "costs", *first, *middle, *others[0], *others[1], "prediction"]
-    assert "compile/e" not in gpu_report.chosen_sections("", (*models, "c", "d", "e"))
+    assert every == ["first", "costs", *first, *middle, *others[0], *others[1], *others[2], "prediction"]
+    assert not {"compile/e", "autotune/e"} & {*gpu_report.chosen_sections("", (*models, "c", "d", "e"))}
     assert gpu_report.chosen_sections("compile,tests,networks/b", models) == [
         "tests",
         "networks/b",

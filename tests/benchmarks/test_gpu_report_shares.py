@@ -51,22 +51,57 @@ def test_baselines_that_share_what_is_compiled_are_measured_in_one_call(
     monkeypatch.setattr(backend, "create", lambda *given: SimpleNamespace(context=context))
     monkeypatch.setattr(baselines, "measure_baselines", measure)
     monkeypatch.setattr(baselines, "baseline_names", lambda device=None: list(baselines.BASELINES))
-    given = job(tmp_path, "compile/ios_sample")
-    gpu_report_baselines.section_compile(given, "ios_sample")
-    assert given.remark == ""
+    together = (gpu_report_baselines.COMPILED, gpu_report_baselines.AUTOTUNED)
+    for names in together:
+        given = job(tmp_path, "compile/ios_sample")
+        gpu_report_baselines.section_compile(given, "ios_sample", names)
+        assert given.remark == ""
     assert calls == [("torch-compile", "torch-compile-cuda-graph"), ("torch-max-autotune",)]
     calls.clear()
-    short = job(tmp_path, "compile/ios_sample")
+    short = job(tmp_path, "autotune/ios_sample")
     short.end_s = time.monotonic() + gpu_report_baselines.AUTOTUNE_S - 1
-    gpu_report_baselines.section_compile(short, "ios_sample")
+    for names in together:
+        gpu_report_baselines.section_compile(short, "ios_sample", names)
     assert calls == [("torch-compile", "torch-compile-cuda-graph")]
     (left,) = short.left
-    assert left.startswith("torch-max-autotune of ios_sample: of 150 s 14")
+    assert left.startswith("torch-max-autotune of ios_sample: of 120 s 11")
     calls.clear()
     gpu_report_baselines.section_baselines(job(tmp_path, "baselines"))
     assert calls == [("torch-eager", "torch-cuda-graph")] * 2
     rows = [json.loads(line) for line in (tmp_path / "networks.jsonl").read_text().splitlines()[1:]]
     assert {row["name"] for row in rows if row["model"] == "ios_sample"} == set(baselines.BASELINES)
+
+
+def test_max_autotune_has_a_limit_of_its_own() -> None:
+    """However much is left, and whatever it does: the process of a section is ended."""
+    from gpu_report_plan import MOST_S, time_for
+
+    assert time_for("autotune/inception_v3@bf16", [], 3600.0) == MOST_S["autotune"] == 240
+    assert time_for("compile/inception_v3@bf16", [], 3600.0) == 3600
+    assert time_for("autotune/inception_v3", ["prediction"], 100.0) == 100
+
+
+def test_one_table_says_how_the_best_of_iossim_compares_with_the_best_of_pytorch() -> None:
+    from gpu_report_summary import best_beside_pytorch
+
+    def run(model: str, name: str, us: float, right: bool = True) -> tuple[Any, dict[str, Any]]:
+        backend = "torch_cuda" if name.startswith("torch-") else "cupy_cudnn"
+        return (model, 1, "graph", backend, name), {"median_us": us, "outputs_right": right}
+
+    pytorch = [
+        run("a", "torch-eager", 900.0),
+        run("a", "torch-compile-cuda-graph", 400.0),
+        run("b", "torch-eager", 50.0),
+    ]
+    iossim = [run("a", "sequential", 300.0), run("a", "ios-both", 200.0), run("a", "greedy", 10.0, right=False)]
+    assert best_beside_pytorch(dict([*iossim, run("b", "sequential", 1.0, right=False)])) == []
+    _, a, mean = best_beside_pytorch(dict([*pytorch, *iossim]))
+    assert a.split()[:5] == ["a", "1", "0.200", "0.400", "2.00"]
+    assert a.endswith("  cupy_cudnn ios-both, graph; torch-compile-cuda-graph")
+    assert mean.split() == ["geometric", "mean", "2.00"]
+    *_, b, mean = best_beside_pytorch(dict([*pytorch, *iossim, run("b", "sequential", 100.0)]))
+    assert b.split()[:5] == ["b", "1", "0.100", "0.050", "0.50"]
+    assert mean.split()[-1] == "1.00"
 
 
 def test_small_networks_are_compiled_first() -> None:

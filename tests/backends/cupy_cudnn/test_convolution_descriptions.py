@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from host_device import HostDriver
+from host_device import HostDriver, HostMemory
 from precisions import stored_in
 from random_networks import sequential_schedule
 from small_networks import IMAGE, OPS, UNITS, of_op
@@ -120,6 +120,28 @@ def test_alpha_beta_and_transposition_go_into_the_weights() -> None:
         held = np.empty(expected.size, np.float32)
         driver.read(weights.address(call.views[name].memory), held)
         np.testing.assert_array_equal(held, expected.reshape(-1))
+
+
+def test_a_constant_on_the_device_is_asked_for_in_the_order_in_which_a_form_has_it() -> None:
+    """Forms of other elements, as scaled ones, are nobody's but the backend's."""
+    driver = HostDriver()
+    memory, asked = driver.allocate(4096), []
+
+    def at_hand(name: str, order: tuple[int, ...]) -> HostMemory | None:
+        asked.append((name, order))
+        return memory if name else None
+
+    matrix, image = (
+        Weights(network.graph, driver)
+        for network in (of_op(Gemm(), (3, 10), weights=((10, 8), (8,))), of_op(Conv(), IMAGE, weights=((4, 6, 3, 3),)))
+    )
+    matrix.at_hand = image.at_hand = at_hand
+    turned = matrix.filters("w0", transposed=True)
+    views = [matrix.value("w0"), turned, matrix.laid_out(turned), matrix.vector("w1")]
+    assert {matrix.address(view.memory) for view in views} == {memory.address}
+    assert image.address(image.laid_out(image.value("w0")).memory) == memory.address
+    assert matrix.address(matrix.vector("w1", 0.5).memory) != memory.address
+    assert asked == [("w0", (0, 1)), ("w0", (1, 0)), ("w0", (1, 0)), ("w1", (0,)), ("w0", (0, 2, 3, 1)), ("", ())]
 
 
 def test_terms_of_a_concat_are_written_into_its_slices() -> None:

@@ -1,0 +1,207 @@
+"""A schedule bound to the arguments of one call: its plan in memory of its own, its weights, and how it returns."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from iossim.backends.torch_cuda.backend import TorchBackend
+from iossim.backends.torch_cuda.tensor_backend import TensorBackend, tensor_backend
+from iossim.backends.torch_cuda.tensors import arithmetic, one_thread, to_array, to_tensor
+from iossim.base.errors import ModelError, OptionError
+from iossim.execution.backend import BackendError, Choice, Choices, DeviceLostError
+from iossim.execution.engine import Engine
+from iossim.execution.measured_run import largest_error, plan_for
+from iossim.execution.plan import Launch
+from iossim.execution.tolerance import tolerance
+from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import StreamSchedule
+from iossim.torch.forms import form, told
+from iossim.torch.results import Results, twins
+from iossim.torch.state import unchanged
+
+#: How each launch runs, by the names of its units.
+Chosen = dict[str, Choice]
+
+
+def executor(network: Network, place: str) -> TensorBackend | TorchBackend:
+    """What runs plans: cuDNN and kernels where the GPU has them, else PyTorch's operators, with a warning on a GPU."""
+    if place == "cuda":
+        try:
+            return tensor_backend(network.precision)
+        except DeviceLostError:
+            raise
+        except (BackendError, OptionError) as error:
+            warnings.warn(f"iossim.torch: {error}; units run as PyTorch's operators", stacklevel=4)
+    return TorchBackend(network.precision, Engine.GRAPH, place)
+
+
+class Bound:
+    """A schedule of ``module`` ready to run calls like ``given``; raises ModelError where its outputs differ."""
+
+    def __init__(
+        self,
+        module: Any,
+        network: Network,
+        schedule: StreamSchedule,
+        given: Mapping[str, Any],
+        place: str,
+        chosen: Chosen | None = None,
+    ) -> None:
+        self.network, self.schedule, self.given = network, schedule, given
+        self._module, self._name, self._place = module, type(module).__name__, place
+        self._autocast = torch.is_autocast_enabled(place)
+        self.shared_weights = _shared_weights(module, network)
+        backend = executor(network, place)
+        try:
+            self._take(backend, chosen)
+        except BackendError as error:
+            if isinstance(error, DeviceLostError) or isinstance(backend, TorchBackend):
+                raise
+            warnings.warn(f"iossim.torch: {error}; units run as PyTorch's operators", stacklevel=4)
+            self._take(TorchBackend(network.precision, Engine.GRAPH, place), None)
+        for name in self.plan.inputs:
+            computed = self._program.tensors[name].dtype
+            if given[name].dtype != computed and not (self._autocast and given[name].is_floating_point()):
+                raise ModelError(
+                    f"argument {name!r} of module {self._name} is {given[name].dtype}, and its schedule computes in "
+                    f"{computed}; convert the module and its inputs"
+                )
+        self._stream = next((value.device for value in given.values() if getattr(value, "is_cuda", False)), None)
+        self._ended = torch.cuda.Event() if self._stream else None
+        self._results = self._learned()
+
+    def _take(self, backend: TensorBackend | TorchBackend, chosen: Chosen | None) -> None:
+        plain = backend.choices(self.network)
+        choices = plain if chosen is None else _recalled(chosen, plain)
+        self.plan = plan_for(self.schedule, self.network, backend, choices)
+        self._program = backend.program(self.network, self.plan, self.shared_weights)
+        recorded = isinstance(backend, TensorBackend)
+        self._settings: Callable[[], Any] = (
+            torch.inference_mode if recorded else partial(arithmetic, self.network.precision)
+        )
+
+    @property
+    def chosen(self) -> Chosen:
+        """How each launch of the plan runs."""
+        sizes = self.plan.buffers
+        return {
+            " ".join(each.units): Choice(each.algorithm, 0 if each.workspace is None else sizes[each.workspace].bytes)
+            for each in self.plan.commands
+            if isinstance(each, Launch)
+        }
+
+    def run(self, given: Mapping[str, Any]) -> Any:
+        """The result of a run as the module returns it."""
+        return self._run(given, self._results)
+
+    def _run(self, given: Mapping[str, Any], results: Results | None) -> Any:
+        """The result of a run as the module returns it; without ``results`` the outputs of its graph."""
+        tensors = self._program.tensors
+        with one_thread, torch.no_grad(), self._in_turn():
+            with self._settings():
+                for name in self.plan.inputs:
+                    tensors[name].copy_(given[name])
+                self._program.run()
+            outputs = [tensors[name] if name in tensors else self._constant(name) for name in self._outputs]
+            return [each.clone() for each in outputs] if results is None else results.returned(outputs, given)
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """What is issued here comes behind what was before, in whatever stream, since both are in one memory."""
+        if self._ended is None:
+            yield
+            return
+        stream = torch.cuda.current_stream(self._stream)
+        stream.wait_event(self._ended)
+        try:
+            yield
+        finally:
+            self._ended.record(stream)
+
+    @property
+    def _outputs(self) -> tuple[str, ...]:
+        return self.network.graph.outputs
+
+    def _constant(self, name: str) -> torch.Tensor:
+        return to_tensor(self.network.graph.constants[name].load(), self._place)
+
+    def _learned(self) -> Results:
+        """How outputs are returned, from a run of the module itself; raises ModelError where they differ from it."""
+        # The seed is not the one that the module was traced with, so that random results are seen to differ.
+        with unchanged(self._module, seed=1) as state, torch.inference_mode(mode=False), torch.no_grad():
+            own = twins(self.given)
+            versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}
+            call = inspect.BoundArguments(inspect.signature(self._module.forward), own)
+            expected, structure = pytree.tree_flatten(self._module(*call.args, **call.kwargs))
+            if path := state.change():
+                raise ModelError(
+                    f"module {self._name} changes its {path} when it is called, which its schedule does not; take "
+                    "that out of its forward"
+                )
+            for name, version in versions.items():
+                if own[name]._version != version:
+                    raise ModelError(
+                        f"module {self._name} changes its argument {name!r} in place, which its schedule does not; "
+                        "let it change a clone"
+                    )
+            made = self._run(self.given, None)
+            self._check(expected, made)
+            return Results(self._name, expected, structure, own, state.plain)
+
+    def _check(self, expected: list[Any], made: list[torch.Tensor]) -> None:
+        fits = len(expected) == len(made) and all(
+            isinstance(one, torch.Tensor) and one.shape == other.shape
+            for one, other in zip(expected, made, strict=True)
+        )
+        if not fits:
+            raise ModelError(
+                f"module {self._name} returns {len(expected)} values that are not the tensors of its graph"
+            )
+        for number, (one, other) in enumerate(zip(expected, made, strict=True)):
+            may_differ = self._autocast and one.is_floating_point() and other.is_floating_point()
+            if one.device != other.device or (one.dtype != other.dtype and not may_differ):
+                raise ModelError(
+                    f"output {number} of module {self._name} is {told(form(one))}, and by its schedule "
+                    f"{told(form(other))}; convert the module and its inputs"
+                )
+            error = largest_error({"output": to_array(other)}, {"output": to_array(one)})
+            if error > tolerance(self.network):
+                raise ModelError(
+                    f"output {number} of module {self._name} is off by {error:.1e} of its largest value when it runs "
+                    "by its schedule; it is not a function of its inputs alone, or was saved with other weights"
+                )
+
+
+def _recalled(chosen: Chosen, choices: Choices) -> Choices:
+    def choose(units: tuple[str, ...], strategy: Strategy, variant: str = "") -> Choice:
+        return chosen.get(" ".join(units)) or choices(units, strategy, variant)
+
+    return choose
+
+
+def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tensor]:
+    """The module's tensors that constants of the network are equal to, by constant: those that no pass changed."""
+    state = named_tensors(module)
+    found: dict[Constant, torch.Tensor] = {}
+    for name, constant in network.graph.constants.items():
+        if isinstance(constant, ArrayConstant) and (value := state.get(name)) is not None:
+            array = to_array(value)
+            if array.dtype == constant.array.dtype and np.array_equal(array, constant.array):
+                found[constant] = value.detach()
+    return found
+
+
+def named_tensors(module: Any) -> dict[str, torch.Tensor]:
+    """A module's parameters and buffers; each name of a shared tensor counts."""
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
