@@ -69,8 +69,15 @@ def model(tmp_path: Path) -> str:
     return "dets.onnx"
 
 
-@pytest.mark.parametrize("cost_model", ["simulator", "roofline"])
-@pytest.mark.parametrize("device", ["t4", "array-8"])
+@pytest.mark.parametrize(
+    ("device", "cost_model"),
+    [
+        pytest.param("t4", "simulator", marks=pytest.mark.slow),
+        pytest.param("t4", "roofline", marks=pytest.mark.slow),
+        pytest.param("array-8", "simulator", marks=pytest.mark.slow),
+        ("array-8", "roofline"),
+    ],
+)
 def test_commands_take_them_all(model: str, device: str, cost_model: str, capsys: pytest.CaptureFixture[str]) -> None:
     priced = f"{model} -d {device} --cost-model {cost_model} --strict"
     compared = printed_json(capsys, f"compare {priced} --json")
@@ -115,6 +122,7 @@ def test_a_schedule_is_priced_with_the_argument_that_it_was_found_with(
     assert (elsewhere["cost_model"]["name"], elsewhere["cost_model"]["device"]) == ("roofline", "t4")
 
 
+@pytest.mark.slow
 def test_a_study_draws_points_that_a_cost_model_of_others_prices(model: str) -> None:
     """Those of devices with warps alone: a device kind says whether its devices have any."""
     from iossim.report.study.plots.timeline import chosen_points
@@ -134,4 +142,6 @@ def test_a_device_kind_that_does_not_work_is_one_line(capsys: pytest.CaptureFixt
     Path("other.yaml").write_text(
         (FILES / "systolic.py").read_text().split('"""')[-2].replace("systolic\n", "broken\n")
     )
-    assert "determinant is module, not a module with KIND and TARGET" in refused(capsys, "optimize ios_sample -d other.yaml")
+    assert "determinant is module, not a module with KIND and TARGET" in refused(
+        capsys, "optimize ios_sample -d other.yaml"
+    )
