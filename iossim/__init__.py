@@ -15,7 +15,11 @@ Names are loaded when first used, so that importing iossim costs nothing.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from os import path as os_path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from iossim._version import __version__
@@ -31,6 +35,24 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
     from iossim.study.study_run import StudyRun
     from iossim.tasks.comparison import Comparison
+
+
+class _Checkout:
+    """Finder of the subpackages that stand beside the package in a checkout; an installation has them inside it.
+
+    It comes before all others and serves this copy of the package alone, so that two trees never mix.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is __path__ and name.partition(".")[2] in ("backends", "hw_profiles", "scenarios"):
+            return PathFinder.find_spec(name, [os_path.dirname(_FOLDER)])
+        return None
+
+
+_FOLDER = os_path.dirname(os_path.abspath(__file__))
+if not os_path.isdir(os_path.join(_FOLDER, "backends")):
+    sys.meta_path.insert(0, _Checkout)
 
 _HOMES = {
     "Comparison": "iossim.tasks.comparison",

@@ -15,7 +15,7 @@ from iossim.base.errors import OptionError, once
 from iossim.base.memory import size_bytes
 from iossim.base.public import public
 from iossim.cost.capabilities import DeviceCostModel
-from iossim.cost.create import create_cost_model
+from iossim.cost.create import create_cost_model, own_prices
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
@@ -420,8 +420,8 @@ def _saved(saved: AnySchedule | str | Path, network: Network | None) -> tuple[An
 
 
 def _own_device(read: AnySchedule) -> str:
-    if (priced_by := read.cost_model.get("name")) != "simulator":
-        reason = f"the schedule was priced by {priced_by!r}, not for a device"
+    if own_prices(read) is None:
+        reason = f"the schedule was priced by {read.cost_model.get('name')!r}, not for a device"
         raise OptionError(f"{reason}; say which with `device` or `cost_model`")
     return read.device
 

@@ -12,6 +12,8 @@ from iossim.base.errors import OptionError
 from iossim.base.public import public
 from iossim.calibration.prediction.corun import Corun, corun_file
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
+from iossim.cost.create import own_prices
+from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
@@ -56,10 +58,12 @@ def explain(
         return explain_schedule(done.schedule, done.network, asked.prices, stages)
     if network is not None and not isinstance(network, Network):
         raise OptionError("of a schedule, explain takes its network as second argument, or none, and `device` by name")
-    if device is None and schedule.cost_model.get("name") != "simulator":
-        raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
     network = in_units_of(schedule, network)
-    prices = cost_model("simulator", device or schedule.device, network.precision, schedule.engine or AUTO)
+    prices: CostModel | None = own_prices(schedule, device)
+    if prices is None:
+        if device is None:
+            raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
+        prices = cost_model("simulator", device, network.precision, schedule.engine or AUTO)
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 

@@ -21,6 +21,7 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST, Strategy
 
 ENGINES = tuple(Engine)
+TAKES_DEVICE = True
 
 
 def missing() -> str:

@@ -240,7 +240,7 @@ def source_hash() -> str:
 
 
 def _compiled_sources() -> Iterator[tuple[str, bytes]]:
-    # The backends stand in a folder of their own in an editable install, and inside the package otherwise.
+    # The backends stand in a folder of their own in a checkout, and inside the package otherwise.
     for package in (import_module("iossim"), import_module("iossim.backends")):
         for root in package.__path__:
             for path in Path(root).rglob("*.py"):

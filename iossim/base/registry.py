@@ -7,9 +7,10 @@ package: adding one is adding a file. A package of others declares in its ``pypr
     mine = "my_package.costs:create"
 
 The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULERS`` (:mod:`iossim.search.scheduler`),
-``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``PASSES``
-(:mod:`iossim.models.passes.pipeline`), ``RULE_SETS`` (:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS``
-(:mod:`iossim.execution.backend`) and ``OUTPUTS`` (:mod:`iossim.report.schedule_formats`).
+``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``DEVICE_KINDS``
+(:mod:`iossim.hardware.kind`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
+(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`) and ``OUTPUTS``
+(:mod:`iossim.report.schedule_formats`).
 
 iossim's own names win. No plugin is imported before it is asked for; one that cannot be imported, or does not do what
 its group asks, is one line of error, where it is asked for and in ``iossim doctor``.

@@ -122,6 +122,7 @@ def plugins() -> list[dict[str, Any]]:
     from iossim.base.registry import Group
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backend import BACKENDS
+    from iossim.hardware.kind import DEVICE_KINDS
     from iossim.hardware.load import DEVICES
     from iossim.ir.op import OPS
     from iossim.models.passes.pipeline import PASSES
@@ -129,7 +130,8 @@ def plugins() -> list[dict[str, Any]]:
     from iossim.search.scheduler import SCHEDULERS
     from iossim.transforms.rewriting.rule_sets import RULE_SETS
 
-    groups: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
+    devices: tuple[Group[Any], ...] = (DEVICES, DEVICE_KINDS)
+    groups: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, *devices, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
     return [
         {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
         for group in groups

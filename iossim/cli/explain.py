@@ -40,8 +40,8 @@ OwnPrices = Annotated[
     option(
         "--cost-model",
         "NAME",
-        "Prices of the alternatives to a stage: simulator, table:PRICES.json or replay:STORE; by default the "
-        "simulator, if it priced the schedule or --device is given.",
+        "Prices of the alternatives to a stage: simulator, table:PRICES.json or replay:STORE; by default those of the "
+        "schedule, if they are of a device, or the simulator if --device is given.",
     ),
 ]
 
@@ -81,6 +81,7 @@ def explain(
     """
     from iossim import api
     from iossim.base.user_files import check_writable
+    from iossim.cost.create import own_prices
     from iossim.edge.plan_json import is_saved_plan, planned_again
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
     from iossim.report.schedule_formats import dot
@@ -115,7 +116,7 @@ def explain(
         if stage:
             raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
         if saved is not None:
-            prices = api.cost_model("simulator", device or found.device, network.precision, under)
+            prices = own_prices(found, device, under) or api.cost_model("simulator", device, network.precision, under)
             if prices.identity.to_json() != found.cost_model:
                 found = reprice_streams(found, network, prices)
         assert prices is not None
@@ -124,12 +125,12 @@ def explain(
         return
     priced = found
     if saved is not None:
-        prices = None  # neither at hand nor asked for
-        if cost_model is not None:
-            own = saved.device if cost_model.partition(":")[0] == "simulator" else None
-            prices = api.cost_model(cost_model, device or own, network.precision, under, store)
-        elif device is not None or saved.cost_model.get("name") == "simulator":
-            prices = api.cost_model("simulator", device or saved.device, network.precision, under)
+        prices = own_prices(saved, device, under)
+        if cost_model is not None or (prices is None and device is not None):
+            named = cost_model or "simulator"
+            of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
+            own = saved.device if named.partition(":")[0] in of_devices else None
+            prices = api.cost_model(named, device or own, network.precision, under, store)
         if prices is not None:
             priced = api.simulate(found, None, network=network, engine=engine, cost_model=prices)
     with progress_bars(quiet=as_json, unit="blocks") as progress:

@@ -87,8 +87,7 @@ def run(
         refuse_foreign(network, model or saved.source.model)
     timing = timed.timing()
     chosen = engine or saved.engine or "auto"
-    defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
-    runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
+    runner = backend_from(backend, Precision.named(saved.precision), chosen, device)
     saved, foreign = for_backend(saved, network, runner)
     remarks = [*network.remarks, *([foreign] if foreign else [])]
     schedules: dict[str, AnySchedule] = {name: plain_schedule(network, name) for name in plain}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.cost.model import CostModel, Prices, StageBounds
+from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 
@@ -110,6 +110,13 @@ class DeviceCostModel(CostModel, Protocol):
 
     The profile's provenance says how far the prices may be off.
     """
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        """By the name and with the argument that :func:`iossim.cost.create.create_cost_model` makes it from: the
+        version is its own, the profile's fingerprint and the argument, if any, with ``+`` between them.
+        """
+        ...
 
     @property
     def profile(self) -> DeviceProfile: ...

@@ -229,12 +229,14 @@ class BackendModule:
     ``engines`` are those that it runs plans of (``ENGINES`` in the module, without it paper and graph). ``offers``
     says what it computes here, where it can run: lines of text, none where the module has no such function.
     ``fallbacks`` tells, on any machine, which ops of a network run elsewhere than on the device.
+    ``takes_device``: an option ``device`` says what it runs plans on (``TAKES_DEVICE``).
     """
 
     create: Callable[[Precision, Engine, dict[str, str]], Backend]
     missing: Callable[[], str]
     engines: tuple[Engine, ...]
     offers: Callable[[], list[str]] = list
+    takes_device: bool = False
     fallbacks: Callable[[Network], list[Fallback]] | None = None
 
 
@@ -247,12 +249,13 @@ def _own(name: str) -> BackendModule | None:
     if name not in _own_names():
         return None
     module = import_module(f"iossim.backends.{name}.backend")
-    offers, fallbacks = getattr(module, "offers", list), getattr(module, "fallbacks", None)
-    return BackendModule(module.create, module.missing, _engines(module), offers, fallbacks)
+    found = _module(module, module.create, module.missing, getattr(module, "offers", list))
+    return replace(found, fallbacks=getattr(module, "fallbacks", None))
 
 
-def _engines(module: Any) -> tuple[Engine, ...]:
-    return tuple(getattr(module, "ENGINES", UNDIVIDED))
+def _module(module: Any, create: Any, missing: Any, offers: Any = list) -> BackendModule:
+    engines = tuple(getattr(module, "ENGINES", UNDIVIDED))
+    return BackendModule(create, missing, engines, offers, getattr(module, "TAKES_DEVICE", False))
 
 
 BACKENDS: Group[BackendModule] = Group(
@@ -262,7 +265,7 @@ BACKENDS: Group[BackendModule] = Group(
     Extension(
         "iossim.backends",
         "a module with create and missing",
-        lambda added, found: BackendModule(added.guarded(found.create), added.guarded(found.missing), _engines(found)),
+        lambda added, found: _module(found, added.guarded(found.create), added.guarded(found.missing)),
         lambda found: all(callable(getattr(found, name, None)) for name in ("create", "missing")),
     ),
 )
@@ -293,12 +296,12 @@ def create_backend(
 
 
 def backend_from(
-    spec: str, precision: Precision = Precision.FP32, engine: str = Engine.PAPER, **defaults: str
+    spec: str, precision: Precision = Precision.FP32, engine: str = Engine.PAPER, device: str | None = None
 ) -> Backend:
     """The backend that a command line names: ``NAME``, or ``NAME:option=value,option=value``.
 
-    ``defaults`` are options where the text does not give them. The engine ``auto`` is chosen for the device that the
-    backend finds. Raises OptionError for what is misspelt.
+    ``device`` is that of a backend that takes one, where the text gives none. The engine ``auto`` is chosen for the
+    device that the backend finds. Raises OptionError for what is misspelt.
     """
     name, _, given = spec.partition(":")
     options: dict[str, str] = {}
@@ -309,7 +312,8 @@ def backend_from(
         if key in options:
             raise OptionError(f"`backend` {spec!r}: {key!r} is given twice; give it once")
         options[key] = value
-    options = defaults | options
+    if device is not None and BACKENDS.find(name).takes_device:
+        options.setdefault("device", device)
     found = create_backend(name, precision, Engine.named(engine), options)
     chosen = Engine.named(engine, _profile(found.context.device) if engine == AUTO else None)
     return found if chosen == found.context.engine else create_backend(name, precision, chosen, options)

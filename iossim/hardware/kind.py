@@ -1,7 +1,8 @@
 """A kind of device: what its devices share and the schema, fits and plausibility of profiles ask for.
 
 Each kind is a module of :mod:`iossim.hardware.kinds` that holds it as ``KIND``, found by its name: that of a
-profile's ``kind``. How a kind runs ops is its target's affair (:mod:`iossim.hardware.lowering.target`).
+profile's ``kind``. How a kind runs ops is its target's affair (:mod:`iossim.hardware.lowering.target`). Other packages
+add kinds by entry points ``iossim.device_kinds``: modules with ``KIND`` and ``TARGET``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from types import ModuleType
 
-import iossim.hardware.kinds
+from iossim.base.errors import DeviceError
+from iossim.base.registry import Extension, Group, module_names
 from iossim.hardware.compute_capability import TENSOR_CORES, MultiprocessorLimits
 from iossim.hardware.parameters import EngineOverheads, ModelParameters, ParameterSpace
 from iossim.ir.types import Precision
@@ -87,14 +89,31 @@ class DeviceKind:
         return ParameterSpace((*others, *self.tensor_cores.parameters))
 
 
-def device_kinds() -> list[str]:
-    """The names of all kinds, sorted."""
-    return sorted(module.name for module in iter_modules(iossim.hardware.kinds.__path__))
+_KINDS = "iossim.hardware.kinds"
 
 
 @cache
+def _own(name: str) -> ModuleType | None:
+    known = name in module_names(_KINDS)
+    return import_module(f"{_KINDS}.{name}") if known else None
+
+
+#: The modules of kinds by name.
+DEVICE_KINDS: Group[ModuleType] = Group(
+    "device kind {!r} is not known",
+    lambda: module_names(_KINDS),
+    _own,
+    Extension(
+        "iossim.device_kinds",
+        "a module with KIND and TARGET",
+        lambda plugin, module: module,
+        lambda module: isinstance(getattr(module, "KIND", None), DeviceKind) and hasattr(module, "TARGET"),
+    ),
+    DeviceError,
+)
+
+
 def device_kind(name: str) -> DeviceKind:
-    """The kind of that name, one of :func:`device_kinds`."""
-    kind = import_module(f"{iossim.hardware.kinds.__name__}.{name}").KIND
-    assert isinstance(kind, DeviceKind)
+    """The kind of that name; raises DeviceError for an unknown one, PluginError for one that does not work."""
+    kind: DeviceKind = DEVICE_KINDS.find(name).KIND
     return kind

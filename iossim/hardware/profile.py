@@ -12,7 +12,7 @@ from iossim.base.errors import DeviceError, note_once
 from iossim.base.values import Value
 from iossim.hardware.compute_capability import FP16_IN_FP32, LIMITS, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.device import Device, Fact
-from iossim.hardware.kind import GPU, DeviceKind, device_kind, device_kinds
+from iossim.hardware.kind import DEVICE_KINDS, GPU, DeviceKind, device_kind
 from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
 from iossim.hardware.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.hardware.transfer import BoardFacts, transferred_defaults
@@ -85,6 +85,10 @@ class Datasheet(Value):
         return fact
 
 
+def _is_kind(name: object) -> bool:
+    return isinstance(name, str) and DEVICE_KINDS.get(name) is not None
+
+
 def _capability(data: dict[str, Any]) -> str:
     """The compute capability of a file's data; "" where it is missing or wrong."""
     try:
@@ -134,10 +138,10 @@ class DeviceProfile(Device):
             return data
         capability = _capability(data)
         # In files of before the kind was a field of its own the compute capability told it.
-        told = [name for name in device_kinds() if capability and capability in device_kind(name).limits]
+        told = [name for name in DEVICE_KINDS.own() if capability and capability in device_kind(name).limits]
         filled: dict[str, Any] = {"kind": told[0] if told else GPU, **data}
         # Validation reports what is missing or wrong; any defaults do meanwhile.
-        kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
+        kind = device_kind(filled["kind"] if _is_kind(filled["kind"]) else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))
         transferred = _transferred(data) if kind.borrows else {}
         for name, default in (
@@ -154,8 +158,8 @@ class DeviceProfile(Device):
 
     @model_validator(mode="after")
     def _has_what_its_kind_has(self) -> Self:
-        if self.kind not in device_kinds():
-            raise ValueError(f"unknown kind {self.kind!r}; known: {', '.join(device_kinds())}")
+        if not _is_kind(self.kind):
+            raise ValueError(f"unknown kind {self.kind!r}; known: {', '.join(DEVICE_KINDS.names())}")
         kind = self.device_kind
         if self.datasheet.compute_capability is not None and self.compute_capability not in kind.limits:
             known = ", ".join(filter(None, kind.limits))

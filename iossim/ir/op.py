@@ -120,6 +120,9 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
     may_leave_out_outputs: ClassVar[bool] = False
     #: Whether one more input, of the shape of its output, is what its result is added to.
     may_accumulate: ClassVar[bool] = False
+    #: The kind of op whose kernels it takes on devices that have none of its own for it: ``foreign`` moves each byte
+    #: once and computes :meth:`flops`; it has none by default.
+    priced_as: ClassVar[str] = ""
     role: ClassVar[Role] = Role.ANCHOR
     #: Whether inference libraries compute what is element-wise behind it as it writes its result.
     has_epilogue: ClassVar[bool] = False

@@ -16,13 +16,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from iossim.api import cost_model
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.tables import keyed_table, plain_text, records_table
 from iossim.calibration.prediction.corun import Corun
 from iossim.calibration.prediction.network_table import NetworkTable
-from iossim.cost.capabilities import DeviceCostModel
+from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
@@ -141,10 +140,9 @@ def _(schedule: Schedule, network: Network | None = None) -> Picture:
 
 def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture:
     """The timeline; the graph, with stages as bands, where prices do not tell when a kernel runs."""
-    if schedule.cost_model.get("name") != "simulator":
+    prices = own_prices(schedule)
+    if prices is None:
         return Picture(graph_svg(network, schedule))
-    prices = cost_model("simulator", schedule.device, schedule.precision, schedule.engine)
-    assert isinstance(prices, DeviceCostModel)
     return _svg(timeline_figure(network, schedule, prices.timeline(network, schedule)), titled)
 
 

@@ -31,7 +31,7 @@ def schema(name: str) -> Schema:
 
 def _profile() -> Schema:
     """A file may leave parameters out: what it leaves out has defaults that depend on its facts."""
-    from iossim.hardware.kind import device_kind, device_kinds
+    from iossim.hardware.kind import DEVICE_KINDS, device_kind
     from iossim.hardware.parameters import DROPPED, RENAMED
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
@@ -48,9 +48,9 @@ def _profile() -> Schema:
     sheet = made["$defs"]["Datasheet"]["properties"]
     for fact in sheet.values():
         fact.pop("default", None)
-    capabilities = [name for kind in device_kinds() for name in device_kind(kind).limits if name]
+    capabilities = [name for kind in DEVICE_KINDS.names() for name in device_kind(kind).limits if name]
     sheet["compute_capability"]["properties"] = {"value": {"enum": capabilities}}
-    made["properties"]["kind"]["enum"] = device_kinds()
+    made["properties"]["kind"]["enum"] = DEVICE_KINDS.names()
     rates = [str(precision) for precision in Precision if precision is not Precision.FP32]
     sheet["reduced_precision_tflops"]["properties"] = {"value": {"propertyNames": {"enum": rates}}}
     made["properties"]["provenance"] = {"$ref": "#/$defs/Provenance"}

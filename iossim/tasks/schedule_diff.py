@@ -14,11 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from iossim.base.errors import ScheduleError
 from iossim.calibration.prediction.schedule_interval import schedule_errors
-from iossim.cost.create import create_cost_model
+from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel
-from iossim.execution.engine import Engine
-from iossim.hardware.load import device as load_device
-from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
 from iossim.search.assemble import reprice
@@ -160,17 +157,18 @@ def diff(first: Schedule, second: Schedule, model: str | None = None) -> Schedul
     check_same_units(first.stages, second.stages)
     passages = _passages(first, second)
     same_prices = have_same_prices(first, second)
-    if not all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second)):
+    at_first, at_second = own_prices(first), own_prices(second)
+    if at_first is None or at_second is None:
         unknown = ["the noise, which is known for simulated latencies only"]
         unknown += [] if same_prices else ["what each schedule would take on the other's setup"]
         return ScheduleDiff(first, second, same_prices, None, None, tuple(unknown), passages)
     if same_prices:
         network = network_of(first, model)
-        errors = schedule_errors(network, prices_of(first, network))
+        errors = schedule_errors(network, at_first)
         tie = None if errors is None else errors.is_tie(first, second)
         return ScheduleDiff(first, second, True, tie, None, (), passages)
-    here, tie_here = _there(second, first, model)
-    there, tie_there = _there(first, second, model)
+    here, tie_here = _there(second, first, at_first, model)
+    there, tie_there = _there(first, second, at_second, model)
     cross = CrossPrices(there, here, tie_here, tie_there)
     return ScheduleDiff(first, second, False, None, cross, (), passages)
 
@@ -252,10 +250,9 @@ def check_same_units(own: Sequence[Stage | StreamLaunch], other: Sequence[Stage 
         raise ScheduleError(f"the schedules belong to different networks: {reason}; {remedy}")
 
 
-def _there(moved: Schedule, at: Schedule, model: str | None) -> tuple[float, bool | None]:
+def _there(moved: Schedule, at: Schedule, prices: CostModel, model: str | None) -> tuple[float, bool | None]:
     """The stages of one schedule at the prices of another, and whether they are a tie with that one's own there."""
     network = network_of(at, model)
-    prices = prices_of(at, network)
     priced = reprice(_in_blocks(moved, at), network, prices)
     errors = schedule_errors(network, prices)
     return priced.latency_us, None if errors is None else errors.is_tie(at, priced)
@@ -276,14 +273,6 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
             raise ScheduleError(f"the schedules {reason}; schedule both with the same `max_block`")
         blocks.append(block.model_copy(update={"stages": own}))
     return moved.model_copy(update={"blocks": blocks})
-
-
-def prices_of(schedule: SavedSchedule, network: Network) -> CostModel:
-    """What priced a schedule that was simulated."""
-    version = schedule.cost_model.get("version", "")
-    spec = "simulator:in-place" if version.endswith("+in-place") else "simulator"
-    engine = Engine.named(schedule.engine or Engine.PAPER)
-    return create_cost_model(spec, load_device(schedule.device), network.precision, engine)
 
 
 def schedule_json(schedule: AnySchedule) -> dict[str, Any]:

@@ -12,9 +12,13 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from iossim.base.errors import OptionError
+from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.create import own_prices
+from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.tasks.schedule_diff import CrossPrices, Difference, check_same_units, have_same_prices, prices_of
+from iossim.tasks.schedule_diff import CrossPrices, Difference, check_same_units, have_same_prices
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
 from iossim.transforms.replay import network_of
 
@@ -112,14 +116,18 @@ def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = No
     unknown = ["the noise, which is known for schedules of stages only"]
     runs: dict[str, tuple[StreamExplanation, StreamExplanation]] = {}
     for name, at in {"A": first, "B": second}.items():
-        if reason := _runs_no_streams(at):
+        prices = own_prices(at)
+        if reason := _runs_no_streams(at, prices):
             unknown.append(
                 f"what plans take on the setup of {name}: {reason}; the latency of {name} is as it was saved"
             )
         elif name == "B" and same_prices:
             runs[name] = runs["A"]
         else:
-            runs[name] = _explained(first, at, model), _explained(second, at, model)
+            assert prices is not None
+            runs[name] = _explained(first, at, prices, model), _explained(second, at, prices, model)
+    if not runs:
+        raise OptionError(f"not known is {unknown[1]}; price one of the schedules by a cost model of streams")
     cross = None
     if len(runs) == 2 and not same_prices:
         cross = CrossPrices(runs["B"][0].latency_us, runs["A"][1].latency_us, None, None)
@@ -130,20 +138,19 @@ def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = No
     return StreamDiff(first, second, same_prices, None, cross, tuple(unknown), next(iter(runs.values())))
 
 
-def _runs_no_streams(at: AnySchedule) -> str:
+def _runs_no_streams(at: AnySchedule, prices: CostModel | None) -> str:
     """Why streams have no price where a schedule was priced; nothing where they have."""
-    name = at.cost_model.get("name", "")
-    if not name.startswith("simulator"):
-        return f"it was priced by {name!r}, which prices stages alone"
+    if not isinstance(prices, StreamCostModel):
+        return f"it was priced by {at.cost_model.get('name', '')!r}, which prices stages alone"
     divides = at.engine and Engine.named(at.engine).facts.divides_sms
     return f"engine {at.engine} divides stages, and streams have none" if divides else ""
 
 
-def _explained(one: AnySchedule, at: AnySchedule, model: str | None) -> StreamExplanation:
+def _explained(one: AnySchedule, at: AnySchedule, prices: CostModel, model: str | None) -> StreamExplanation:
     """The plan of a schedule on the setup of another; of the same graph it keeps its own blocks."""
     network = network_of(one if one.graph_hash == at.graph_hash else at, model)
     moved = one.model_copy(update={"graph_hash": network.graph.hash})
-    return explain_plan(moved, network, prices_of(at, network))
+    return explain_plan(moved, network, prices)
 
 
 def _launch_of(run: StreamExplanation) -> dict[str, LaunchExplanation]:

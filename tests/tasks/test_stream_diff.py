@@ -13,12 +13,12 @@ import iossim
 from iossim import api
 from iossim.base.errors import ScheduleError
 from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.create import own_prices
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import reprice_any, reprice_streams
-from iossim.tasks.schedule_diff import prices_of
 from iossim.tasks.stream_diff import diff_streams
 from iossim.tasks.stream_explain import StreamExplanation
 
@@ -34,14 +34,18 @@ def stages_of(network: Network, engine: str, scheduler: str = "ios-both", device
     return iossim.optimize(network, device, engine=engine, scheduler=scheduler)
 
 
+def prices_of(schedule: AnySchedule) -> StreamCostModel:
+    found = own_prices(schedule)
+    assert isinstance(found, StreamCostModel)
+    return found
+
+
 def streams_of(stages: Schedule, network: Network) -> StreamSchedule:
-    return reprice_streams(as_streams(stages, network), network, prices_of(stages, network))
+    return reprice_streams(as_streams(stages, network), network, prices_of(stages))
 
 
 def plan_us(schedule: AnySchedule, network: Network, at: AnySchedule) -> float:
-    prices = prices_of(at, network)
-    assert isinstance(prices, StreamCostModel)
-    return prices.plan_us(network, lower_schedule(schedule, network, at.engine))
+    return prices_of(at).plan_us(network, lower_schedule(schedule, network, at.engine))
 
 
 def beside(run: StreamExplanation) -> set[frozenset[str]]:
@@ -159,6 +163,6 @@ def test_schedules_of_either_kind_are_priced_at_another_batch_size(network: Netw
         priced = iossim.simulate(saved, network=loaded)
         assert (priced.source.batch, priced.device) == (4, "v100-sxm2")
         moved = schedule.model_copy(update={"graph_hash": there.graph.hash})
-        assert priced.latency_us == reprice_any(moved, there, prices_of(schedule, there)).latency_us
+        assert priced.latency_us == reprice_any(moved, there, prices_of(schedule)).latency_us
         assert priced.latency_us > schedule.latency_us
         assert iossim.simulate_events(saved, network=loaded).latency_us == pytest.approx(priced.latency_us, rel=0.05)

@@ -1,4 +1,5 @@
-"""How one kind of device runs ops: ``iossim/hardware/lowering/KIND`` (a module or a package) holds it as ``TARGET``.
+"""How one kind of device runs ops: ``iossim/hardware/lowering/KIND`` (a module or a package) holds it as ``TARGET``, or
+the module of a kind that another package adds (:mod:`iossim.hardware.kind`).
 
 A profile's ``kind`` selects its target; nothing else of iossim asks which kinds there are. All kinds fuse the same
 ops into one step (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
@@ -13,9 +14,11 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from iossim.base.errors import DeviceError
+from iossim.hardware.kind import DEVICE_KINDS
 from iossim.hardware.lowering.kernel import Candidate, Kernel
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.profile import DeviceProfile
+from iossim.ir.op import Op
 from iossim.ir.types import TensorType
 
 #: What a step of an op kind may run as; each target has a :class:`~iossim.ir.op.KindTable` of these.
@@ -26,9 +29,10 @@ Lower = Callable[[Step], list[Candidate]]
 class Target:
     """What lowering asks of a kind of device.
 
-    ``families`` says for each op kind what its steps may run as, on any architecture of the kind, and ``copy`` what
-    copies a tensor. ``algorithms`` sorts, for op kinds of which a library names its algorithms, what it can be told
-    to run by those names; no library would choose some of that by itself, and no family has it.
+    ``families`` says for each op kind what its steps may run as, on any architecture of the kind (an op without a row
+    runs as the kind that it is :attr:`~iossim.ir.op.Op.priced_as`), and ``copy`` what copies a tensor. ``algorithms``
+    sorts, for op kinds of which a library names its algorithms, what it can be told to run by those names; no library
+    would choose some of that by itself, and no family has it.
     ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise only registers,
     shared memory, warps and slots limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
     issued call by call. ``has_warps``: it makes sense to count resident warps. ``split_copies``: so often a runtime
@@ -43,6 +47,10 @@ class Target:
     has_warps: bool = True
     split_copies: int = 1
 
+    def family(self, op: Op) -> Lower | None:
+        """What the steps of an op run as: the row of its kind, or of the one that it is priced as."""
+        return self.families.get(op.kind) or self.families.get(op.priced_as)
+
 
 def target_of(profile: DeviceProfile) -> Target:
     """The target of a device; raises DeviceError where its kind has none."""
@@ -52,9 +60,10 @@ def target_of(profile: DeviceProfile) -> Target:
 @cache
 def _target(kind: str) -> Target:
     name = f"iossim.hardware.lowering.{kind}"
-    if find_spec(name) is None:
+    module = import_module(name) if find_spec(name) else None if kind in DEVICE_KINDS.own() else DEVICE_KINDS.get(kind)
+    if module is None:
         raise DeviceError(f"no lowering for devices of kind {kind!r}; add a module {name} with a TARGET")
-    target = import_module(name).TARGET
+    target = module.TARGET
     assert isinstance(target, Target)
     return target
 
@@ -64,7 +73,7 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
 
     What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for unknown kinds.
     """
-    lower = target_of(profile).families.get(step.op.kind)
+    lower = target_of(profile).family(step.op)
     if lower is None:
         raise DeviceError(
             f"op kind {step.op.kind!r} has no lowering for devices of kind {profile.kind!r}; list it in a family of "

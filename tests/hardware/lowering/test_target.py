@@ -10,7 +10,7 @@ from cpus import cpu
 import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.base.errors import DeviceError
 from iossim.hardware.compute_capability import Architecture
-from iossim.hardware.kind import device_kind, device_kinds
+from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.hardware.load import device
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.ir.op import Op
@@ -23,14 +23,14 @@ STEP = parse_description(
 ).step()
 
 
-@pytest.mark.parametrize("kind", device_kinds())
+@pytest.mark.parametrize("kind", DEVICE_KINDS.names())
 def test_every_op_kind_has_a_family_and_every_family_an_op(kind: str) -> None:
     families = target_of(V100.model_copy(update={"kind": kind})).families
     known = {name for name, op in Op.registry.items() if op.__module__.startswith("iossim.")}
     assert set(families) == known
 
 
-@pytest.mark.parametrize("kind", device_kinds())
+@pytest.mark.parametrize("kind", DEVICE_KINDS.names())
 def test_limits_name_an_architecture_with_defaults_and_ranges(kind: str) -> None:
     found = device_kind(kind)
     architectures = {limits.architecture for limits in found.limits.values()}

@@ -8,9 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from iossim.hardware.lowering import cpu
-from iossim.hardware.lowering.gpu.families.streaming import traffic
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.ir.op import Array, Op, require
 from iossim.ir.types import TensorType
 
@@ -21,6 +18,8 @@ class Determinant(Op):
 
     kind: ClassVar[str] = "determinant"
     onnx_types: ClassVar[tuple[str, ...]] = ("Det",)
+    #: One kernel that reads the matrices and writes a number for each, as an op that only ONNX knows.
+    priced_as: ClassVar[str] = "foreign"
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 1, f"takes 1 input, not {len(inputs)}")
@@ -34,8 +33,3 @@ class Determinant(Op):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Two thirds of n cubed for each matrix."""
         return outputs[0].elements * (2 * inputs[0].shape[-1] ** 3 // 3)
-
-
-# One kernel that reads the matrices and writes a number for each, as an op that only ONNX knows.
-FAMILIES.register(Determinant)(traffic)
-cpu.FAMILIES.register(Determinant)(cpu.stream)

@@ -13,6 +13,7 @@ import numpy as np
 
 from iossim.base.errors import IossimError
 from iossim.base.tables import Cell, Column, number_of
+from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.lowering.unit import main_kind, unit_bytes
@@ -49,7 +50,7 @@ class ChosenPoint:
 
 @lru_cache(maxsize=1)
 def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
-    """Points priced by the simulator of a GPU whose schedules are there; at most ``MOST_POINTS``."""
+    """Points priced from the profile of a GPU whose schedules are there; at most ``MOST_POINTS``."""
     members = points(run)
     axes = varying(run.results.rows)
     try:
@@ -64,13 +65,13 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
         best = best_of(rows)
         if sequential is None or best is None or not best.schedule or not sequential.schedule or number not in known:
             continue
-        if not best.cost_model.startswith("simulator"):
-            continue
         try:
             profile = device_of(known[number].device)
             if not target_of(profile).has_warps:
                 continue
             first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
+            if own_prices(second, profile) is None:
+                continue
             network = _network(known[number], second)
         except IossimError:
             continue

@@ -1,0 +1,24 @@
+"""An op kind: determinants of square matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.ir.op import Array, Op, require
+from iossim.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Determinant(Op, kind="determinant", onnx_types="Det", priced_as="foreign"):
+    """The determinant of each matrix of the last two dimensions."""
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        (x,) = inputs
+        require(len(x.shape) >= 2 and x.shape[-1] == x.shape[-2], f"takes square matrices, not {x}")
+        return (TensorType(x.shape[:-2], x.dtype),)
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.asarray(np.linalg.det(inputs[0]))

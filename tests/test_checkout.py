@@ -1,0 +1,91 @@
+"""A plain checkout imports whole and by itself, with nothing but its dependencies or beside another copy of iossim."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPENDENCIES = Path(np.__file__).parents[1]
+TELL = """
+import json, sys
+from importlib import resources
+import iossim.backends.simulator, iossim.base.errors, iossim.scenarios
+places = {name: module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "iossim"}
+print(json.dumps(places | {"t4": str(resources.files("iossim.hw_profiles") / "t4.yaml")}))
+"""
+
+
+def checkout(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name in ("iossim", "backends", "hw_profiles", "scenarios"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def installation(folder: Path) -> Path:
+    """A copy as the wheel installs it, with all subpackages inside."""
+    (folder / "iossim").mkdir(parents=True)
+    inside = [*(ROOT / "iossim").iterdir(), *(ROOT / name for name in ("backends", "hw_profiles", "scenarios"))]
+    for path in inside:
+        (folder / "iossim" / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.mark.parametrize("starts_in", ["parent", "checkout", "elsewhere"])
+@pytest.mark.parametrize("beside", ["nothing", "checkout", "installation", "environment"])
+def test_all_modules_are_of_the_checkout(tmp_path: Path, starts_in: str, beside: str) -> None:
+    own = checkout(tmp_path / "own" / "iossim")
+    copies = {"checkout": checkout, "installation": installation}
+    other = [copies[beside](tmp_path / "other")] if beside in copies else []
+    (tmp_path / "elsewhere").mkdir()
+    folder = {"parent": own.parent, "checkout": own, "elsewhere": tmp_path / "elsewhere"}[starts_in]
+    # Without site-packages no finder of an editable install is there, and packages are those of the path alone.
+    bare = [] if beside == "environment" else ["-S"]
+    places = [own, *other, DEPENDENCIES]
+    run = subprocess.run(
+        [sys.executable, *bare, "-c", TELL], cwd=folder, check=True, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+    )  # fmt: skip
+    found = json.loads(run.stdout)
+    assert {"iossim", "iossim.backends.simulator", "iossim.scenarios", "t4"} <= found.keys()
+    assert [name for name, place in found.items() if not Path(place).is_relative_to(own)] == []
+
+
+def test_an_installation_takes_nothing_from_beside_it(tmp_path: Path) -> None:
+    """A package of others may be named as one of the three folders."""
+    (tmp_path / "backends").mkdir()
+    (tmp_path / "backends" / "__init__.py").write_text("raise AssertionError")
+    places = [installation(tmp_path), DEPENDENCIES]
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", TELL], cwd=tmp_path, check=True, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+    )  # fmt: skip
+    assert all(Path(place).is_relative_to(tmp_path / "iossim") for place in json.loads(run.stdout).values())
+
+
+@pytest.mark.slow
+def test_an_editable_install_is_found_from_the_folder_above_the_checkout(tmp_path: Path) -> None:
+    """There a folder ``iossim`` is no package, and must not hide the one inside it."""
+    pytest.importorskip("setuptools")
+    own = checkout(tmp_path / "iossim")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        (own / name).symlink_to(ROOT / name)
+    build = "from setuptools import build_meta; print(build_meta.build_editable(sys.argv[1]))"
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; {build}", str(tmp_path)], cwd=own, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    site = f"import site, zipfile; zipfile.ZipFile({str(wheel)!r}).extractall('site'); site.addsitedir('site')"
+    tell = "import iossim; print(iossim.device('t4').name, iossim.__file__)"
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", f"{site}\n{tell}"], cwd=tmp_path, check=True, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(DEPENDENCIES)},
+    )  # fmt: skip
+    assert run.stdout.split() == ["t4", str(own / "iossim" / "__init__.py")]
