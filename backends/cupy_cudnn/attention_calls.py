@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout
+from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View, row_major
 from iossim.ir.attention import SpeltAttention
@@ -132,7 +133,8 @@ def attention_op(calls: UnitCalls, node: Node) -> None:
     ]
     before, calls.calls = calls.calls, []
     _apart(calls, views, op, [*masks, *([calls.weights.causal(*shape.scores[2:], dtype)] * op.is_causal)], scale)
-    apart, calls.calls = calls.calls, before
+    apart = [call for call in calls.calls if not isinstance(call, HostCall)]
+    calls.calls = before
     asked = None
     if not op.softcap and dtype.bytes == 2:
         asked = _asked(views, masks[0] if masks else None, scale, op.is_causal)

@@ -13,7 +13,7 @@ from itertools import groupby
 import numpy as np
 
 from iossim.backends.cupy_cudnn.element_types import typed
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_threads
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, int32s, over_threads
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
@@ -39,7 +39,7 @@ def resample(x: View, y: View, tables: Mapping[int, Array], weights: Weights) ->
             found = coalesced([y.shape[a] for a in axes], [[view.strides[a] for a in axes] for view in (x, y)])
         sizes += found[0]
         steps = [[*own, *more] for own, more in zip(steps, found[1], strict=True)]
-    arguments = [np.uint32(y.elements), *(np.uint32(size) for size in sizes[1:])]
+    arguments: list[Argument] = [np.uint32(y.elements), *(np.uint32(size) for size in sizes[1:])]
     for matrix in tabled.values():
         arguments += _uploaded(matrix, weights)
     arguments += [x, *int32s(steps[0]), y, *int32s(steps[1])]

@@ -30,7 +30,8 @@ from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType
 
-Call = KernelCall | ConvolutionCall | HostCall
+DeviceCall = KernelCall | ConvolutionCall
+Call = DeviceCall | HostCall
 
 SCRATCH = Memory("scratch")
 #: A product as a convolution of images of one pixel.
@@ -158,7 +159,7 @@ class UnitCalls:
         if epilogue.bias is not None and not (epilogue.bias.is_dense and epilogue.bias.suits_cudnn()):
             epilogue = replace(epilogue, bias=self.dense_copy(epilogue.bias))
         in_place = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
-        others: dict[str, tuple[Call, ...]] = {}
+        others: dict[str, tuple[DeviceCall, ...]] = {}
         if not isinstance(op, Conv) or w.memory.kind != "weight":
             pass
         elif op.groups > 1:
@@ -183,15 +184,15 @@ class UnitCalls:
         self,
         op: Conv,
         first: Prologue,
-        before: tuple[Call, ...],
+        before: tuple[DeviceCall, ...],
         x: View,
         w: View,
         in_place: View,
         y: View,
         epilogue: Epilogue,
-    ) -> dict[str, tuple[Call, ...]]:
+    ) -> dict[str, tuple[DeviceCall, ...]]:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
-        found: dict[str, tuple[Call, ...]] = {}
+        found: dict[str, tuple[DeviceCall, ...]] = {}
         keeps = epilogue.addend is not None or (epilogue.bias is not None and epilogue.bias.memory.kind != "weight")
         filters = y.shape[1] if keeps else channel_padding.fitting(y.shape[1])[-1]
         for channels in channel_padding.fitting(x.shape[1]):

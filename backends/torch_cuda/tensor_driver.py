@@ -29,7 +29,7 @@ class TensorDriver(CupyDriver):
                 raise self.full(size_bytes) from None
 
     def free_bytes(self) -> int:
-        return super().free_bytes() + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(super().free_bytes() + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
     def adopt(self, tensor: torch.Tensor) -> TensorMemory:
         return TensorMemory(tensor)

@@ -103,4 +103,4 @@ def _model(network: Network, shared: Sequence[str]) -> bytes:
     kept = [each for each in model.graph.initializer if each.name not in shared]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
