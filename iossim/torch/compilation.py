@@ -47,18 +47,23 @@ def compile(
     the schedule runs on streams, captured as one CUDA graph, on a CPU in the order of issue. ``device`` is whom to
     schedule for, by default this GPU, where it has a profile; where nothing says it, units run one after another.
     ``scheduler`` names any, of stages or of streams. With ``tune`` stages are chosen by measuring them where the
-    module is, for about so many seconds, instead of by the simulator. Other shapes are compiled when they are first
-    met, up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
+    module is, for about so many seconds; the simulator of ``device`` proposes them. Other shapes are compiled when they
+    are first met, up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
 
     Under autocast it computes as autocast has it, and is called under it. The module is run to compare outputs, and
-    left as it was, as are generators of random numbers. Raises ModelError
-    for a module that torch cannot export, that has forward hooks, that changes its arguments or itself, or that does
+    left as it was, as are generators of random numbers. Raises ModelError for a module that torch cannot export, that has forward hooks, that changes its arguments or itself, or that does
     not compute its outputs from its arguments alone; BackendError naming the op that is not covered; OptionError or
     DeviceError.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
     given = _bound(module, *_call(example_inputs))
+    for argument, value in given.items():
+        if isinstance(value, list | tuple | dict):
+            raise ModelError(
+                f"argument {argument!r} of module {type(module).__name__} holds several values; give each tensor as an "
+                "argument of its own"
+            )
     place = _place(given)
 
     def compiled(arguments: Mapping[str, Any]) -> Bound:
@@ -87,12 +92,6 @@ def load(path: str | Path, module: Any) -> CompiledModule:
 def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
     """The network of a module at the shapes of its arguments; raises ModelError where it has none."""
     name = type(module).__name__
-    for argument, value in given.items():
-        if isinstance(value, list | tuple | dict):
-            raise ModelError(
-                f"argument {argument!r} of module {name} holds several values; give each tensor as an argument of its "
-                "own"
-            )
     with unchanged(module, seed=0) as state:
         if hooks := state.hooks():
             raise ModelError(f"{hooks} of module {name} holds hooks, which its schedule does not run; remove them")
@@ -115,7 +114,7 @@ def _in_tf32(network: Network, place: str) -> Network:
 def _schedule(network: Network, place: str, device: str | None, scheduler: str, tune: float) -> AnySchedule:
     if tune:
         prices = MeasuredCostModel(executor(network, place), MeasurementStore(None))
-        return api.optimize(network, None, scheduler=scheduler, cost_model=prices, budget=f"{tune:g}s")
+        return api.optimize(network, device, scheduler=scheduler, cost_model=prices, budget=f"{tune:g}s")
     target = device or _own_device(place)
     if target is None:
         return plain_schedule(network, "sequential")

@@ -128,7 +128,7 @@ def test_a_launch_works_in_workspaces_of_its_queue_alone(seed: int, merge: bool)
     own: dict[int, list[tuple[int, int]]] = {}
     for launch in prepared.plan.launches:
         if launch.workspace is not None:
-            begin = prepared._arena.address + prepared.plan.offsets[launch.workspace]
+            begin = prepared.arena.address + prepared.plan.offsets[launch.workspace]
             own.setdefault(device.stream(launch.queue), []).append(
                 (begin, begin + prepared.plan.buffers[launch.workspace].bytes)
             )
