@@ -51,9 +51,9 @@ def compile(
     are first met, up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
 
     Under autocast it computes as autocast has it, and is called under it. The module is run to compare outputs, and
-    left as it was, as are generators of random numbers. Raises ModelError for a module that torch cannot export, that has forward hooks, that changes its arguments or itself, or that does
-    not compute its outputs from its arguments alone; BackendError naming the op that is not covered; OptionError or
-    DeviceError.
+    left as it was, as are generators of random numbers. Raises ModelError for a module that torch cannot export, that
+    has forward hooks, that changes its arguments or itself, or that does not compute its outputs from its arguments
+    alone; BackendError naming the op that is not covered; OptionError or DeviceError.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
