@@ -65,10 +65,8 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
 
 
 def linked_package(site: Path) -> Path:
-    """A folder with what a wheel would install: the packages of pyproject.toml's ``package-dir``, and metadata."""
-    folders: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
-        "setuptools"
-    ]["package-dir"]
+    """A folder with what a wheel would install: the packages, those of the top-level folders inside, and metadata."""
+    folders = {"iossim": "iossim"} | {f"iossim.{name}": name for name in ("backends", "hw_profiles", "scenarios")}
     for name in sorted(folders):  # a package before those inside it
         source, place = ROOT / folders[name], site.joinpath(*name.split("."))
         if any(other.startswith(f"{name}.") for other in folders):

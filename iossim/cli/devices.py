@@ -82,7 +82,7 @@ def _facts(known: Device) -> dict[str, Any]:
 
     if isinstance(known, DeviceProfile):
         return {
-            "architecture": str(known.architecture),
+            "architecture": str(known.architecture).partition("-")[0],
             "SMs": known.sm_count,
             "clock_ghz": known.boost_clock_ghz,
             "fp32_tflops": known.fp32_tflops,

@@ -115,6 +115,7 @@ UNITS = (
     "(GFLOP/s)",
     "batch size",
     "s: most",
+    "times used",
 )
 
 
