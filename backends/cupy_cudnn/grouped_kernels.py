@@ -10,6 +10,7 @@ ways are offered, and timed beside the library's plans.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -144,7 +145,7 @@ def convolutions(
         threads = y.shape[0] * y.shape[2] * tiles * (filters // width)
         reach = (count - 1) * constants["SX"] + (constants["KX"] - 1) * constants["DX"] + 1
         sizes = {**constants, "C": width, "T": count, "COLS": reach}
-        body = f"constexpr int {', '.join(f'{name} = {value}' for name, value in sizes.items())};\n" + _BODY.format(
+        text = _BODY.format(
             threads=threads,
             place=_place(filters // width, tiles, y.shape[2], y.strides[1] == 1),
             sum=_DEPTHWISE if is_depthwise else _GROUPED,
@@ -155,6 +156,8 @@ def convolutions(
             step=y.strides[3],
             at=_at(y),
         )
+        read = [f"{name} = {value}" for name, value in sizes.items() if re.search(rf"\b{name}\b", text)]
+        body = f"constexpr int {', '.join(read)};\n{text}"
         pointers = [f"const {element_name(view.dtype)}* p{index}" for index, view in enumerate(operands, 1)]
         # An operand may be the output itself, which is written in place: those are not declared __restrict__.
         parameters = ["const in_t* __restrict__ x", "const in_t* __restrict__ w", *pointers]

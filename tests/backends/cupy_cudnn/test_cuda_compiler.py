@@ -96,7 +96,17 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
     file = tmp_path / "kernels.cu"
     file.write_text(together(sources))
     built = subprocess.run(
-        [compiler, "-ptx", "-std=c++17", "-arch=compute_80", "-o", str(tmp_path / "kernels.ptx"), str(file)],
+        # Texts of one generator share helpers, of which not every kernel calls each (177).
+        [
+            compiler,
+            "-ptx",
+            "-std=c++17",
+            "-arch=compute_80",
+            "-diag-suppress=177",
+            "-o",
+            str(tmp_path / "kernels.ptx"),
+            str(file),
+        ],
         capture_output=True,
         text=True,
         check=False,
