@@ -70,9 +70,9 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class BackwardData:
-    """What a convolution of ``y`` would have read had it made ``x``: the gradient of its image, a transposed one.
+    """Transposed convolution: the gradient of a convolution by its image (cuDNN's backward data).
 
-    ``forward`` is that convolution, whose ``x`` is what is made here, and whose ``y`` what is read.
+    ``forward`` is that convolution: its ``x`` is made here, and its ``y`` is read.
     """
 
     forward: Convolution

@@ -64,7 +64,7 @@ class CupyDriver:
             raise self.full(size_bytes) from None
 
     def full(self, size_bytes: int) -> BackendError:
-        """How memory that is not there is refused."""
+        """Error of a request for more memory than there is."""
         return BackendError(
             f"the GPU has no {size_bytes} bytes of memory left, only {self.free_bytes()}; take a smaller batch, "
             "or end what else runs on it"

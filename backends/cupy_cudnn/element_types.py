@@ -29,7 +29,7 @@ NAMES = {
     DType.UINT64: "unsigned long long",
     DType.FLOAT64: "double",
 }
-#: What is no float while a kernel computes.
+#: Types that stay what they are while a kernel computes; all others are floats.
 _WIDE = (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT64)
 
 _HALF = """#ifndef HALF_TO_FLOAT
@@ -62,12 +62,12 @@ _DEFINED = {DType.FLOAT16: _HALF, DType.BFLOAT16: _BFLOAT}
 
 
 def element_name(dtype: DType) -> str:
-    """What kernels call an element type; floats of 8 bits, and what is smaller, are bytes that they only move."""
+    """C++ name of an element type; floats of 8 bits, and smaller types, are bytes that kernels only move."""
     return NAMES.get(dtype, "unsigned char")
 
 
 def value_name(dtype: DType) -> str:
-    """What kernels compute an element of this type as."""
+    """C++ type in which kernels compute with elements of a type."""
     return NAMES[dtype] if dtype in _WIDE else "float"
 
 

@@ -25,9 +25,9 @@ NAME = "grouped_convolution"
 #: The most bytes of channels, and the columns, that a thread takes.
 CHANNELS_BYTES, COLUMNS = (ACCESS_BYTES, 4), (1, 4)
 
-#: Of constants: C channels and T columns of the output a thread; FILTERS in all, and CHANNELS of the input a group;
-#: images of H x W, and columns OUTW of the output; and, (Y, X) each: kernel K, strides S, padding P, dilations D.
-#: Of an input that is read by column, COLS are those that T windows cover; otherwise U channels are read at once.
+#: Constants of the text: C channels and T columns of the output a thread; FILTERS in all, and CHANNELS of the input a
+#: group; images of H x W, and columns OUTW of the output; (Y, X) each: kernel K, strides S, padding P, dilations D;
+#: COLS input columns under T windows where the input is read by column, else U channels by one read.
 _BODY = """const unsigned int index = blockIdx.x * blockDim.x + threadIdx.x;
 if (index >= {threads}u) return;
 unsigned int rest = index;
@@ -194,7 +194,7 @@ def _place(packs: int, tiles: int, out_h: int, is_last: bool) -> str:
 
 
 def _load(index: int, view: View, width: int) -> str:
-    """What reads an operand for all channels of a thread."""
+    """The statement that reads an operand for all channels of a thread."""
     place = f"p{index} + {_at(view)} + t * {view.strides[3]}"
     if _width(view, width) == width:
         return f"float v{index}[C]; take<C>(v{index}, {place});"

@@ -38,7 +38,7 @@ class HostCall:
 
 
 def remarks(calls: Sequence[HostCall], network: str) -> Iterator[str]:
-    """What a user is told of the ops of a network that run on the host: a line for each kind and reason."""
+    """Remarks on the ops of a network that run on the host: a line for each kind and reason."""
     causes: dict[tuple[str, str], list[str]] = {}
     for call in calls:
         causes.setdefault((call.kind, call.reason), []).append(repr(call.node.name))

@@ -13,7 +13,7 @@ from iossim.execution.backend import BackendError
 from iossim.ir.ops.conv import Conv
 
 NAME = "integer_convolution"
-#: Of constants: strides S, padding before P, dilations D, each (Y, X); filters and channels of a group.
+#: Constants of the text: strides S, padding before P, dilations D, each (Y, X); filters and channels of a group.
 _BODY = """if ($place >= count) return;
 $places
 const x_t* image = x + (long long)n * x_n + (long long)(k / FILTERS * CHANNELS) * x_k;

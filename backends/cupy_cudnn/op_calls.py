@@ -27,9 +27,9 @@ from iossim.ir.ops.slice import Pad
 from iossim.ir.ops.softmax import LogSoftmax
 from iossim.ir.types import DType
 
-#: What computes the ops of each kind; raises BackendError for those that it does not.
+#: Functions that make the calls of an op, by its kind; each raises BackendError for ops that it does not cover.
 OP_CALLS: KindTable[Callable[[UnitCalls, Node], None]] = KindTable()
-#: Reductions as others: of what is made of each element, and what is made of the result.
+#: Reductions by another one: expression of each element, the other reduction, expression of its result.
 _BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
     "min": ("-a0", "max", "-a0"),
     "l1": ("fabsf(a0)", "sum", "a0"),
@@ -110,7 +110,7 @@ def _resize(calls: UnitCalls, node: Node) -> None:
 
 @cache
 def _table(op: Resize, axis: int, size: int, made: int) -> Array:
-    """What each place of an axis is made of: the op on the unit vectors of that axis alone."""
+    """Matrix ``[made, size]`` of an axis: the op on the unit vectors of that axis alone."""
     alone = replace(op, scales=(op.scales[axis], 1.0), sizes=()) if op.scales else replace(op, sizes=(made, size))
     return np.asarray(alone.evaluate((np.eye(size, dtype=np.float32),))[0])
 

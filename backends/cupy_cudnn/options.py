@@ -94,7 +94,7 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
 
 
 def usual_choices() -> Path:
-    """Where choices are kept if the user does not say where."""
+    """File in which choices are kept by default."""
     return user_data() / "cudnn_choices.json"
 
 

@@ -216,7 +216,7 @@ def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weight
 
 
 def buffer_view(plan: Plan, name: str, layout: ImageLayout) -> View:
-    """Where a buffer of a plan lies: a box of its storage."""
+    """Place of a buffer of a plan: a box of its storage."""
     buffer = plan.buffers[name]
     storage, box = plan.region(name)
     last = layout.storage(plan, storage)

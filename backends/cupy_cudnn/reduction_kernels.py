@@ -47,8 +47,8 @@ _OF_ROW = """#define OF_ROW(name, combined) static __device__ inline float name(
 OF_ROW(row_sum, sum)
 OF_ROW(row_larger, larger)
 """
-#: Of constants: W elements of an access, P of them by one read, Q by one write, O of further operands; T threads a row,
-#: and K accesses that each holds, or 0 where all are read anew each time. Rows that there are not have no elements.
+#: Constants of the text: W elements of an access, P of them by one read, Q by one write, O of further operands; T
+#: threads a row, and K accesses that each holds, or 0 where all are read anew each time. Rows past the last are empty.
 _ROW = """__shared__ float shared[T / WARP];
 const unsigned int number = blockIdx.x * (blockDim.x / T) + threadIdx.x / T;
 $places

@@ -70,8 +70,8 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Prologue:
-    """What is done to ``x`` before a convolution: ``expression`` in ``a0``, an element of it, by ``kernel`` where that
-    is a launch of its own.
+    """Element-wise op on ``x`` before a convolution: ``expression`` in ``a0``, an element of it, by ``kernel`` where
+    that is a launch of its own.
     """
 
     expression: str

@@ -57,7 +57,7 @@ from iossim.ir.types import DType
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
 _ELEMENTWISE = (Add, Mul, Nary, Where, PRelu, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)
 _QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul)
-#: What kernels compute of whole numbers, too, and of numbers of any type.
+#: Ops that kernels compute of whole numbers, too, and of numbers of any type.
 _OF_WHOLE_NUMBERS = (*_QUANTISED, MaxPool, GlobalMaxPool)
 _OF_ALL = (
     *(Concat, Slice, Split, Transpose, Reshape, Flatten, Identity, Expand, Tile, DepthToSpace, SpaceToDepth, Pad),

@@ -40,7 +40,7 @@ class View:
 
     @property
     def extent(self) -> int:
-        """How many elements of its memory it reaches into; its strides are not negative."""
+        """Number of elements of its memory up to its last one; its strides are not negative."""
         return self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
 
     @property

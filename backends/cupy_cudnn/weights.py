@@ -185,7 +185,7 @@ class Weights:
     def form(
         self, name: str, of_type: TensorType, make: Callable[[], Array], lies: tuple[str, tuple[int, ...]] = ("", ())
     ) -> View:
-        """What ``make`` gives, under a name of its own; it is called when the form is uploaded.
+        """Array that ``make`` returns, under a name of its own; it is called when the form is uploaded.
 
         ``lies`` names the constant whose elements these are, and the order of its axes in which they are dense.
         """

@@ -27,9 +27,9 @@ _AXES = ("n", "c", "oy", "ox")
 #: Elements of a thread's window that are written out one by one; the rows of larger windows are a loop.
 _MOST_UNROLLED = 64
 
-#: Of constants: W channels of an access, P of them by one read, Q by one write; R outputs of a thread, one below the
-#: other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements reach
-#: beyond the image before (LOW) and behind it (HIGH).
+#: Constants of the text: W channels of an access, P of them by one read, Q by one write; R outputs of a thread, one
+#: below the other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements
+#: reach beyond the image before (LOW) and behind it (HIGH).
 _BODY = """if ($place >= count) return;
 $places
 const int channel = c * W, top = oy * R * SY - PY, left = ox * SX - PX;
@@ -75,10 +75,9 @@ _INSIDE = """static __device__ inline int inside(int from, int size, int apart, 
     return found;
 }
 """
-_NORMALISED = "own[e] / powf(bias + scale * part[r][e], beta)"
 _MIDDLE = "float own[W]; take<P>(own, image + (long long)(top + r + PY) * x_oy);"
 _LOWEST = "-__int_as_float(0x7f800000)"
-#: Where a kernel begins, how it combines ``a`` and ``b``, of which value of an element, and what it makes of a window.
+#: By kind: first value, how ``a`` and ``b`` are combined, value of an element, and result of a window.
 _KINDS = {
     "max_pool": (_LOWEST, "fmaxf(a, b)", "own[e]", "", "part[r][e]"),
     "average_pool": ("0.0f", "a + b", "own[e]", _COUNT, "part[r][e] * share"),

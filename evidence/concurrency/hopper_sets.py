@@ -1,6 +1,6 @@
 """Convolutions of an H100 in bf16, alone and side by side in one CUDA graph, beside what the simulator says of them.
 
-``python -m evidence.concurrency.hopper_sets`` prints both tables from the recordings (``h100_bf16``). Alone, an error
+``python -m evidence.concurrency.hopper_sets`` prints all tables from the recordings (``h100_bf16``). Alone, an error
 is the distance from the interval between warm and cold filters. Sets of convolutions count by their speed-up over
 running one after another, from the first start to the last end; measured is the geometric mean of warm and cold.
 """
@@ -10,16 +10,23 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from evidence.data.data_sets import shared_data
+from evidence.data.formats import recorded_operators
 from iossim.api import cost_model
+from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.cost.model import CostModel
+from iossim.hardware.load import device as load_device
+from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
@@ -124,13 +131,49 @@ def _kind(row: Mapping[str, Any]) -> str:
     return ("odd " if channels % 8 or filters % 8 else "") + ("pointwise" if window == 1 else "window")
 
 
+#: Families of tensor-core kernels, by what the names of recorded kernels begin with.
+_RECORDED = {"nvjet": "nvjet", "sm90_xmma": "xmma_sm90", **dict.fromkeys(("sm80", "void cutlass"), "mma_sm80")}
+#: From how many microseconds the model has ``nvjet`` ahead of all other families.
+_LEADS_US = (-math.inf, 0.8, 1.5, 2.0, math.inf)
+
+
+def families(device: str = DEVICE) -> dict[str, dict[str, int]]:
+    """Convolutions on tensor cores by the family that ran: numbers by the family that is predicted.
+
+    ``nvjet ahead`` has the dense 1x1 ones by how far the model has ``nvjet`` ahead: how many ran by it, how many not.
+    """
+    measured = recorded_operators.FORMAT.read(shared_data() / FOLDER / "operators.csv", None)
+    model = KernelModel(profile := load_device(device), Issue.GRAPH, Libraries.COMPILED)
+    found: dict[str, Counter[str]] = {}
+    for one in measured.measurements:
+        ran = next((family for name, family in _RECORDED.items() if one.kernels[0].startswith(name)), "")
+        if not ran or not isinstance(one.operator.op, Conv):
+            continue
+        known = model.available(step_candidates(one.operator.step(), profile))
+        found.setdefault(ran, Counter())[_family(model.fastest(known)[0].algorithm)] += 1
+        alone_us: dict[bool, list[float]] = {True: [], False: []}
+        for candidate in known:
+            alone_us["nvjet" in candidate.algorithm].append(sum(model.alone_us(candidate.kernels)))
+        if alone_us[True]:
+            lead_us = min(alone_us[False]) - min(alone_us[True])
+            bound_us = next(bound for bound in _LEADS_US[1:] if lead_us <= bound)
+            taken = "taken" if ran == "nvjet" else "not taken"
+            found.setdefault(f"nvjet ahead by up to {bound_us} us", Counter())[taken] += 1
+    return {name: dict(sorted(counts.items())) for name, counts in sorted(found.items())}
+
+
+def _family(algorithm: str) -> str:
+    return next((family for family in sorted(set(_RECORDED.values())) if family in algorithm), algorithm)
+
+
 def judged(device: str = DEVICE) -> dict[str, Any]:
-    """How far off convolutions are, by kind and batch, and sets of them, by their number; errors in %."""
+    """Errors of convolutions by kind and batch, and of sets by their number, in %; and the families of the kernels."""
     simulated = prices(device)
     singles, sets = alone(simulated), side_by_side(simulated)
     kinds = sorted({(one.kind, one.batch) for one in singles})
     counts = sorted({one.kernels for one in sets})
     return {
+        "families": families(device),
         "alone": {
             f"{kind}, batch {batch}": _errors([one.error for one in singles if (one.kind, one.batch) == (kind, batch)])
             for kind, batch in kinds

@@ -215,6 +215,13 @@ def hopper_kinds(results: Results) -> str:
     return _table(["convolution", *(f"batch {batch}" for batch in batches)], rows)
 
 
+def hopper_families(results: Results) -> str:
+    found = results["hopper-sets"]["families"]
+    ran = [name for name in found if not name.startswith("nvjet ahead")]
+    rows = [[f"`{name}`", *(str(found[name].get(predicted, 0)) for predicted in ran)] for name in ran]
+    return _table(["ran", *(f"`{name}` predicted" for name in ran)], rows)
+
+
 def hopper_sets(results: Results) -> str:
     rows = [
         [
@@ -437,6 +444,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "engine-agreement": engine_agreement,
     "graph-kernels": graph_kernels,
     "hopper-kinds": hopper_kinds,
+    "hopper-families": hopper_families,
     "hopper-sets": hopper_sets,
     "transfer-table": transfer_table,
     "transfer-means": transfer_means,

@@ -249,13 +249,12 @@ def _own(name: str) -> BackendModule | None:
     if name not in _own_names():
         return None
     module = import_module(f"iossim.backends.{name}.backend")
-    found = _module(module, module.create, module.missing, getattr(module, "offers", list))
-    return replace(found, fallbacks=getattr(module, "fallbacks", None))
+    return _module(module, module.create, module.missing, getattr(module, "offers", list))
 
 
 def _module(module: Any, create: Any, missing: Any, offers: Any = list) -> BackendModule:
-    engines = tuple(getattr(module, "ENGINES", UNDIVIDED))
-    return BackendModule(create, missing, engines, offers, getattr(module, "TAKES_DEVICE", False))
+    engines, takes_device = tuple(getattr(module, "ENGINES", UNDIVIDED)), getattr(module, "TAKES_DEVICE", False)
+    return BackendModule(create, missing, engines, offers, takes_device, getattr(module, "fallbacks", None))
 
 
 BACKENDS: Group[BackendModule] = Group(

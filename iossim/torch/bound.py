@@ -35,7 +35,7 @@ Chosen = dict[str, Choice]
 
 
 def executor(network: Network, place: str) -> TensorBackend | TorchBackend:
-    """What runs plans: cuDNN and kernels where the GPU has them, else PyTorch's operators, with a warning on a GPU."""
+    """Backend that runs plans: cuDNN and kernels where the GPU has them, else PyTorch's operators (there a warning)."""
     if place == "cuda":
         try:
             return tensor_backend(network.precision)
@@ -118,7 +118,7 @@ class Bound:
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """What is issued here comes behind what was before, in whatever stream, since both are in one memory."""
+        """Work issued here comes after all earlier work of the plan, in whatever stream: both use one memory."""
         if self._ended is None:
             yield
             return
@@ -137,7 +137,7 @@ class Bound:
         return to_tensor(self.network.graph.constants[name].load(), self._place)
 
     def _learned(self) -> Results:
-        """How outputs are returned, from a run of the module itself; raises ModelError where they differ from it."""
+        """Form of the results, from a run of the module itself; raises ModelError where outputs differ from it."""
         # The seed is not the one that the module was traced with, so that random results are seen to differ.
         with unchanged(self._module, seed=1) as state, torch.inference_mode(mode=False), torch.no_grad():
             own = twins(self.given)

@@ -1,4 +1,4 @@
-"""What arguments share with those that a module was compiled for: shape, strides, element type, place, or value."""
+"""Forms of arguments (shape, strides, element type, place, value): calls share them with those of the compilation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-#: What a value shares with the compiled one; of a tensor its class, element type, place, shape and strides or layout.
+#: Properties shared with the compiled argument: of a tensor class, element type, place, shape and strides or layout.
 Form = tuple[Any, ...]
 
 

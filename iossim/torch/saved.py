@@ -56,7 +56,7 @@ def write(path: Path, name: str, bounds: Sequence[Bound]) -> None:
 
 
 def read(path: Path, name: str, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[Any, ...]]:
-    """Of each shape the network, its schedule, its arguments and what runs each launch; raises ModelError."""
+    """Network, schedule, arguments and chosen calls of each shape that was saved; raises ModelError."""
     try:
         found = torch.load(path, weights_only=True)
         if found["format"] != FORMAT:

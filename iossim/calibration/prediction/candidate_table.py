@@ -166,7 +166,7 @@ _ALGORITHMS = {
 }
 
 
-#: What kernels of Hopper's libraries are called, and the candidates of their family.
+#: Patterns of names of Hopper's kernels, and of the candidates of their family.
 _HOPPER_FAMILIES = {
     "^nvjet_": r"(implicit_gemm_)?nvjet_.*",
     "^sm90_xmma_": r"implicit_gemm_xmma_sm90_.*",

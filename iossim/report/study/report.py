@@ -214,7 +214,7 @@ def _axes(run: StudyRun) -> list[dict[str, str]]:
 
 
 def _published(run: StudyRun) -> list[tuple[str, str, Answer | None]]:
-    """What is published and where, with what was found; with None where no claim is made of it."""
+    """Published findings and their sources, with the answer found; None where no claim is made of it."""
     found = {(answer.question, answer.source): answer for answer in run.results.answers if answer.source}
     said = [(each.says, each.source) for each in run.results.scenario.published]
     # Behind those of the scenario stand answers whose publication it no longer says.
@@ -222,7 +222,7 @@ def _published(run: StudyRun) -> list[tuple[str, str, Answer | None]]:
 
 
 def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
-    """How many rows each reason stopped, the most frequent first; the reason, and the first of the rows."""
+    """Number of failed rows by reason, the most frequent first; the reason, and the first of the rows."""
     failed = [row for row in run.results.rows if row.status == "failed"]
     axes = varying(run.results.rows)
     first = {row.reason: f"{point_label(row, axes)}, {row.scheduler}" for row in reversed(failed)}

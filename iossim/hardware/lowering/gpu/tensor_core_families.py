@@ -10,8 +10,9 @@ Hopper's libraries have three, told by the names and launch records of cuBLAS's 
 - ``mma_sm80``: Ampere's kernels, which several blocks share an SM with. They begin sooner, and walk at a third of the
   speed: convolutions of a short inner dimension.
 
-Speeds of the three over each other are fitted to 152 convolutions of six networks, each by kernels of the family that
-ran (``evidence.profiles.graph_products``).
+Latency, rate and prologue of the three over each other are rounded from a fit to 152 of these convolutions, each by
+kernels of the family that ran. ``python -m evidence.concurrency.hopper_sets`` says how far off they are, and which
+family is predicted where another ran.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Family:
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
 
-#: Blocks that share an SM slow each other down so much: 192 sets of two to eight convolutions side by side on an H100.
+#: Blocks that share an SM slow each other down so much: chosen among 0.5, 0.75 and 1 by 192 sets of two to eight
+#: convolutions side by side on an H100 (``evidence.concurrency.hopper_sets``).
 CONTENTION = 0.75
 
 _SHAPES = (

@@ -43,7 +43,7 @@ class ChosenPoint:
     profile: DeviceProfile
     sequential: Schedule
     best: Schedule
-    #: Where they stand, relative to the run directory.
+    #: Their paths, relative to the run directory.
     sequential_file: str
     best_file: str
 

@@ -382,7 +382,7 @@ def _times(times_s: Sequence[float]) -> _Scale:
 
 
 def _pruning_finding(records: Sequence[Record], axes: Sequence[str]) -> str:
-    """What the widest search gained over the tightest, at the first place shown."""
+    """Gain of the widest search over the tightest, at the first place shown."""
     first = records[0]
     shown = [record for record in records if all(record[key] == first[key] for key in ("scheduler", *axes))]
     best, worst = (end(shown, key=lambda record: number_of(record["latency_ms"])) for end in (min, max))
