@@ -161,7 +161,7 @@ def write_onnx(
         for each in reversed(written):  # the model last: it is never there without its weights
             os.replace(folder / each.name, each)
     except OSError as error:
-        raise OptionError(f"{path} cannot be written: {error.strerror}; choose another file") from None
+        raise OptionError(f"{path} cannot be written: {error.strerror or error}; choose another file") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return written
