@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,14 @@ def test_verdicts_are_written(rules: Path, capsys: pytest.CaptureFixture[str], t
 def test_a_malformed_file_is_refused(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules.write_text(RULES.replace("matmul", "matmull"))
     assert "did you mean 'matmul'" in refused(capsys, f"rules verify {rules}")
+
+
+def test_without_z3_kept_verdicts_are_shown_and_no_rule_is_proved(
+    rules: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "z3", None)
+    monkeypatch.delitem(sys.modules, "iossim.transforms.rewriting.prover", raising=False)
+    assert "22 proved" in printed(capsys, "rules verify metaflow --workers 1")
+    assert "needs z3, which is not installed; pip install 'iossim[rules]'" in refused(
+        capsys, f"rules verify {rules} --workers 1"
+    )

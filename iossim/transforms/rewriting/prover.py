@@ -7,7 +7,7 @@ conditions follow and the ops on its other side are known to take their inputs, 
 equal. Once both sides of the rule are one class, z3 gets the instances of axioms with their conditions, the facts, and
 the claim that the sides differ: unsatisfiable is a proof, and its core says which axioms it takes. What is bounded is
 rounds, terms and z3's steps, so the answer does not hang on the speed of a machine. Seconds are a last resort: they are
-of this process's CPU, and a proof that they end says so (:data:`OUT_OF_TIME`).
+of this process's CPU, and a proof that they end says so (:data:`~iossim.transforms.rewriting.verdict.OUT_OF_TIME`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from iossim.transforms.rewriting.rule import Filled, Rule
 from iossim.transforms.rewriting.symbolic import Claim, NotSymbolicError, Tuple
 from iossim.transforms.rewriting.symbolic_expressions import Evaluator
 from iossim.transforms.rewriting.terms import Sides, Terms, VoidError
+from iossim.transforms.rewriting.verdict import OUT_OF_TIME
 
 #: How often all axioms are applied to all terms, and how many terms there may be.
 ROUNDS, MOST_TERMS = 8, 700
 #: Of z3 for the confirmation of a derivation, in its own unit of work: a hundred times what any rule that ships takes.
 _STEPS = 20_000_000
-#: How the reason begins where a proof was given up for its seconds alone.
-OUT_OF_TIME = "out of time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ CHECKER = (
     "terms.py",
     "verify.py",
 )
+#: Start of the reason where only the time limit ended a proof.
+OUT_OF_TIME = "out of time"
 _SHIPPED = "iossim.transforms.rewriting.rules"
 
 

@@ -10,13 +10,13 @@ from functools import partial
 from itertools import combinations
 from multiprocessing import get_context
 
+from iossim.base.errors import OptionError
 from iossim.ir.op import Role, op_class
 from iossim.transforms.rewriting.expression import Expression, Variable, parse_expression
 from iossim.transforms.rewriting.instance import holds
-from iossim.transforms.rewriting.prover import OUT_OF_TIME, prove
 from iossim.transforms.rewriting.refute import Counterexample, Trial, trials
 from iossim.transforms.rewriting.rule import Rule, tensor_of
-from iossim.transforms.rewriting.verdict import Verdict, Verification, recall, remember
+from iossim.transforms.rewriting.verdict import OUT_OF_TIME, Verdict, Verification, recall, remember
 
 #: No more conditions against one kind of failure: what takes more is hardly a rule that lacks a condition.
 _MOST = 3
@@ -301,7 +301,16 @@ def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
 def _proof(
     rule: Rule, conditions: tuple[Expression, ...], tried: Sequence[Trial], first: Counterexample | None, seconds: float
 ) -> Verification:
-    """Proved under the conditions, or at least where no sum or product broadcasts besides, else unknown."""
+    """Proved under the conditions, or at least where no sum or product broadcasts besides, else unknown.
+
+    Raises OptionError where z3 is not installed.
+    """
+    try:
+        from iossim.transforms.rewriting.prover import prove
+    except ModuleNotFoundError as error:
+        if error.name != "z3":
+            raise
+        raise OptionError("proving a rule needs z3, which is not installed; pip install 'iossim[rules]'") from None
     reason = ""
     for under in dict.fromkeys((conditions, without_broadcasting(rule, conditions, tried))):
         proof = prove(_under(rule, under), seconds)

@@ -18,11 +18,10 @@ from some_rules import ASSOCIATIVE, MERGED, rule
 
 from iossim.transforms.rewriting import verdict as verdicts
 from iossim.transforms.rewriting import verify as verifying
-from iossim.transforms.rewriting.prover import OUT_OF_TIME
 from iossim.transforms.rewriting.refute import trials
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.verdict import CHECKER, Verdict, Verification, recall, remember, written
+from iossim.transforms.rewriting.verdict import CHECKER, OUT_OF_TIME, Verdict, Verification, recall, remember, written
 from iossim.transforms.rewriting.verify import proved, verify, verify_all
 
 
