@@ -242,19 +242,17 @@ def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixtur
     problems = {row["name"]: row["problem"] for row in rows}
     works = {name for name, problem in problems.items() if problem is None}
     # Those four are broken only once they are called.
-    assert works - {"raising-costs", "raising-scheduler", "broken-output", "broken-command"} == set(
-        [
-            "determinant",
-            "pairs",
-            "per-unit",
-            "example-gpu",
-            "no-double-relu",
-            "example-rules",
-            "example",
-            "csv",
-            "hello",
-        ]
-    )
+    assert works - {"raising-costs", "raising-scheduler", "broken-output", "broken-command"} == {
+        "determinant",
+        "pairs",
+        "per-unit",
+        "example-gpu",
+        "no-double-relu",
+        "example-rules",
+        "example",
+        "csv",
+        "hello",
+    }
     assert "is not used: iossim has 'simulator' itself" in problems["simulator"]
     assert "is not used: iossim has 'relu' itself" in problems["relu"]
     assert "is an op of kind 'determinant'" in problems["broken-op"]
