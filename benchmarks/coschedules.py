@@ -16,8 +16,8 @@ import iossim
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.search.options import SearchOptions
-from iossim.tasks.arrivals import poisson
-from iossim.tasks.coschedule import (
+from iossim.serving.arrivals import poisson
+from iossim.serving.coschedule import (
     ONE_AFTER_ANOTHER,
     ONE_STREAM_EACH,
     PARTITIONS,

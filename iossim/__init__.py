@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from iossim.api import compare, cost_model, optimize, optimize_streams, simulate, simulate_events
     from iossim.base.errors import IossimError
     from iossim.hardware.load import device
-    from iossim.inquiries import corun, explain, predict, run_study
+    from iossim.inquiries import explain, predict, run_study
     from iossim.ir.network import Network
     from iossim.models.load import load
+    from iossim.profiles.corun import corun
     from iossim.related import microbatch
     from iossim.schedule.schedule import Schedule
     from iossim.study.study_run import StudyRun
@@ -65,7 +66,7 @@ _HOMES = {
     "simulate_events": "iossim.api",
     "device": "iossim.hardware.load",
     "IossimError": "iossim.base.errors",
-    "corun": "iossim.inquiries",
+    "corun": "iossim.profiles.corun",
     "explain": "iossim.inquiries",
     "predict": "iossim.inquiries",
     "run_study": "iossim.inquiries",

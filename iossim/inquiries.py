@@ -1,6 +1,4 @@
-"""What is asked of networks, schedules and kernels, as typed functions beside :mod:`iossim.api`: explain, predict,
-corun, run_study.
-"""
+"""Questions about networks and schedules as typed functions beside :mod:`iossim.api`: explain, predict, run_study."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ from pathlib import Path
 from iossim.api import cost_model, network_of, simulate, task
 from iossim.base.errors import OptionError
 from iossim.base.public import public
-from iossim.calibration.prediction.corun import Corun, corun_file
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel
@@ -77,23 +74,6 @@ def predict(model: Network | str | Path, device: DeviceProfile | str | Path, *, 
     network = network_of(model, units="none")
     profile.require(network.precision)
     return predict_network(network, profile, Engine.named(engine, profile))
-
-
-@public
-def corun(
-    kernels: Path | str,
-    device: DeviceProfile | str | Path | None = None,
-    *,
-    engine: str = Engine.GRAPH,
-    sm_share: Sequence[float] | None = None,
-) -> Corun:
-    """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
-
-    ``device`` is by default the one that a recording names. The result tells how long the recorded kernels took, too.
-    ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of
-    the SMs that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
-    """
-    return corun_file(Path(kernels), device, engine, sm_share)
 
 
 @public

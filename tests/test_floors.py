@@ -6,10 +6,15 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Where the packages stand, by what they install as.
@@ -82,3 +87,59 @@ def test_no_import_circle() -> None:
     # A package is imported with any of its modules; what its __init__ imports of itself is no circle of theirs.
     graph = {name: others for name, others in import_graph().items() if modules()[name].name != "__init__.py"}
     tuple(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the modules
+
+
+#: Rooms of one feature each, which commands find by looking; without one's folder the rest works.
+GUESTS = ("profiles", "serving")
+
+
+def test_nothing_imports_a_guest() -> None:
+    """But the package's own __init__, which loads a name when it is first used."""
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in import_graph().items()
+        for other in others
+        if room(other) in GUESTS and room(module) not in (room(other), "iossim")
+    ]
+    assert wrong == []
+
+
+def _run_without(rooms: Sequence[str], folder: Path, code: str) -> str:
+    """The output of a Python process in a copy of the package that lacks rooms, made of links."""
+    (folder / "iossim").mkdir()
+    for path in (ROOT / "iossim").iterdir():
+        if path.name not in rooms:
+            (folder / "iossim" / path.name).symlink_to(path)
+    for name in ("backends", "hw_profiles", "scenarios"):
+        (folder / name).symlink_to(ROOT / name)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+_COMPARES = """
+from iossim.cli.main import main
+import iossim
+assert iossim.__file__.startswith({folder!r})
+assert main(["--help"]) == 0
+assert main(["compare", "squeezenet", "-d", "t4", "--schedulers", "sequential,greedy"]) == 0
+"""
+
+
+def test_without_any_guest_the_rest_works(tmp_path: Path) -> None:
+    out = _run_without(GUESTS, tmp_path, _COMPARES.format(folder=str(tmp_path)))
+    assert " optimize " in out
+    assert " coschedule " not in out
+    assert "greedy" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guest", GUESTS)
+def test_without_a_guest_all_others_import(guest: str, tmp_path: Path) -> None:
+    others = [name for name in modules() if room(name) not in (guest, "backends", "testing", "torch")]
+    names = [name for name in others if not name.endswith("__main__")]
+    code = f"from importlib import import_module\nfor name in {names!r}: import_module(name)\n"
+    _run_without([guest], tmp_path, code + _COMPARES.format(folder=str(tmp_path)))

@@ -22,7 +22,7 @@ from random_networks import random_inputs, random_network, unscheduled
 
 from iossim.base.errors import warn_once
 from iossim.base.registry import Group, PluginError
-from iossim.cli.main import main
+from iossim.cli.main import commands_of, main
 from iossim.cost.create import COST_MODELS, cost_model_names
 from iossim.execution.backend import BACKENDS, backend_names, create_backend, missing_for
 from iossim.execution.lower import lower_schedule
@@ -33,7 +33,17 @@ from iossim.report.schedule_formats import OUTPUTS
 from iossim.search.scheduler import SCHEDULERS, schedule, scheduler_names
 from iossim.transforms.rewriting.rule_sets import RULE_SETS, rule_set
 
-GROUPS: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
+GROUPS: tuple[Group[Any], ...] = (
+    OPS,
+    SCHEDULERS,
+    COST_MODELS,
+    DEVICES,
+    PASSES,
+    RULE_SETS,
+    BACKENDS,
+    OUTPUTS,
+    commands_of("iossim.cli"),
+)
 PROJECT = Path(__file__).parents[1] / "examples" / "plugin"
 BROKEN = Path(__file__).parent / "broken_plugins"
 
@@ -125,6 +135,11 @@ def test_its_own_tests_hold_it_to_the_contracts(site: Path, tmp_path: Path) -> N
         env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout
+
+
+def test_a_command(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "hello --name you") == "hello, you\n"
+    assert "RuntimeError: the licence server is down; update" in refused(capsys, "broken-command")
 
 
 def test_a_device(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,8 +241,8 @@ def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixtur
     rows = [row for row in printed_json(capsys, "doctor --json")["plugins"] if row["package"] == "iossim-example 1.2"]
     problems = {row["name"]: row["problem"] for row in rows}
     works = {name for name, problem in problems.items() if problem is None}
-    # Those three are broken only once they are called.
-    assert works - {"raising-costs", "raising-scheduler", "broken-output"} == {
+    # Those four are broken only once they are called.
+    assert works - {"raising-costs", "raising-scheduler", "broken-output", "broken-command"} == {
         "determinant",
         "pairs",
         "per-unit",
@@ -236,6 +251,7 @@ def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixtur
         "example-rules",
         "example",
         "csv",
+        "hello",
     }
     assert "is not used: iossim has 'simulator' itself" in problems["simulator"]
     assert "is not used: iossim has 'relu' itself" in problems["relu"]

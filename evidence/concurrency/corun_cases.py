@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from evidence.concurrency.pairs import KernelPair
 from iossim.backends.simulator.raw_kernels import RawKernel
-from iossim.calibration.prediction.corun import corun
 from iossim.execution.engine import Engine
 from iossim.hardware.override import overridden
 from iossim.hardware.profile import DeviceProfile
+from iossim.profiles.corun import corun_kernels
 
 #: The part of a measured time that a kernel has at least, where the gap before it is as long as all of it.
 _LEAST_PART = 0.05
@@ -68,7 +68,7 @@ def simulated(case: CorunCase, profile: DeviceProfile) -> tuple[float, ...]:
     """The ratio of each figure by ``corun``, counted from when the first kernel starts."""
     if case.changes:
         profile = overridden(profile, dict(case.changes))
-    found = corun(case.kernels, profile, case.engine, case.sm_share)
+    found = corun_kernels(case.kernels, profile, case.engine, case.sm_share)
     begin_us = 0.0 if case.engine is Engine.GRAPH else min(row.start_us for row in found.kernels)
     ends_us: dict[int, float] = {}
     for row in found.kernels:

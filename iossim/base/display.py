@@ -10,13 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import pandas
-
-#: The module that has ``html``, ``text``, ``picture`` and ``records``, each a function of a value.
-_DRAWS = "iossim.report.notebook"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +36,19 @@ class Picture:
 
 
 class Displayed:
-    """A value that a notebook displays: :mod:`iossim.report.notebook` says how each kind looks."""
+    """A value that a notebook displays: by ``html``, ``text``, ``picture`` and ``records`` of
+    :mod:`iossim.report.notebook`, where the module ``drawn_by`` says how this kind looks.
+    """
 
     __slots__ = ()
+    drawn_by: ClassVar[str] = "iossim.report.notebook"
+
+    def _drawing(self) -> Any:
+        import_module(self.drawn_by)
+        return import_module(Displayed.drawn_by)
 
     def _repr_html_(self) -> str:
-        text: str = import_module(_DRAWS).html(self)
+        text: str = self._drawing().html(self)
         return text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -64,7 +68,7 @@ class Displayed:
         A schedule takes ``network=`` where it cannot be loaded again, a study ``name=`` of a figure. Raises
         OptionError where a library that draws is not installed.
         """
-        made: Picture = import_module(_DRAWS).picture(self, **options)
+        made: Picture = self._drawing().picture(self, **options)
         return made
 
     def to_dataframe(self) -> pandas.DataFrame:
@@ -79,7 +83,7 @@ class Displayed:
             from iossim.base.errors import OptionError
 
             raise OptionError("a data frame needs pandas, which is not installed; pip install pandas") from None
-        return pandas.DataFrame(import_module(_DRAWS).records(self))
+        return pandas.DataFrame(self._drawing().records(self))
 
 
 class Printed(Displayed):
@@ -88,7 +92,7 @@ class Printed(Displayed):
     __slots__ = ()
 
     def __str__(self) -> str:
-        text: str = import_module(_DRAWS).text(self)
+        text: str = self._drawing().text(self)
         return text
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

@@ -9,8 +9,11 @@ package: adding one is adding a file. A package of others declares in its ``pypr
 The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULERS`` (:mod:`iossim.search.scheduler`),
 ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``DEVICE_KINDS``
 (:mod:`iossim.hardware.kind`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
-(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`) and ``OUTPUTS``
-(:mod:`iossim.report.schedule_formats`).
+(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`), ``OUTPUTS``
+(:mod:`iossim.report.schedule_formats`) and ``COMMANDS`` (:mod:`iossim.cli.main`).
+
+Rooms of iossim whose features stand on all others' (*guests*) are found in the same way: their modules ``NAME_command``
+and ``NAME_schema`` (:func:`guest_modules`). Without the folder of such a room there is only its feature missing.
 
 iossim's own names win. No plugin is imported before it is asked for; one that cannot be imported, or does not do what
 its group asks, is one line of error, where it is asked for and in ``iossim doctor``.
@@ -23,6 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -170,6 +174,22 @@ def module_names(package: str) -> list[str]:
 def modules(package: str) -> list[ModuleType]:
     """The modules of a package, imported in the order of their names."""
     return [import_module(f"{package}.{name}") for name in module_names(package)]
+
+
+@cache
+def guest_modules(part: str) -> dict[str, str]:
+    """The modules ``NAME_part`` of iossim's rooms, by NAME; none of them is imported.
+
+    A room whose features stand on all others' (a guest) says so what it adds to them: commands, schemas.
+    """
+    files = (file for folder in import_module("iossim").__path__ for file in Path(folder).glob(f"*/*_{part}.py"))
+    return {file.stem.removesuffix(f"_{part}"): f"iossim.{file.parent.name}.{file.stem}" for file in sorted(files)}
+
+
+def guest_part(part: str, name: str, attribute: str) -> Any:
+    """What the module of :func:`guest_modules` calls ``attribute``, None where there is no such module."""
+    place = guest_modules(part).get(name)
+    return None if place is None else getattr(import_module(place), attribute)
 
 
 @cache

@@ -120,6 +120,7 @@ def devices() -> dict[str, Any]:
 def plugins() -> list[dict[str, Any]]:
     """What other packages add: its group, name and package, and what is wrong with it, None where nothing is."""
     from iossim.base.registry import Group
+    from iossim.cli.main import commands_of
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backend import BACKENDS
     from iossim.hardware.kind import DEVICE_KINDS
@@ -132,6 +133,7 @@ def plugins() -> list[dict[str, Any]]:
 
     devices: tuple[Group[Any], ...] = (DEVICES, DEVICE_KINDS)
     groups: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, *devices, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
+    groups += (commands_of("iossim.cli"),)
     return [
         {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
         for group in groups

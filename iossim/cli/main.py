@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from iossim._version import __version__
-from iossim.base.errors import IossimError
-from iossim.base.registry import module_names, modules
+from iossim.base.errors import IossimError, warn_once
+from iossim.base.registry import Extension, Group, Plugin, PluginError, guest_modules, module_names
 from iossim.cli.options import DEFAULT_REWRITE, help_without_command, with_flags
 from iossim.cli.outputs import ExitCode
 from iossim.cli.progress import StopNow, hears_interrupts, tells_of_work
@@ -32,10 +32,31 @@ _ENVIRONMENT = _FULL | {errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 _PURPOSE = "Find, price and explain inter-operator schedules of neural networks, with or without a GPU."
 
 
-def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> typer.Typer:
-    """The typer application with the commands of all modules of the package ``commands`` that have a ``register``.
+Register = Callable[[typer.Typer], None]
 
-    With ``only`` there are the commands of that module alone.
+
+@cache
+def commands_of(package: str) -> Group[Register]:
+    """What registers commands: ``register`` of the package's modules; of iossim's also those of its guests' modules
+    ``NAME_command`` and of plugins.
+    """
+    own = {name: f"{package}.{name}" for name in module_names(package)}
+    plugins = None
+    if package == "iossim.cli":
+        own |= guest_modules("command")
+        wanted = "a function that registers commands with a typer application"
+        plugins = Extension[Register]("iossim.commands", wanted, Plugin.guarded)
+
+    def get_own(name: str) -> Register | None:
+        return getattr(import_module(own[name]), "register", None) if name in own else None
+
+    return Group("no command {!r}", lambda: own, get_own, plugins)
+
+
+def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> typer.Typer:
+    """The typer application with the commands of :func:`commands_of`; with ``only``, those of that module alone.
+
+    A plugin that does not work is one line on standard error.
     """
     app = typer.Typer(
         name="iossim",
@@ -58,9 +79,16 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
             raise typer.Exit
         help_without_command(context)
 
-    for module in [import_module(f"{commands}.{only}")] if only else modules(commands):
-        if hasattr(module, "register"):
-            module.register(app)
+    group = commands_of(commands)
+    for name in [only] if only else group.names():
+        try:
+            register = group.get(name)
+            if register is not None:
+                register(app)
+        except PluginError as error:
+            if only:
+                raise
+            warn_once(str(error))
     app.registered_commands.sort(key=lambda command: command.name or "")
     app.registered_groups.sort(key=lambda group: str(group.name))
     return app
@@ -80,9 +108,7 @@ def main(
     """Run the command line of the package ``commands``, whose help calls it ``name``; returns the exit code."""
     try:
         with hears_interrupts():
-            code = _run(
-                arguments, _command_for(sys.argv[1:] if arguments is None else arguments, commands, purpose), name
-            )
+            code = _run(sys.argv[1:] if arguments is None else list(arguments), commands, purpose, name)
         if sys.stdout is not None:
             sys.stdout.flush()  # what cannot be written is told here; at the interpreter's end it is a traceback
     except (KeyboardInterrupt, StopNow, typer.Abort):
@@ -105,18 +131,19 @@ def main(
 def _command_for(arguments: Sequence[str], commands: str, purpose: str) -> Any:
     """What runs these arguments: the command of the module that they name first, where it has that, else all."""
     first = arguments[0] if arguments else ""
-    if first in module_names(commands):
-        command = build_command(commands, purpose, first)
+    group, module = commands_of(commands), first.replace("-", "_")
+    if module in group.own() or (module := first) in group.plugins():
+        command = build_command(commands, purpose, module)
         if first in command.commands:
             return command
     return build_command(commands, purpose)
 
 
-def _run(arguments: Sequence[str] | None, command: Any, name: str) -> int:
+def _run(arguments: list[str], commands: str, purpose: str, name: str) -> int:
     try:
-        given = None if arguments is None else list(arguments)
+        command = _command_for(arguments, commands, purpose)
         with tells_of_work():
-            result = command(args=given, prog_name=name, standalone_mode=False)
+            result = command(args=arguments, prog_name=name, standalone_mode=False)
     except IossimError as error:
         return _fail(with_flags(str(error)))
     except _ParserError as error:

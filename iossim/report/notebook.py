@@ -19,13 +19,11 @@ from rich.table import Table
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.tables import keyed_table, plain_text, records_table
-from iossim.calibration.prediction.corun import Corun
 from iossim.calibration.prediction.network_table import NetworkTable
 from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.corun import corun_figure, corun_lines, corun_table, inferred_words, slower
 from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
@@ -48,7 +46,7 @@ from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 from iossim.transforms.replay import in_units_of, network_of
 
 #: A graph of more units than these is not shown unless asked for, and of a table no more rows.
-_MOST_UNITS, _MOST_ROWS = 300, 40
+_MOST_UNITS, MOST_ROWS = 300, 40
 #: How all rows are had where the slowest are printed.
 _ALL = "to_dataframe() has all"
 
@@ -143,7 +141,7 @@ def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture
     prices = own_prices(schedule)
     if prices is None:
         return Picture(graph_svg(network, schedule))
-    return _svg(timeline_figure(network, schedule, prices.timeline(network, schedule)), titled)
+    return svg(timeline_figure(network, schedule, prices.timeline(network, schedule)), titled)
 
 
 @records.register
@@ -174,7 +172,7 @@ def _(comparison: Comparison) -> list[str | Table]:
 @picture.register
 def _(comparison: Comparison) -> Picture:
     title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-    return _svg(comparison_figure(title, {comparison.network.name: comparison.rows}))
+    return svg(comparison_figure(title, {comparison.network.name: comparison.rows}))
 
 
 @records.register
@@ -225,29 +223,6 @@ def _(found: Explanation) -> list[dict[str, Any]]:
 
 
 @parts.register
-def _(run: Corun) -> list[str | Table]:
-    first, *rest = corun_lines(run)
-    return [first, corun_table(run, _MOST_ROWS), *rest, *(f"note: {one}" for one in (*run.notes, *inferred_words(run)))]
-
-
-@picture.register
-def _(run: Corun) -> Picture:
-    return _svg(corun_figure(run, "Kernels side by side"))
-
-
-@records.register
-def _(run: Corun) -> list[dict[str, Any]]:
-    return [
-        {
-            **{name: getattr(row.kernel, name) for name in ("name", "stream")},
-            **{name: getattr(row, name) for name in ("ready_us", "start_us", "end_us", "alone_us")},
-            "slowdown": slower(row),
-        }
-        for row in run.kernels
-    ]
-
-
-@parts.register
 def _(found: MicroBatching) -> list[str | Table]:
     return [total_words(found), micro_batch_table(found)]
 
@@ -274,7 +249,7 @@ def _(run: Execution) -> list[str | Table]:
 
 @picture.register
 def _(run: Execution) -> Picture:
-    return _svg(active_warps_figure("Active warps over time", {"schedule": run}))
+    return svg(active_warps_figure("Active warps over time", {"schedule": run}))
 
 
 @records.register
@@ -286,7 +261,7 @@ def _(run: Execution) -> list[dict[str, Any]]:
 def _(run: StudyRun) -> list[str | Table]:
     scenario, count = run.results.scenario, len(run.results.rows)
     answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
-    shown = row_records(run)[:_MOST_ROWS]
+    shown = row_records(run)[:MOST_ROWS]
     table = records_table("", shown, row_columns(run, varying(run.results.rows) or ["model"]))
     name = f"the first {len(shown)} of {count:,} rows ({_ALL})" if count > len(shown) else f"{count} rows"
     return [scenario.title or scenario.name, *answers, name, table]
@@ -304,7 +279,7 @@ def _(run: StudyRun, name: str | None = None) -> Picture:
     drawn = figures(run, None if name is None else [name])
     if not drawn:
         raise OptionError(f"study {run.results.scenario.name!r} has no figure; name one, as plot(name='latency')")
-    return _svg(drawn[0])
+    return svg(drawn[0])
 
 
 @records.register
@@ -312,7 +287,7 @@ def _(run: StudyRun) -> list[dict[str, Any]]:
     return [row.model_dump() for row in run.results.rows]
 
 
-def _svg(figure: Figure, titled: bool = True) -> Picture:
+def svg(figure: Figure, titled: bool = True) -> Picture:
     """A figure as a picture, the first of its slices.
 
     Pictures of a notebook stand in one document, so that the ids of one must be no other's.

@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from iossim.base.registry import Group
+from iossim.base.registry import Group, guest_modules, guest_part
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
-_SIZE: Schema = {"type": "integer", "minimum": 0}
-_COUNT: Schema = {"type": "integer", "minimum": 1}
-_TIME_US: Schema = {"type": "number", "minimum": 0}
-_TEXT: Schema = {"type": "string"}
+Titled = tuple[str, Callable[[], Schema]]
+SIZE: Schema = {"type": "integer", "minimum": 0}
+COUNT: Schema = {"type": "integer", "minimum": 1}
+TIME_US: Schema = {"type": "number", "minimum": 0}
+TEXT: Schema = {"type": "string"}
 
 
 def schema_names() -> list[str]:
-    return list(_SCHEMAS)
+    return SCHEMAS.names()
 
 
 def schema(name: str) -> Schema:
     """The JSON schema of a file; raises OptionError for an unknown one."""
-    title, make = _GROUP.find(name)
+    title, make = SCHEMAS.find(name)
     return {"$schema": _DIALECT, **make(), "title": title}
 
 
@@ -103,11 +104,11 @@ def _measurement() -> Schema:
         "row": {"type": ["integer", "null"], "minimum": 0},
         "precision": {"enum": [str(precision) for precision in Precision]},
     }
-    extent = _list_of(_COUNT) | {"minItems": 3, "maxItems": 3}
+    extent = list_of(COUNT) | {"minItems": 3, "maxItems": 3}
     any_operator = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in operators]}
     alone = {
-        "algorithm": _TEXT,
-        "kernels": _list_of(_TEXT),
+        "algorithm": TEXT,
+        "kernels": list_of(TEXT),
         "grid": extent,
         "block": extent,
         "is_cold": {"type": "boolean"},
@@ -120,7 +121,7 @@ def _measurement() -> Schema:
         "required": ["stage", "latency_us"],
     }
     lines = {"measurement": measurement, "stage": stage}
-    return _described(_measurement) | {
+    return described(_measurement) | {
         "$defs": {**definitions, "header": header, **operators, **lines},
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", *lines)],
     }
@@ -153,34 +154,6 @@ def _scenario() -> Schema:
     return made
 
 
-def _corun() -> Schema:
-    """What ``iossim corun --json`` prints: ``by`` is a kernel's place among ``kernels``, counted from 0."""
-    from iossim.calibration.prediction.corun import Through
-
-    slowed = _record(by=_SIZE, through={"enum": [str(each) for each in Through]}, us=_TIME_US)
-    kernel = _record(
-        name=_TEXT,
-        stream=_SIZE,
-        start_us=_TIME_US,
-        end_us=_TIME_US,
-        alone_us=_TIME_US,
-        slowed_by=_list_of({"$ref": "#/$defs/slowed"}),
-        inferred=_list_of(_TEXT),
-    )
-    recorded = "of the kernels of a recording, from the first start to the last end; null of any other table"
-    run = _record(
-        device=_TEXT,
-        makespan_us={**_TIME_US, "description": "until the last kernel ends"},
-        recorded_us={"type": ["number", "null"], "minimum": 0, "description": recorded},
-        difference_percent={"type": ["number", "null"], "description": "of the simulated makespan from the recorded"},
-        alone_us={**_TIME_US, "description": "of the longest stream by itself"},
-        sequential_us={**_TIME_US, "description": "of the streams one after another"},
-        kernels=_list_of({"$ref": "#/$defs/kernel"}),
-        notes=_list_of(_TEXT),
-    )
-    return _described(_corun) | {"$defs": {"slowed": slowed, "kernel": kernel}} | run
-
-
 def _microbatch() -> Schema:
     """What ``iossim microbatch --json`` prints: of each kernel its micro-batches, which run one after another."""
     from iossim.transforms.microbatching.division import POLICIES
@@ -192,61 +165,61 @@ def _microbatch() -> Schema:
         "minimum": 0,
         "description": "undivided under the same limits; null where that cannot be",
     }
-    part = _record(micro_batch=_COUNT, count=_COUNT, algorithm=_TEXT)
-    kernel = _record(
-        layer=_TEXT,
+    part = record(micro_batch=COUNT, count=COUNT, algorithm=TEXT)
+    kernel = record(
+        layer=TEXT,
         **{"pass": {"enum": [FORWARD, BACKWARD_DATA, BACKWARD_FILTER]}},
-        configuration=_list_of(part) | {"minItems": 1},
-        time_us=_TIME_US,
+        configuration=list_of(part) | {"minItems": 1},
+        time_us=TIME_US,
         undivided_us=whole_us,
-        workspace_bytes=_SIZE,
+        workspace_bytes=SIZE,
     )
-    return _described(_microbatch) | _record(
+    return described(_microbatch) | record(
         policy={"enum": list(POLICIES)},
         workspace_limit_bytes={**limit, "description": "of each kernel"},
         total_workspace_limit_bytes={**limit, "description": "of all kernels"},
-        time_us=_TIME_US,
+        time_us=TIME_US,
         undivided_us=whole_us,
-        lower_bound_us={**_TIME_US, "description": "no choice takes less"},
+        lower_bound_us={**TIME_US, "description": "no choice takes less"},
         proved={"type": "boolean"},
-        workspace_bytes=_SIZE,
+        workspace_bytes=SIZE,
         memory_limit_bytes={**limit, "description": "of activations and workspaces in one arena"},
         arena_bytes={**limit, "description": "that arena; null without such a limit"},
-        kernels=_list_of(kernel),
+        kernels=list_of(kernel),
     )
 
 
 def _check() -> Schema:
     """The output of ``iossim check --json``: each check with the numbers that it compares."""
-    check = _record(
-        check=_TEXT,
+    check = record(
+        check=TEXT,
         holds={"type": "boolean"},
         found={"type": "string", "description": "the same in words, or what is wrong"},
     )
-    check["properties"] |= dict.fromkeys(("units", "stages", "streams", "commands"), _SIZE)
-    check["properties"] |= dict.fromkeys(("latency_us", "limit_us", "baseline_us"), _TIME_US)
+    check["properties"] |= dict.fromkeys(("units", "stages", "streams", "commands"), SIZE)
+    check["properties"] |= dict.fromkeys(("latency_us", "limit_us", "baseline_us"), TIME_US)
     check["properties"]["tolerance"] = {"type": "number", "minimum": 0, "description": "a fraction"}
-    return _described(_check) | _record(
-        model=_TEXT,
-        device=_TEXT,
-        engine=_TEXT,
-        latency_us=_TIME_US,
+    return described(_check) | record(
+        model=TEXT,
+        device=TEXT,
+        engine=TEXT,
+        latency_us=TIME_US,
         complete={"type": "boolean", "description": "false if the search was interrupted"},
         holds={"type": "boolean", "description": "whether all checks do"},
-        checks=_list_of(check),
+        checks=list_of(check),
     )
 
 
-def _described(make: Callable[[], Schema]) -> Schema:
+def described(make: Callable[[], Schema]) -> Schema:
     """The docstring of what makes a schema, as its description."""
     return {"description": " ".join((make.__doc__ or "").split())}
 
 
-def _list_of(items: Schema) -> Schema:
+def list_of(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
-def _record(**properties: Schema) -> Schema:
+def record(**properties: Schema) -> Schema:
     """An object with just these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
@@ -276,8 +249,8 @@ def _rule() -> Schema:
     from iossim.transforms.rewriting.rule_file import NAME
 
     tensor: Schema = {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}
-    texts = _list_of(_TEXT)
-    made = _record(
+    texts = list_of(TEXT)
+    made = record(
         rule={"type": "string", "pattern": f"^{NAME.pattern}$"},
         origin={"type": "string", "description": "where the rule is from"},
         source={**texts, "minItems": 1, "description": "ops of the graph: y = conv(x, w, b?, strides=s)"},
@@ -286,18 +259,24 @@ def _rule() -> Schema:
         outputs={"type": "object", "propertyNames": tensor, "additionalProperties": tensor, "minProperties": 1},
         conditions={**texts, "description": "truths of attributes and shapes: w.shape[2:] == v.shape[2:]"},
     )
-    return made | _described(_rule) | {"required": ["rule", "source", "outputs"]}
+    return made | described(_rule) | {"required": ["rule", "source", "outputs"]}
 
 
-_SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
+_SCHEMAS: dict[str, Titled] = {
     "profile": ("A device profile of iossim (YAML)", _profile),
     "schedule": ("A schedule of iossim (schedule.json)", _schedule),
     "table": ("A table of stage prices for iossim (JSON)", _table),
     "scenario": ("A scenario of a study for iossim (YAML)", _scenario),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
-    "corun": ("Kernels side by side, as iossim corun prints them (JSON)", _corun),
     "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", _check),
     "microbatch": ("Micro-batches, as iossim microbatch prints them (JSON)", _microbatch),
 }
-_GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)
+
+
+def _own(name: str) -> Titled | None:
+    return _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA")
+
+
+#: A schema's title, and what makes it; those of guests are ``SCHEMA`` of a module ``NAME_schema``.
+SCHEMAS: Group[Titled] = Group("no schema {!r}", lambda: [*_SCHEMAS, *guest_modules("schema")], _own)

@@ -29,15 +29,15 @@ from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
 from iossim.models.seeded_network import seeded_network
-from iossim.report.coschedule import bound_words
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.search import anytime
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import Budget, SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
-from iossim.tasks.coschedule import STREAMS as TOGETHER
-from iossim.tasks.coschedule import coschedule
+from iossim.serving.coschedule import STREAMS as TOGETHER
+from iossim.serving.coschedule import coschedule
+from iossim.serving.coschedule_report import bound_words
 from iossim.tasks.task import Task, compare
 from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
 from iossim.transforms.rewriting.backtracking import RewriteBudget

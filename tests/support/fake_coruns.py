@@ -5,8 +5,8 @@ from __future__ import annotations
 from fake_timelines import fake_execution
 
 from iossim.backends.simulator.raw_kernels import RawKernel
-from iossim.calibration.prediction.corun import Corun, CorunKernel, Slowed, Through
 from iossim.execution.execution import Span
+from iossim.profiles.corun import Corun, CorunKernel, Slowed, Through
 
 LONG_NAME = "void at::native::(anonymous namespace)::elementwise_kernel<4, at::AddFunctor<float> >(int, float*)"
 

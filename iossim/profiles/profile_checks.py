@@ -15,7 +15,7 @@ from iossim.measurements.measurement import device_of_product
 from iossim.measurements.operator import Operator
 from iossim.measurements.plausibility import fastest_arithmetic_us, fastest_transfer_us, possible_precision
 from iossim.measurements.profilers.layer_times import LayerTimes, TimedLayer
-from iossim.tasks.profile_match import layer_class
+from iossim.profiles.profile_match import layer_class
 
 #: Elements of products, in the words of ONNX Runtime and of PyTorch.
 _PRECISIONS = {

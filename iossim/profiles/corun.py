@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.engine import execute
@@ -21,13 +21,14 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import RawKernel, raw_kernel_work
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError
-from iossim.calibration.prediction.kernel_table import kernels_of, profile_for, read_rows
+from iossim.base.public import public
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.plan import Queue
 from iossim.hardware.profile import DeviceProfile
+from iossim.profiles.kernel_table import kernels_of, profile_for, read_rows
 
-__all__ = ["Corun", "CorunKernel", "Slowed", "Through", "corun", "corun_file"]
+__all__ = ["Corun", "CorunKernel", "Slowed", "Through", "corun", "corun_kernels"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Corun(Printed):
     ``recorded_us`` is how long the kernels of a recording took together, None of any other table; for ``idle_us`` of
     that none of them ran. ``notes`` tell how the file was read.
     """
+
+    drawn_by: ClassVar[str] = "iossim.profiles.notebook"
 
     makespan_us: float
     alone_us: float
@@ -108,25 +111,30 @@ class Corun(Printed):
         }
 
 
-def corun_file(
-    path: Path,
+@public
+def corun(
+    kernels: Path | str,
     device: DeviceProfile | str | Path | None = None,
+    *,
     engine: str = Engine.GRAPH,
     sm_share: Sequence[float] | None = None,
 ) -> Corun:
-    """The kernels of a table or of a recording side by side, on ``device`` or the one that the recording names.
+    """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
 
-    Raises KernelTableError, OptionError or ScheduleError.
+    ``device`` is by default the one that a recording names. The result tells how long the recorded kernels took, too.
+    ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of
+    the SMs that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
     """
+    path = Path(kernels)
     rows = read_rows(path)
     profile = profile_for(rows, path, device)
     called = Engine.named(engine, profile)
     table = kernels_of(rows, path, profile, called)
-    run = corun(table.kernels, profile, called, sm_share)
+    run = corun_kernels(table.kernels, profile, called, sm_share)
     return replace(run, recorded_us=rows.recorded_us, idle_us=rows.idle_us, notes=table.notes)
 
 
-def corun(
+def corun_kernels(
     kernels: Sequence[RawKernel],
     profile: DeviceProfile,
     engine: Engine = Engine.GRAPH,

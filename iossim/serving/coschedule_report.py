@@ -8,10 +8,10 @@ from typing import Any
 from rich.table import Table
 
 from iossim.base.tables import Cell, Column, records_table
-from iossim.ir.union import label_of
 from iossim.report.traces import complete, trace_text
-from iossim.tasks.arrivals import Served
-from iossim.tasks.coschedule import Coschedule
+from iossim.serving.arrivals import Served
+from iossim.serving.coschedule import Coschedule
+from iossim.serving.union import label_of
 
 #: Colours that a Chrome trace event may name: one a model, in turn.
 _COLOURS = ("thread_state_running", "thread_state_iowait", "thread_state_runnable", "rail_load", "bad", "good")

@@ -10,10 +10,10 @@ import pytest
 
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.base.errors import DeviceError
-from iossim.calibration.prediction.kernel_table import KernelTable, KernelTableError, read_kernels
 from iossim.hardware.load import device
+from iossim.profiles.kernel_table import KernelTable, KernelTableError, read_kernels
 
-EXAMPLE_CPU = Path(__file__).resolve().parents[3] / "examples" / "cpu.yaml"
+EXAMPLE_CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_coruns import fake_corun
 
-from iossim.report.corun import corun_figure
+from iossim.profiles.corun_report import corun_figure
 from iossim.report.figures.pictures import picture_files, whole_specification
 
 pytest.importorskip("altair")

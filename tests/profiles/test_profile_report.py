@@ -22,7 +22,7 @@ from iossim.measurements.measurement_set import read_measurements
 from iossim.measurements.profilers.kernels import repetitions
 from iossim.measurements.profilers.layer_times import layer_times
 from iossim.measurements.text_files import CsvError
-from iossim.tasks.profile_match import op_class
+from iossim.profiles.profile_match import op_class
 
 NETWORK = iossim.load("squeezenet")
 CPU = str(Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml")

@@ -1,4 +1,4 @@
-"""Kernels side by side: lanes of streams, who slowed whom through what, sentences, CSV, and a picture."""
+"""Kernels side by side: lanes of streams, who slowed whom through what, sentences, CSV, a picture and a trace."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from rich.table import Table
 
 from iossim.base.tables import Cell, csv_text, keyed_table
-from iossim.calibration.prediction.corun import Corun, CorunKernel, Through
+from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
+from iossim.report.traces import complete, counters, trace_text
 
 #: Letters of a lane, and of a kernel's name in a table.
 _LANE_LETTERS, _NAME_LETTERS = 66, 22
@@ -299,3 +300,29 @@ def _use(name: str, domain_ms: tuple[float, float]) -> dict[str, Any]:
         ),
         height=timeline.LOW_STRIP_PIXELS,
     )
+
+
+def corun_trace(run: Corun, title: str) -> str:
+    """The trace as JSON text; equal arguments give equal text. Each kernel tells who slowed it, and through what."""
+    streams = sorted({row.kernel.stream for row in run.kernels})
+    tracks = {stream: track for track, stream in enumerate(streams, 1)}
+    order = sorted(run.kernels, key=lambda row: (row.kernel.stream, row.start_us, row.end_us))
+    events = [_corun_event(run, row, tracks[row.kernel.stream]) for row in order]
+    named = {track: f"stream {stream}" for stream, track in tracks.items()}
+    other = {"makespan_us": run.makespan_us, "alone_us": run.alone_us, "sequential_us": run.sequential_us}
+    return trace_text(title, named, events + counters(run.execution), other)
+
+
+def _corun_event(run: Corun, row: CorunKernel, track: int) -> dict[str, Any]:
+    raw = row.kernel
+    arguments = {
+        "blocks": raw.blocks,
+        "threads": raw.threads,
+        "alone_us": row.alone_us,
+        "waited_us": row.start_us - row.ready_us,
+        "slowed_by": [
+            {"kernel": run.kernels[one.by].kernel.name, "row": one.by, "through": one.through, "us": one.us}
+            for one in row.slowed_by
+        ],
+    }
+    return complete(raw.name, "kernel", track, row.start_us, row.end_us, arguments)

@@ -21,7 +21,7 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.profilers.layer_times import TimedLayer, layer_times
-from iossim.tasks.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
+from iossim.profiles.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
 
 NETWORK = iossim.load("squeezenet")
 #: A kernel of a library for each class.

@@ -63,14 +63,13 @@ def corun(
     and through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are
     counted from 0.
     """
-    from iossim.calibration.prediction.corun import corun_file
     from iossim.execution.engine import Engine
-    from iossim.report import corun as told
-    from iossim.report.traces import corun_trace
+    from iossim.profiles import corun_report as told
+    from iossim.profiles.corun import corun as run_corun
 
     outputs.check_files()
     shares = None if sm_share is None else _shares(sm_share)
-    run = corun_file(kernels, device, Engine.GRAPH if graph else Engine.PAPER, shares)
+    run = run_corun(kernels, device, engine=Engine.GRAPH if graph else Engine.PAPER, sm_share=shares)
     how = "one CUDA graph" if graph else "streams, launched by the host"
     if shares is not None:
         how += f", SMs {sm_share}%"
@@ -89,7 +88,7 @@ def corun(
     def files() -> dict[str, Writer]:
         made = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(told.corun_csv(run))}
         if outputs.trace is not False:
-            made["trace.json"] = text_file(corun_trace(run, title))
+            made["trace.json"] = text_file(told.corun_trace(run, title))
         return made | (pictures(told.corun_figure(run, title)) if outputs.draws else {})
 
     present(run.to_json, parts(), as_json, out=outputs.out, files=files)

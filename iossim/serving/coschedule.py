@@ -1,10 +1,10 @@
 """Several networks on one device at a time: one schedule for all of them, beside what servers do without.
 
-The networks are one (:func:`iossim.ir.union.union`), and each way of running them is a schedule of it, priced as a
+The networks are one (:func:`iossim.serving.union.union`), and each way of running them is a schedule of it, priced as a
 whole plan: *one after another*, each by the best streams of its own; *time slicing*, as processes share a GPU; *one
 stream a model*, as an inference server has them; *partitions*, each on SMs of its own; *stages side by side*, the first
 stages of all in one, then the second; and *streams*, searched over all of them from the best of these, for an objective
-(:mod:`iossim.tasks.objective`).
+(:mod:`iossim.serving.objective`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.hardware.green_contexts import part_sizes
 from iossim.ir.network import Network
-from iossim.ir.union import BEHIND, label_of, union
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import (
@@ -42,8 +41,9 @@ from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, wi
 from iossim.search.streams import NAME
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
-from iossim.tasks.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
-from iossim.tasks.objective import Objective
+from iossim.serving.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
+from iossim.serving.objective import Objective
+from iossim.serving.union import BEHIND, label_of, union
 
 ONE_AFTER_ANOTHER, TIME_SLICING, ONE_STREAM_EACH = "one after another", "time slicing", "one stream a model"
 PARTITIONS, STAGES_BESIDE, STREAMS = "partitions", "stages side by side", "streams"
@@ -412,7 +412,7 @@ def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> Way | 
 
 
 class Server:
-    """Serves requests for the models by each policy (:mod:`iossim.tasks.arrivals`); sets of models are run once."""
+    """Serves requests for the models by each policy (:mod:`iossim.serving.arrivals`); sets of models are run once."""
 
     def __init__(
         self, networks: Mapping[str, Network], prices: CostModel, options: SearchOptions, found: Coschedule

@@ -22,10 +22,9 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import with_memory
 from iossim.hardware.load import device
 from iossim.ir.network import Network
-from iossim.ir.union import label_of, union
 from iossim.models.load import load
-from iossim.tasks.arrivals import Request, poisson, read_trace, serve_in_turns, serve_side_by_side
-from iossim.tasks.coschedule import (
+from iossim.serving.arrivals import Request, poisson, read_trace, serve_in_turns, serve_side_by_side
+from iossim.serving.coschedule import (
     ONE_AFTER_ANOTHER,
     ONE_STREAM_EACH,
     PARTITIONS,
@@ -37,7 +36,8 @@ from iossim.tasks.coschedule import (
     coschedule,
     time_sliced,
 )
-from iossim.tasks.objective import Objective
+from iossim.serving.objective import Objective
+from iossim.serving.union import label_of, union
 
 SEEDS = st.integers(0, 2**20)
 MODELS = {engine: SimulatorCostModel(device("v100-sxm2"), random_network(0).precision, engine) for engine in Engine}

@@ -17,10 +17,10 @@ from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.profilers.layer_times import ONNXRUNTIME, LayerTimes
 from iossim.models.sources import onnx_file
+from iossim.profiles.profile_checks import other_device, too_fast, too_fast_words
+from iossim.profiles.profile_match import by_name, layer_class, matched, names_suffice, op_class
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
-from iossim.tasks.profile_checks import other_device, too_fast, too_fast_words
-from iossim.tasks.profile_match import by_name, layer_class, matched, names_suffice, op_class
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tables of kernels: what :func:`iossim.calibration.prediction.corun.corun` runs side by side, a row a kernel.
+"""Tables of kernels: what :func:`iossim.profiles.corun.corun` runs side by side, a row a kernel.
 
 ========================  ==========================================================================================
 column                    what

@@ -16,7 +16,7 @@ from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_f
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
-    from iossim.tasks.objective import Objective
+    from iossim.serving.objective import Objective
 
 Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo or ONNX files; one may be named twice.")]
 Copies = Annotated[int, number("--copies", "Copies of each model.")]
@@ -75,11 +75,11 @@ def coschedule(
     """
     from iossim import api
     from iossim.base.user_files import check_writable
-    from iossim.report.coschedule import bound_words, coschedule_trace, served_table, ways_table
     from iossim.search.anytime import Steps
-    from iossim.tasks.arrivals import Served, poisson, read_trace
-    from iossim.tasks.coschedule import LOADS, Server
-    from iossim.tasks.coschedule import coschedule as run
+    from iossim.serving.arrivals import Served, poisson, read_trace
+    from iossim.serving.coschedule import LOADS, Server
+    from iossim.serving.coschedule import coschedule as run
+    from iossim.serving.coschedule_report import bound_words, coschedule_trace, served_table, ways_table
 
     if copies < 1:
         raise OptionError(f"--copies {copies} is not possible; give 1 or more")
@@ -138,7 +138,7 @@ def coschedule(
 
 
 def _objective(name: str, weights: list[str], limits: list[str], labels: list[str]) -> Objective:
-    from iossim.tasks.objective import Objective
+    from iossim.serving.objective import Objective
 
     if name not in ("makespan", "latency"):
         raise OptionError(f"--objective {name!r} is not known; give makespan or latency")

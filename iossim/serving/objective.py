@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import StreamPrices
-from iossim.ir.union import label_of
 from iossim.schedule.stream_problem import StreamProblem
 from iossim.search.streams.search import Values, latencies
+from iossim.serving.union import label_of
 
 #: What a microsecond over a limit counts: more than any other is worth.
 _OVER = 1e3

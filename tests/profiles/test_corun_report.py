@@ -11,8 +11,16 @@ from fake_coruns import LONG_NAME, fake_corun
 from trace_format import check_trace, counters
 
 from iossim.base.tables import plain_text
-from iossim.report.corun import corun_csv, corun_table, inferred_words, lanes, lost_words, makespan_words, short_name
-from iossim.report.traces import corun_trace
+from iossim.profiles.corun_report import (
+    corun_csv,
+    corun_table,
+    corun_trace,
+    inferred_words,
+    lanes,
+    lost_words,
+    makespan_words,
+    short_name,
+)
 
 
 @pytest.mark.parametrize(
