@@ -7,8 +7,9 @@ with a bias behind it (and cuBLAS refuses stream capture in CuPy), but they have
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from typing import ClassVar, Self
 
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
@@ -25,9 +26,32 @@ class TensorLayout:
     strides: tuple[int, ...]
 
 
+class _Asked:
+    """One call of cuDNN: all that its choice of an algorithm depends on. Equal ones run alike."""
+
+    __slots__ = ()
+    #: Its name, and the word between the two operands that it is named by.
+    words: ClassVar[tuple[str, str]]
+
+    @property
+    def plain(self) -> Self:
+        """Without bias, residual and ReLU."""
+        return self
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of what is read and written."""
+        return ("x", "w", "y")
+
+    def __str__(self) -> str:
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # of a dataclass each
+        shapes = ("x".join(map(str, value.shape)) for value in values if isinstance(value, TensorLayout))
+        return f"{self.words[0]} of {next(shapes)} {self.words[1]} {next(shapes)} in {getattr(self, 'dtype')}"
+
+
 @dataclass(frozen=True, slots=True)
-class Convolution:
-    """``y = act(conv(x, w) + z + bias)``: all that cuDNN's choice of an algorithm depends on. Equal ones run alike.
+class Convolution(_Asked):
+    """``y = act(conv(x, w) + z + bias)``.
 
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
     and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
@@ -35,6 +59,7 @@ class Convolution:
     their channels innermost.
     """
 
+    words = "a convolution", "by"
     x: TensorLayout
     w: TensorLayout
     y: TensorLayout
@@ -49,8 +74,7 @@ class Convolution:
     last: bool = False
 
     @property
-    def plain(self) -> Convolution:
-        """Without bias, residual and ReLU."""
+    def plain(self) -> Self:
         return replace(self, bias=False, relu=False, z=None)
 
     @property
@@ -60,89 +84,46 @@ class Convolution:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of what is read and written."""
         return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), "y")
 
-    def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
-        return "a convolution of {} by {} in {}".format(*shapes, self.dtype)
-
 
 @dataclass(frozen=True, slots=True)
-class BackwardData:
-    """Transposed convolution: the gradient of a convolution by its image (cuDNN's backward data).
+class BackwardData(Convolution):
+    """Transposed convolution, alone: the gradient ``y`` of a convolution by its image, from ``x``, that by its result.
 
-    ``forward`` is that convolution: its ``x`` is made here, and its ``y`` is read.
+    Padding, strides and dilations are those of the convolution, whose channels ``w`` has second.
     """
 
-    forward: Convolution
+    words = "a transposed convolution", "by"
 
     @property
-    def x(self) -> TensorLayout:
-        return self.forward.y
-
-    @property
-    def w(self) -> TensorLayout:
-        return self.forward.w
-
-    @property
-    def y(self) -> TensorLayout:
-        return self.forward.x
-
-    @property
-    def dtype(self) -> DType:
-        return self.forward.dtype
-
-    @property
-    def last(self) -> bool:
-        return self.forward.last
-
-    @property
-    def plain(self) -> BackwardData:
-        return self
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", "y")
-
-    def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
-        return "a transposed convolution of {} by {} in {}".format(*shapes, self.dtype)
+    def is_depthwise(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Product(_Asked):
     """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, with sums of fp32.
 
     A stack of one is multiplied by each of the other.
     """
 
+    words = "a product", "by"
     x: TensorLayout
     w: TensorLayout
     y: TensorLayout
     dtype: DType
 
-    @property
-    def plain(self) -> Product:
-        return self
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", "y")
-
-    def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
-        return "a product of {} by {} in {}".format(*shapes, self.dtype)
-
 
 @dataclass(frozen=True, slots=True)
-class FusedAttention:
+class FusedAttention(_Asked):
     """``y = softmax(scale * q @ k^T + mask) @ v``, each ``[batch, heads, tokens, features]``, with sums of fp32.
 
     The mask, if there is one, broadcasts to ``[batch, heads, queries, keys]``; with ``is_causal`` a query sees no later
     keys. Neighbouring heads of queries may share one of keys and values.
     """
 
+    words = "an attention", "to"
     q: TensorLayout
     k: TensorLayout
     v: TensorLayout
@@ -153,20 +134,12 @@ class FusedAttention:
     is_causal: bool = False
 
     @property
-    def plain(self) -> FusedAttention:
-        return self
-
-    @property
     def operands(self) -> tuple[str, ...]:
         return ("q", "k", "v", *(["m"] if self.mask else []), "y")
 
-    def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.q, self.k))
-        return "{} attention of {} to {} in {}".format("a causal" if self.is_causal else "an", *shapes, self.dtype)
-
 
 #: What cuDNN is asked for.
-Asked = Convolution | BackwardData | Product | FusedAttention
+Asked = Convolution | Product | FusedAttention
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,39 +207,28 @@ def product_of(views: Mapping[str, View]) -> Product:
     return Product(x, w, y, views["y"].dtype)
 
 
-def convolution_of(
-    op: Conv | ConvTranspose, views: Mapping[str, View], *, relu: bool, last: bool
-) -> Convolution | BackwardData:
+def convolution_of(op: Conv | ConvTranspose, views: Mapping[str, View], *, relu: bool, last: bool) -> Convolution:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
-    if isinstance(op, ConvTranspose):
-        found = {"x": views["y"], "w": views["w"], "y": views["x"]}
-        forward = convolution_of(Conv(op.strides, op.pads, op.dilations, op.groups), found, relu=False, last=last)
-        assert isinstance(forward, Convolution)
-        return BackwardData(forward)
     rank = len(op.strides)
     if rank > 3:
         raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")
-    wide = rank == 1  # cuDNN's images have two spatial dimensions at least
-    one: tuple[int, ...] = (1,) if wide else ()
-    none: tuple[int, ...] = (0,) if wide else ()
+    one, none = ((1,), (0,)) if rank == 1 else ((), ())  # cuDNN's images have two spatial dimensions at least
 
-    def layout(view: View) -> TensorLayout:
-        if wide:
-            shape, strides = view.shape, view.strides
-            view = replace(view, shape=(*shape[:2], 1, shape[2]), strides=(*strides[:2], 0, strides[2]))
+    def layout(name: str) -> TensorLayout:
+        view = views[name].planar
         return TensorLayout(view.shape, view.image_strides(last))
 
-    return Convolution(
-        layout(views["x"]),
-        layout(views["w"]),
-        layout(views["y"]),
+    return (BackwardData if isinstance(op, ConvTranspose) else Convolution)(
+        layout("x"),
+        layout("w"),
+        layout("y"),
         none + op.pads[:rank],
         none + op.pads[rank:],
         one + op.strides,
         one + op.dilations,
         "b" in views,
         relu,
-        layout(views["z"]) if "z" in views else None,
+        layout("z") if "z" in views else None,
         views["x"].dtype,
         last,
     )
