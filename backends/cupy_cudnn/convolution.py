@@ -7,7 +7,7 @@ with a bias behind it (and cuBLAS refuses stream capture in CuPy), but they have
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import ClassVar, Self
 
@@ -30,8 +30,6 @@ class _Asked:
     """One call of cuDNN: all that its choice of an algorithm depends on. Equal ones run alike."""
 
     __slots__ = ()
-    #: Its name, and the word between the two operands that it is named by.
-    words: ClassVar[tuple[str, str]]
 
     @property
     def plain(self) -> Self:
@@ -43,10 +41,9 @@ class _Asked:
         """The names of what is read and written."""
         return ("x", "w", "y")
 
-    def __str__(self) -> str:
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # of a dataclass each
-        shapes = ("x".join(map(str, value.shape)) for value in values if isinstance(value, TensorLayout))
-        return f"{self.words[0]} of {next(shapes)} {self.words[1]} {next(shapes)} in {getattr(self, 'dtype')}"
+
+def _in_words(text: str, one: TensorLayout, other: TensorLayout, dtype: DType) -> str:
+    return text.format(*("x".join(map(str, layout.shape)) for layout in (one, other)), dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class Convolution(_Asked):
     their channels innermost.
     """
 
-    words = "a convolution", "by"
+    called: ClassVar[str] = "a convolution of {} by {} in {}"
     x: TensorLayout
     w: TensorLayout
     y: TensorLayout
@@ -86,6 +83,9 @@ class Convolution(_Asked):
     def operands(self) -> tuple[str, ...]:
         return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), "y")
 
+    def __str__(self) -> str:
+        return _in_words(self.called, self.x, self.w, self.dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class BackwardData(Convolution):
@@ -94,7 +94,7 @@ class BackwardData(Convolution):
     Padding, strides and dilations are those of the convolution, whose channels ``w`` has second.
     """
 
-    words = "a transposed convolution", "by"
+    called = "a transposed convolution of {} by {} in {}"
 
     @property
     def is_depthwise(self) -> bool:
@@ -108,11 +108,13 @@ class Product(_Asked):
     A stack of one is multiplied by each of the other.
     """
 
-    words = "a product", "by"
     x: TensorLayout
     w: TensorLayout
     y: TensorLayout
     dtype: DType
+
+    def __str__(self) -> str:
+        return _in_words("a product of {} by {} in {}", self.x, self.w, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,6 @@ class FusedAttention(_Asked):
     keys. Neighbouring heads of queries may share one of keys and values.
     """
 
-    words = "an attention", "to"
     q: TensorLayout
     k: TensorLayout
     v: TensorLayout
@@ -136,6 +137,11 @@ class FusedAttention(_Asked):
     @property
     def operands(self) -> tuple[str, ...]:
         return ("q", "k", "v", *(["m"] if self.mask else []), "y")
+
+    def __str__(self) -> str:
+        return _in_words(
+            f"a{' causal' if self.is_causal else 'n'} attention of {{}} to {{}} in {{}}", self.q, self.k, self.dtype
+        )
 
 
 #: What cuDNN is asked for.

@@ -1,11 +1,11 @@
-"""Depthwise and grouped convolutions, and those of whole numbers, by kernels of ours: with what stands before and behind
-them in the same launch.
+"""Depthwise and grouped convolutions, and those of whole numbers, by kernels of ours: with what stands before and
+behind them in the same launch.
 
 A thread makes a few neighbouring channels of a few neighbouring columns: where channels lie innermost, it reads and
 writes up to 16 bytes at a time, and keeps the inputs that windows of neighbouring columns share. All sizes are
-constants of the text, so that indices are divided by multiplication and loops over the window are unrolled. Sums are of
-fp32, and rounded once, behind the epilogue; those of whole numbers of 8 bits are of int32. How many channels and columns
-a thread takes is not reckoned here: a few ways are offered, and timed beside the library's plans.
+constants of the text, so that indices are divided by multiplication and loops over the window are unrolled. Sums are
+of fp32, and rounded once, behind the epilogue; those of whole numbers of 8 bits are of int32. How many channels and
+columns a thread takes is not reckoned here: a few ways are offered, and timed beside the library's plans.
 """
 
 from __future__ import annotations
