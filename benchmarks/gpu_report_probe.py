@@ -10,12 +10,11 @@ from statistics import median
 import numpy as np
 from gpu_report_kernels import COPIED_A_THREAD, COPY, EMPTY, FLOPS_A_STEP, MULTIPLY_ADD, PLACEMENT
 
+from iossim.backends.cupy_cudnn.clock import DeviceTimer, WorkingClock, cycles
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph, Kernel
-from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import Issue, Lane, captured
 from iossim.backends.cupy_cudnn.views import Scalar
-from iossim.backends.cupy_cudnn.working_clock import WorkingClock, cycles
 from iossim.execution.lead import Lead
 
 THREADS = 256
@@ -58,7 +57,7 @@ class Probe:
     def __init__(self, driver: Driver, library: ConvolutionLibrary, lanes: Callable[[int], Lane], rounds: int) -> None:
         self._driver, self._library, self._lanes, self._rounds = driver, library, lanes, rounds
         self._main = lanes(0).stream
-        self._timer = GraphTimer(driver, self._main)
+        self._timer = DeviceTimer(driver, self._main)
         self._clock = WorkingClock(driver, self._main)
         self._empty = driver.kernel(EMPTY, "empty")
 

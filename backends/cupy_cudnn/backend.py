@@ -20,6 +20,7 @@ import numpy as np
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices, Planning
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
+from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
@@ -39,7 +40,6 @@ from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.base.errors import OptionError, first_line
 from iossim.execution.backend import (
     BackendError,

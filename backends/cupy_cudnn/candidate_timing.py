@@ -15,18 +15,23 @@ from functools import partial
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.clock import DeviceTimer, WorkingClock
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
-from iossim.backends.cupy_cudnn.element_types import typed
-from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
-from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
+from iossim.backends.cupy_cudnn.kernel_text import kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, over_threads
-from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.base.errors import first_line
 from iossim.execution.lead import Lead
 from iossim.ir.types import DType
 
+#: A hash of (seed, index).
+_RANDOMISE = """const unsigned int i = $place;
+if (i >= count) return;
+unsigned int h = (i + 1u) * 2654435761u ^ seed * 2246822519u;
+h ^= h >> 16; h *= 2146121005u; h ^= h >> 15; h *= 2221713035u; h ^= h >> 16;
+p[i] = (float)(h >> 8) * (1.0f / 8388608.0f) - 1.0f;
+"""
 COPIES = 8
 #: Rounds of all ways, and of the best of them.
 ROUNDS = 3
@@ -53,7 +58,7 @@ class CandidateTiming:
 
     def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, clock: WorkingClock) -> None:
         self._driver, self._library, self._lane, self._clock = driver, library, lane, clock
-        self._timer: GraphTimer | None = None
+        self._timer: DeviceTimer | None = None
         self.refusals = Refusals()
         #: How many ways were timed so far.
         self.timed = 0
@@ -67,7 +72,7 @@ class CandidateTiming:
 
         Raises one of the driver's failures where the device is broken.
         """
-        self._timer = self._timer or GraphTimer(self._driver, self._lane.stream)
+        self._timer = self._timer or DeviceTimer(self._driver, self._lane.stream)
         room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
         graphs: dict[How, Graph] = {}
         fastest_us = math.inf
@@ -151,5 +156,6 @@ class _Room:
 
 def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
-    arguments = (np.uint32(view.elements), np.uint32(seed), view)
-    return over_threads(typed(RANDOMISE, view, view), "randomise", view.elements, arguments)
+    more = {"unsigned int seed": np.uint32(seed)}
+    text, arguments = kernel("randomise", _RANDOMISE, {"p": view}, {}, {"i": view.elements}, more=more)
+    return over_threads(text, "randomise", view.elements, arguments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import ClassVar, Self
 
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
@@ -25,9 +26,29 @@ class TensorLayout:
     strides: tuple[int, ...]
 
 
+class _Asked:
+    """One call of cuDNN: all that its choice of an algorithm depends on. Equal ones run alike."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> Self:
+        """Without bias, residual and ReLU."""
+        return self
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of what is read and written."""
+        return ("x", "w", "y")
+
+
+def _in_words(text: str, one: TensorLayout, other: TensorLayout, dtype: DType) -> str:
+    return text.format(*("x".join(map(str, layout.shape)) for layout in (one, other)), dtype)
+
+
 @dataclass(frozen=True, slots=True)
-class Convolution:
-    """``y = act(conv(x, w) + z + bias)``: all that cuDNN's choice of an algorithm depends on. Equal ones run alike.
+class Convolution(_Asked):
+    """``y = act(conv(x, w) + z + bias)``.
 
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
     and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
@@ -35,6 +56,7 @@ class Convolution:
     their channels innermost.
     """
 
+    called: ClassVar[str] = "a convolution of {} by {} in {}"
     x: TensorLayout
     w: TensorLayout
     y: TensorLayout
@@ -49,8 +71,7 @@ class Convolution:
     last: bool = False
 
     @property
-    def plain(self) -> Convolution:
-        """Without bias, residual and ReLU."""
+    def plain(self) -> Self:
         return replace(self, bias=False, relu=False, z=None)
 
     @property
@@ -60,58 +81,28 @@ class Convolution:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of what is read and written."""
         return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), "y")
 
     def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
-        return "a convolution of {} by {} in {}".format(*shapes, self.dtype)
+        return _in_words(self.called, self.x, self.w, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
-class BackwardData:
-    """Transposed convolution: the gradient of a convolution by its image (cuDNN's backward data).
+class BackwardData(Convolution):
+    """Transposed convolution, alone: the gradient ``y`` of a convolution by its image, from ``x``, that by its result.
 
-    ``forward`` is that convolution: its ``x`` is made here, and its ``y`` is read.
+    Padding, strides and dilations are those of the convolution, whose channels ``w`` has second.
     """
 
-    forward: Convolution
+    called = "a transposed convolution of {} by {} in {}"
 
     @property
-    def x(self) -> TensorLayout:
-        return self.forward.y
-
-    @property
-    def w(self) -> TensorLayout:
-        return self.forward.w
-
-    @property
-    def y(self) -> TensorLayout:
-        return self.forward.x
-
-    @property
-    def dtype(self) -> DType:
-        return self.forward.dtype
-
-    @property
-    def last(self) -> bool:
-        return self.forward.last
-
-    @property
-    def plain(self) -> BackwardData:
-        return self
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", "y")
-
-    def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
-        return "a transposed convolution of {} by {} in {}".format(*shapes, self.dtype)
+    def is_depthwise(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Product(_Asked):
     """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, with sums of fp32.
 
     A stack of one is multiplied by each of the other.
@@ -122,21 +113,12 @@ class Product:
     y: TensorLayout
     dtype: DType
 
-    @property
-    def plain(self) -> Product:
-        return self
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", "y")
-
     def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
-        return "a product of {} by {} in {}".format(*shapes, self.dtype)
+        return _in_words("a product of {} by {} in {}", self.x, self.w, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
-class FusedAttention:
+class FusedAttention(_Asked):
     """``y = softmax(scale * q @ k^T + mask) @ v``, each ``[batch, heads, tokens, features]``, with sums of fp32.
 
     The mask, if there is one, broadcasts to ``[batch, heads, queries, keys]``; with ``is_causal`` a query sees no later
@@ -153,20 +135,17 @@ class FusedAttention:
     is_causal: bool = False
 
     @property
-    def plain(self) -> FusedAttention:
-        return self
-
-    @property
     def operands(self) -> tuple[str, ...]:
         return ("q", "k", "v", *(["m"] if self.mask else []), "y")
 
     def __str__(self) -> str:
-        shapes = ("x".join(map(str, layout.shape)) for layout in (self.q, self.k))
-        return "{} attention of {} to {} in {}".format("a causal" if self.is_causal else "an", *shapes, self.dtype)
+        return _in_words(
+            f"a{' causal' if self.is_causal else 'n'} attention of {{}} to {{}} in {{}}", self.q, self.k, self.dtype
+        )
 
 
 #: What cuDNN is asked for.
-Asked = Convolution | BackwardData | Product | FusedAttention
+Asked = Convolution | Product | FusedAttention
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,39 +213,28 @@ def product_of(views: Mapping[str, View]) -> Product:
     return Product(x, w, y, views["y"].dtype)
 
 
-def convolution_of(
-    op: Conv | ConvTranspose, views: Mapping[str, View], *, relu: bool, last: bool
-) -> Convolution | BackwardData:
+def convolution_of(op: Conv | ConvTranspose, views: Mapping[str, View], *, relu: bool, last: bool) -> Convolution:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
-    if isinstance(op, ConvTranspose):
-        found = {"x": views["y"], "w": views["w"], "y": views["x"]}
-        forward = convolution_of(Conv(op.strides, op.pads, op.dilations, op.groups), found, relu=False, last=last)
-        assert isinstance(forward, Convolution)
-        return BackwardData(forward)
     rank = len(op.strides)
     if rank > 3:
         raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")
-    wide = rank == 1  # cuDNN's images have two spatial dimensions at least
-    one: tuple[int, ...] = (1,) if wide else ()
-    none: tuple[int, ...] = (0,) if wide else ()
+    one, none = ((1,), (0,)) if rank == 1 else ((), ())  # cuDNN's images have two spatial dimensions at least
 
-    def layout(view: View) -> TensorLayout:
-        if wide:
-            shape, strides = view.shape, view.strides
-            view = replace(view, shape=(*shape[:2], 1, shape[2]), strides=(*strides[:2], 0, strides[2]))
+    def layout(name: str) -> TensorLayout:
+        view = views[name].planar
         return TensorLayout(view.shape, view.image_strides(last))
 
-    return Convolution(
-        layout(views["x"]),
-        layout(views["w"]),
-        layout(views["y"]),
+    return (BackwardData if isinstance(op, ConvTranspose) else Convolution)(
+        layout("x"),
+        layout("w"),
+        layout("y"),
         none + op.pads[:rank],
         none + op.pads[rank:],
         one + op.strides,
         one + op.dilations,
         "b" in views,
         relu,
-        layout(views["z"]) if "z" in views else None,
+        layout("z") if "z" in views else None,
         views["x"].dtype,
         last,
     )

@@ -87,7 +87,7 @@ def _takes_int8(gemm: Gemm) -> bool:
 def _is_product(asked: Convolution) -> bool:
     """Whether each image is one pixel, and nothing follows."""
     pixels = [size for layout in (asked.x, asked.w, asked.y) for size in layout.shape[2:]]
-    alone = asked == asked.plain and asked.x.shape[1] == asked.w.shape[1]
+    alone = asked == asked.plain and type(asked) is Convolution and asked.x.shape[1] == asked.w.shape[1]
     return alone and set(pixels) == {1} and not any((*asked.pad_before, *asked.pad_after))
 
 

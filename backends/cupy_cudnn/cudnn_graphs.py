@@ -183,8 +183,7 @@ class CudnnGraphs:
         cudnn = self._cudnn
         # cuDNN compiles all of its products and attentions when they are built, and what it ranks first of depthwise
         # convolutions of 16 bits with channels last, ``conv2d_c1_k1_nhwc``.
-        is_depthwise = isinstance(convolution, Convolution) and convolution.is_depthwise
-        compiles = is_depthwise or isinstance(convolution, Product | FusedAttention)
+        compiles = convolution.is_depthwise if isinstance(convolution, Convolution) else True
         may_compile = self._allowed.runtime_compiled or compiles
         modes = cudnn.heur_mode
         try:
@@ -220,8 +219,6 @@ class CudnnGraphs:
                 return self._product_graph(asked)
             case FusedAttention():
                 return self._attention_graph(asked)
-            case BackwardData():
-                return self._backward_data_graph(asked)
             case Convolution():
                 return self._graph(asked)
 
@@ -258,60 +255,46 @@ class CudnnGraphs:
             masked["use_causal_mask"] = True
         q, k, v = tensor("q", asked.q), tensor("k", asked.k), tensor("v", asked.v)
         y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
-        y.set_dim(list(asked.y.shape)).set_stride(list(asked.y.strides))
-        y.set_output(True).set_data_type(self._types[asked.dtype]).set_uid(UIDS["y"])
-        return graph
+        return _ended(graph, y, asked.y, self._types[asked.dtype])
 
     def _product_graph(self, product: Product) -> Any:
         graph, tensor = self._begun(product.dtype)
         a, b = tensor("x", product.x), tensor("w", product.w)
         y = graph.matmul(A=a, B=b, compute_data_type=self._sums(product.dtype))
-        y.set_dim(list(product.y.shape)).set_stride(list(product.y.strides))
-        y.set_output(True).set_data_type(self._types[product.dtype]).set_uid(UIDS["y"])
-        return graph
-
-    def _backward_data_graph(self, asked: BackwardData) -> Any:
-        graph, tensor = self._begun(asked.dtype)
-        forward = asked.forward
-        y = graph.conv_dgrad(
-            loss=tensor("x", asked.x),
-            filter=tensor("w", asked.w),
-            pre_padding=list(forward.pad_before),
-            post_padding=list(forward.pad_after),
-            stride=list(forward.strides),
-            dilation=list(forward.dilations),
-            compute_data_type=self._sums(asked.dtype),
-        )
-        y.set_dim(list(asked.y.shape)).set_stride(list(asked.y.strides))
-        y.set_output(True).set_data_type(self._types[asked.dtype]).set_uid(UIDS["y"])
-        return graph
+        return _ended(graph, y, product.y, self._types[product.dtype])
 
     def _graph(self, convolution: Convolution) -> Any:
-        graph, tensor = self._begun(convolution.dtype)
-
-        def shaped(result: Any) -> Any:
-            # Said of every step, since the front end would take intermediate results to be channels-last.
-            return result.set_dim(list(convolution.y.shape)).set_stride(list(convolution.y.strides))
-
-        y = graph.conv_fprop(
-            image=tensor("x", convolution.x),
-            weight=tensor("w", convolution.w),
-            pre_padding=list(convolution.pad_before),
-            post_padding=list(convolution.pad_after),
-            stride=list(convolution.strides),
-            dilation=list(convolution.dilations),
-            compute_data_type=self._sums(convolution.dtype),
-        )
+        dtype, of_y = convolution.dtype, convolution.y
+        graph, tensor = self._begun(dtype)
+        x, w = tensor("x", convolution.x), tensor("w", convolution.w)
+        window = {
+            "pre_padding": list(convolution.pad_before),
+            "post_padding": list(convolution.pad_after),
+            "stride": list(convolution.strides),
+            "dilation": list(convolution.dilations),
+            "compute_data_type": self._sums(dtype),
+        }
+        if isinstance(convolution, BackwardData):
+            y = graph.conv_dgrad(loss=x, filter=w, **window)
+        else:
+            y = graph.conv_fprop(image=x, weight=w, **window)
         if convolution.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
-            y = graph.add(a=shaped(y), b=tensor("z", convolution.z))
+            y = graph.add(a=_shaped(y, of_y), b=tensor("z", convolution.z))
         if convolution.bias:
-            filters, rank = convolution.y.shape[1], len(convolution.y.shape)
-            shape = (1, filters, *(1,) * (rank - 2))
+            shape = (1, of_y.shape[1], *(1,) * (len(of_y.shape) - 2))
             layout = TensorLayout(shape, channels_last(shape) if convolution.last else row_major(shape))
-            y = graph.add(a=shaped(y), b=tensor("b", layout))
+            y = graph.add(a=_shaped(y, of_y), b=tensor("b", layout))
         if convolution.relu:
-            y = graph.relu(input=shaped(y))
-        is_whole = convolution.dtype is DType.INT8
-        made = self._made(convolution.dtype) if is_whole else self._types[convolution.dtype]
-        shaped(y).set_output(True).set_data_type(made).set_uid(UIDS["y"])
-        return graph
+            y = graph.relu(input=_shaped(y, of_y))
+        return _ended(graph, y, of_y, self._made(dtype) if dtype is DType.INT8 else self._types[dtype])
+
+
+def _shaped(result: Any, layout: TensorLayout) -> Any:
+    """A step's result with its layout; without, the front end would take intermediate ones to be channels-last."""
+    return result.set_dim(list(layout.shape)).set_stride(list(layout.strides))
+
+
+def _ended(graph: Any, y: Any, layout: TensorLayout, dtype: Any) -> Any:
+    """The graph with ``y`` as its result."""
+    _shaped(y, layout).set_output(True).set_data_type(dtype).set_uid(UIDS["y"])
+    return graph

@@ -17,7 +17,7 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn.element_functions import BODIES, OF_TWO, WHOLE, called, functions_of, of_two
 from iossim.backends.cupy_cudnn.element_types import NAMES, element_name, value_name
-from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_width, kernel
+from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, ENTRY, access_width, kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
@@ -54,13 +54,6 @@ class Lookup(NamedTuple):
     size: int
 
 
-_ENTRY = """static __device__ inline long long entry_at(long long given, int size) {
-    const long long entry = given < 0 ? given + size : given;
-    return entry < 0 ? 0 : entry < size ? entry : size - 1;
-}
-"""
-
-
 def chain(expression: str, operands: Sequence[View], output: View, lookup: Lookup | None = None) -> KernelCall:
     """``expression`` in ``a0``, ``a1``, ... (the broadcast operands) for each element of ``output``."""
     views = [output, *(operand.broadcast(output.shape) for operand in operands)]
@@ -92,7 +85,7 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
         {f"i{axis}": size for axis, size in enumerate(vectors)},
         numbers={"length": sizes[-1]},
         constants={"W": width, "EACH": each},
-        functions=functions_of(expression) + _ENTRY * (lookup is not None),
+        functions=functions_of(expression) + ENTRY * (lookup is not None),
         place="first + u * blockDim.x",
         more={}
         if lookup is None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iossim.backends.cupy_cudnn.views import View
 from iossim.ir.types import DType
 
 #: What kernels call each element type.
@@ -75,9 +74,3 @@ def definitions(dtypes: Iterable[DType]) -> str:
     """What stands before a kernel of operands of these element types."""
     used = set(dtypes)
     return "".join(text for dtype, text in _DEFINED.items() if dtype in used)
-
-
-def typed(source: str, x: View, y: View) -> str:
-    """A kernel that reads elements of ``in_t`` and writes such of ``out_t``, for these two views."""
-    types = f"typedef {element_name(x.dtype)} in_t;\ntypedef {element_name(y.dtype)} out_t;\n"
-    return definitions((x.dtype, y.dtype)) + types + source

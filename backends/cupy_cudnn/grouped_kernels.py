@@ -1,10 +1,11 @@
-"""Depthwise and grouped convolutions by kernels of ours, with what stands before and behind them in the same launch.
+"""Depthwise and grouped convolutions, and those of whole numbers, by kernels of ours: with what stands before and
+behind them in the same launch.
 
 A thread makes a few neighbouring channels of a few neighbouring columns: where channels lie innermost, it reads and
 writes up to 16 bytes at a time, and keeps the inputs that windows of neighbouring columns share. All sizes are
-constants of the text, so that indices are divided by multiplication and loops over the window are unrolled. Sums are of
-fp32, and rounded once, behind the epilogue. How many channels and columns a thread takes is not reckoned here: a few
-ways are offered, and timed beside the library's plans.
+constants of the text, so that indices are divided by multiplication and loops over the window are unrolled. Sums are
+of fp32, and rounded once, behind the epilogue; those of whole numbers of 8 bits are of int32. How many channels and
+columns a thread takes is not reckoned here: a few ways are offered, and timed beside the library's plans.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 from iossim.backends.cupy_cudnn.element_functions import functions_of
-from iossim.backends.cupy_cudnn.element_types import element_name
+from iossim.backends.cupy_cudnn.element_types import element_name, value_name
 from iossim.backends.cupy_cudnn.kernel_text import ACCESS_BYTES, MOST_ELEMENTS, access_width, kernel_source
 from iossim.backends.cupy_cudnn.views import KernelCall, View, over_threads
 from iossim.ir.ops.conv import Conv
@@ -34,7 +34,7 @@ unsigned int rest = index;
 {place}
 const int top = oy * SY - PY, left = ox * SX - PX;
 {y}* const to = y + {at};
-float sums[T][C] = {{}};
+sum_t sums[T][C] = {{}};
 {sum}
 #pragma unroll
 for (int t = 0; t < T; ++t) {{
@@ -43,7 +43,7 @@ for (int t = 0; t < T; ++t) {{
     {y} made[C];
     #pragma unroll
     for (int i = 0; i < C; ++i) {{
-        const float a0 = sums[t][i]{names};
+        const sum_t a0 = sums[t][i]{names};
         made[i] = {expression};
     }}
     put<C>(to + t * {step}, made);
@@ -55,14 +55,14 @@ _DEPTHWISE = """const in_t* image = x + (long long)n * x_n + (long long)k * x_c;
 for (int ky = 0; ky < KY; ++ky) {
     const int iy = top + ky * DY;
     if (iy < 0 || iy >= H) continue;
-    float taps[KX][C];
+    sum_t taps[KX][C];
     #pragma unroll
     for (int kx = 0; kx < KX; ++kx) take<C>(taps[kx], w + (ky * KX + kx) * FILTERS + k);
     #pragma unroll
     for (int j = 0; j < COLS; ++j) {
         const int ix = left + j;
         if (ix < 0 || ix >= W) continue;
-        float found[C];
+        sum_t found[C];
         take<C>(found, image + (long long)iy * x_h + (long long)ix * x_w);
         #pragma unroll
         for (int i = 0; i < C; ++i) found[i] = before(found[i]);
@@ -83,7 +83,7 @@ for (int ky = 0; ky < KY; ++ky) {
     for (int kx = 0; kx < KX; ++kx) {
         const in_t* own = w + (long long)((ky * KX + kx) * CHANNELS) * FILTERS + k;
         for (int c = 0; c < CHANNELS; c += U) {
-            float found[T][U] = {};
+            sum_t found[T][U] = {};
             #pragma unroll
             for (int t = 0; t < T; ++t) {
                 const int ix = left + t * SX + kx * DX;
@@ -94,7 +94,7 @@ for (int ky = 0; ky < KY; ++ky) {
             }
             #pragma unroll
             for (int u = 0; u < U; ++u) {
-                float taps[C];
+                sum_t taps[C];
                 take<C>(taps, own + (long long)(c + u) * FILTERS);
                 #pragma unroll
                 for (int t = 0; t < T; ++t)
@@ -118,7 +118,7 @@ def convolutions(
     rank = len(op.strides)
     if rank > 2:
         return {}
-    x, y, *operands = (_planar(view, rank) for view in (x, y, *(operand.broadcast(y.shape) for operand in operands)))
+    x, y, *operands = (view.planar for view in (x, y, *(operand.broadcast(y.shape) for operand in operands)))
     if any(max(view.elements, view.extent) > MOST_ELEMENTS for view in (y, *operands)):
         return {}
     filters, channels = y.shape[1], taps.shape[-2]
@@ -162,19 +162,13 @@ def convolutions(
         # An operand may be the output itself, which is written in place: those are not declared __restrict__.
         parameters = ["const in_t* __restrict__ x", "const in_t* __restrict__ w", *pointers]
         before = f"{functions_of(prologue + expression)}typedef {element_name(x.dtype)} in_t;\n"
-        before += f"static __device__ float before(float a0) {{ return {prologue}; }}\n"
+        before += f"typedef {value_name(y.dtype)} sum_t;\n"
+        before += f"static __device__ sum_t before(sum_t a0) {{ return {prologue}; }}\n"
         text = kernel_source(
             NAME, (v.dtype for v in (x, y, *operands)), [*parameters, f"{element_name(y.dtype)}* y"], body, before
         )
         found[f"own{width}x{count}"] = over_threads(text, NAME, threads, (x, taps, *operands, y))
     return found
-
-
-def _planar(view: View, rank: int) -> View:
-    """A view of images whose rows are one-dimensional as one of images of height one."""
-    if rank == 2:
-        return view
-    return replace(view, shape=(*view.shape[:2], 1, *view.shape[2:]), strides=(*view.strides[:2], 0, *view.strides[2:]))
 
 
 def _width(view: View, channels: int) -> int:

@@ -10,8 +10,7 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn import ordering_kernels
 from iossim.backends.cupy_cudnn.element_kernels import chain, literal
-from iossim.backends.cupy_cudnn.group_norm_kernels import group_norm
-from iossim.backends.cupy_cudnn.reduction_kernels import reduction
+from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, reduction
 from iossim.backends.cupy_cudnn.resample_kernels import resample
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import View

@@ -6,13 +6,11 @@ Numbers are compared as whole numbers of the same order, in which every NaN is l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from math import prod
 
-import numpy as np
-
-from iossim.backends.cupy_cudnn.element_types import element_name, typed
-from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, int32s, over_threads
-from iossim.execution.backend import BackendError
+from iossim.backends.cupy_cudnn.kernel_text import ENTRY, THREAD, kernel
+from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
 
 _KEY = """static __device__ int key_of(float value) {
@@ -20,138 +18,122 @@ _KEY = """static __device__ int key_of(float value) {
     return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 """
-#: A thread for each element of each row; ``r0`` to ``r2`` say which row, ``i`` which of its elements.
-_PLACE = """    unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
-    if (rest >= elements) return;
-    const int i = rest % length; rest /= length;
-    const long long r2 = rest % rows2; rest /= rows2;
-    const long long r1 = rest % rows1, r0 = rest / rows1;
-"""
-_HEAD = "unsigned int elements, unsigned int length, unsigned int rows1, unsigned int rows2"
-
-
-def _operand(kind: str, name: str) -> str:
-    return f"{kind}* {name}, int {name}i, int {name}0, int {name}1, int {name}2"
-
-
-def _row(name: str) -> str:
-    return f"{name} + r0 * {name}0 + r1 * {name}1 + r2 * {name}2"
-
-
-_X, _Y, _PLACES = _operand("const in_t", "x"), _operand("out_t", "y"), _operand("long long", "p")
-
-#: Each element counts those before it, which is its place in order: the first ``count`` write themselves there.
-TOP_K = f"""{_KEY}extern "C" __global__ void top_k({_HEAD}, int count, int flip, {_X}, {_Y}, {_PLACES}) {{
-{_PLACE}    const in_t* from = {_row("x")};
-    const int own = key_of(from[(long long)i * xi]) ^ flip;
-    int place = 0;
-    for (int j = 0; j < (int)length && place < count; ++j) {{
-        const int other = key_of(from[(long long)j * xi]) ^ flip;
-        place += other > own || (other == own && j < i);
-    }}
-    if (place >= count) return;
-    ({_row("y")})[(long long)place * yi] = from[(long long)i * xi];
-    ({_row("p")})[(long long)place * pi] = i;
-}}
+#: Each element counts those before it, which is its place in order: the first ``wanted`` write themselves there.
+_TOP_K = """if ($place >= count) return;
+$places
+x_t* from = $x;
+const int own = key_of(from[(long long)i * x_e]) ^ flip;
+int place = 0;
+for (int j = 0; j < length && place < wanted; ++j) {
+    const int other = key_of(from[(long long)j * x_e]) ^ flip;
+    place += other > own || (other == own && j < i);
+}
+if (place >= wanted) return;
+($y)[(long long)place * y_e] = from[(long long)i * x_e];
+($p)[(long long)place * p_e] = i;
 """
 #: A block for each row: threads look at every so manieth element, then halve their number as they compare.
-ARG_EXTREME = f"""{_KEY}extern "C" __global__ void arg_extreme({_HEAD}, int flip, int last, {_X}, {_PLACES}) {{
-    __shared__ int keys[256];
-    __shared__ int places[256];
-    unsigned int rest = blockIdx.x;
-    const long long r2 = rest % rows2; rest /= rows2;
-    const long long r1 = rest % rows1, r0 = rest / rows1;
-    const in_t* from = {_row("x")};
-    const int thread = threadIdx.x;
-    int best = thread < (int)length ? thread : 0;
-    int key = key_of(from[(long long)best * xi]) ^ flip;
-    for (int j = thread; j < (int)length; j += blockDim.x) {{
-        const int other = key_of(from[(long long)j * xi]) ^ flip;
-        if (other > key || (other == key && last)) {{ key = other; best = j; }}
-    }}
-    keys[thread] = key; places[thread] = best;
+_ARG_EXTREME = """__shared__ int keys[256];
+__shared__ int found[256];
+$places
+x_t* from = $x;
+const int thread = threadIdx.x;
+int best = thread < length ? thread : 0;
+int key = key_of(from[(long long)best * x_e]) ^ flip;
+for (int j = thread; j < length; j += blockDim.x) {
+    const int other = key_of(from[(long long)j * x_e]) ^ flip;
+    if (other > key || (other == key && last)) { key = other; best = j; }
+}
+keys[thread] = key; found[thread] = best;
+__syncthreads();
+for (int half = blockDim.x / 2; half > 0; half /= 2) {
+    if (thread < half) {
+        const int other = keys[thread + half], place = found[thread + half];
+        key = keys[thread]; best = found[thread];
+        if (other > key || (other == key && (last ? place > best : place < best))) {
+            keys[thread] = other; found[thread] = place;
+        }
+    }
     __syncthreads();
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-        if (thread < half) {{
-            const int other = keys[thread + half], place = places[thread + half];
-            key = keys[thread]; best = places[thread];
-            if (other > key || (other == key && (last ? place > best : place < best))) {{
-                keys[thread] = other; places[thread] = place;
-            }}
-        }}
-        __syncthreads();
-    }}
-    if (thread == 0) *({_row("p")}) = places[0];
-}}
+}
+if (thread == 0) *($p) = found[0];
 """
-#: Negative indices count from the end, and none reaches outside.
-PICK = f"""extern "C" __global__ void pick({_HEAD}, int size, {_operand("const index_t", "p")}, {_X}, {_Y}) {{
-{_PLACE}    const long long given = ({_row("p")})[(long long)i * pi], entry = given < 0 ? given + size : given;
-    ({_row("y")})[(long long)i * yi] = ({_row("x")})[(entry < 0 ? 0 : entry < size ? entry : size - 1) * xi];
-}}
+_PICK = """if ($place >= count) return;
+$places
+const long long entry = entry_at(($p)[(long long)i * p_e], length);
+($y)[(long long)i * y_e] = ($x)[entry * x_e];
 """
 #: A thread for each row.
-CUMSUM = f"""extern "C" __global__ void cumsum({_HEAD}, int size, int step, int exclusive, {_X}, {_Y}) {{
-{_PLACE}    const in_t* from = {_row("x")};
-    out_t* to = {_row("y")};
-    sum_t sum = 0;
-    for (long long j = i + (step < 0 ? size - 1 : 0); 0 <= j && j < size; j += step) {{
-        const sum_t before = sum;
-        sum += from[j * xi];
-        to[j * yi] = exclusive ? before : sum;
-    }}
-}}
+_CUMSUM = """if ($place >= count) return;
+$places
+x_t* from = $x;
+y_t* to = $y;
+sum_t sum = 0;
+for (long long j = step < 0 ? length - 1 : 0; 0 <= j && j < length; j += step) {
+    const sum_t before = sum;
+    sum += from[j * x_e];
+    to[j * y_e] = exclusive ? before : sum;
+}
 """
 
 
 def top_k(op: TopK, x: View, y: View, places: View, axis: int) -> KernelCall:
     """The first ``op.count`` elements of ``x`` along an axis in order, and their places."""
-    head, (of_x, of_y, of_places) = _by_rows((x, y, places), axis, x.shape[axis])
-    arguments = (*head, np.int32(op.count), np.int32(0 if op.largest else -1), *of_x, *of_y, *of_places)
-    return over_threads(typed(TOP_K, x, y), "top_k", x.elements, arguments)
+    numbers = {"length": x.shape[axis], "wanted": op.count, "flip": 0 if op.largest else -1}
+    return _of_rows("top_k", _TOP_K, {"x": x, "y": y, "p": places}, axis, numbers, _KEY, each=x.shape[axis])
 
 
 def arg_extreme(op: ArgExtreme, x: View, places: View, axis: int) -> KernelCall:
     """The place of the largest or smallest of ``x`` along an axis, which has one element in ``places``."""
-    head, (of_x, of_places) = _by_rows((x, places), axis, x.shape[axis])
-    rows, threads = places.elements, 32
+    numbers, threads = {"length": x.shape[axis], "flip": -1 if op.smallest else 0, "last": int(op.last)}, 32
     while threads < min(256, x.shape[axis]):
         threads *= 2
-    arguments = (*head, np.int32(-1 if op.smallest else 0), np.int32(op.last), *of_x, *of_places)
-    return KernelCall(typed(ARG_EXTREME, x, places), "arg_extreme", rows, threads, arguments)
+    return _of_rows("arg_extreme", _ARG_EXTREME, {"x": x, "p": places}, axis, numbers, _KEY, block=threads)
 
 
 def pick(x: View, indices: View, y: View, axis: int) -> KernelCall:
     """``x`` at each of ``indices`` along an axis; on the others ``x`` begins with as many entries as they have."""
+    numbers, each = {"length": x.shape[axis]}, indices.shape[axis]
     for other, size in enumerate(indices.shape):
         x = x if other == axis else x.part(other, 0, size)
-    head, (of_indices, of_x, of_y) = _by_rows((indices, x, y), axis, indices.shape[axis])
-    source = f"typedef {element_name(indices.dtype)} index_t;\n{typed(PICK, x, y)}"
-    return over_threads(source, "pick", y.elements, (*head, np.int32(x.shape[axis]), *of_indices, *of_x, *of_y))
+    return _of_rows("pick_entries", _PICK, {"p": indices, "x": x, "y": y}, axis, numbers, ENTRY, each=each)
 
 
 def cumsum(op: CumSum, x: View, y: View, axis: int) -> KernelCall:
     """Running sums of ``x`` along an axis, in its own type where it has whole numbers."""
-    head, (of_x, of_y) = _by_rows((x, y), axis, 1)
-    source = f"typedef {'float' if x.dtype.is_floating else 'long long'} sum_t;\n{typed(CUMSUM, x, y)}"
-    size = x.shape[axis]
-    flags = int32s([size, -1 if op.reverse else 1, op.exclusive])
-    return over_threads(source, "cumsum", y.elements // size, (*head, *flags, *of_x, *of_y))
+    numbers = {"length": x.shape[axis], "step": -1 if op.reverse else 1, "exclusive": int(op.exclusive)}
+    sums = f"typedef {'float' if x.dtype.is_floating else 'long long'} sum_t;\n"
+    return _of_rows("cumsum", _CUMSUM, {"x": x, "y": y}, axis, numbers, sums)
 
 
-def _by_rows(views: Sequence[View], axis: int, length: int) -> tuple[tuple[Argument, ...], list[tuple[Argument, ...]]]:
-    """Arguments that say how many rows of ``length`` there are, and each view with its steps in and between them.
-
-    Raises BackendError where rows are numbered by more than three axes.
-    """
-    others = [other for other in range(len(views[0].shape)) if other != axis]
-    sizes, strides = coalesced(
-        [views[0].shape[a] for a in others], [[view.strides[a] for a in others] for view in views]
+def _of_rows(
+    name: str,
+    body: str,
+    views: Mapping[str, View],
+    axis: int,
+    numbers: Mapping[str, int],
+    functions: str,
+    *,
+    each: int | None = None,
+    block: int = 0,
+) -> KernelCall:
+    """A kernel over rows of views along an axis, in steps ``e``: ``each`` threads a row, or one, or a ``block``."""
+    first = next(iter(views.values()))
+    others = [other for other in range(len(first.shape)) if other != axis]
+    walked = [[view.strides[other] for other in others] for view in views.values()]
+    sizes, strides = coalesced([first.shape[other] for other in others], walked)
+    rows = {f"r{place}": size for place, size in enumerate(sizes)}
+    steps = dict(zip(rows, zip(*strides, strict=True), strict=True))
+    text, arguments = kernel(
+        name,
+        body,
+        views,
+        steps | {"e": tuple(view.strides[axis] for view in views.values())},
+        rows if each is None else rows | {"i": each},
+        numbers=numbers,
+        functions=functions,
+        place="blockIdx.x" if block else THREAD,
     )
-    if len(sizes) > 3:
-        raise BackendError("no kernel orders rows that are numbered by more than three axes; copy them first")
-    missing = 3 - len(sizes)
-    sizes = [1] * missing + sizes
-    head = tuple(np.uint32(size) for size in (length * int(np.prod(sizes)), length, *sizes[1:]))
-    placed = zip(views, strides, strict=True)
-    return head, [(view, *int32s([view.strides[axis], *[0] * missing, *own])) for view, own in placed]
+    if block:
+        return KernelCall(text, name, prod(sizes), block, arguments)
+    return over_threads(text, name, prod(sizes) * (each or 1), arguments)

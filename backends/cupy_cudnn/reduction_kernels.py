@@ -1,4 +1,4 @@
-"""Kernels in which threads work on one row together: global pooling, reductions, softmax, layer and RMS normalisation.
+"""Kernels in which threads work on one row together: pooling, reductions, softmax, norms of layers and of groups.
 
 A row is a run of equally spaced elements. Where its elements are neighbours, a few threads take accesses of it in turn
 (a warp, up to eight for long rows), keep them in registers if they are few, and combine what they found by shuffles.
@@ -113,6 +113,35 @@ each([&](float (&v)[W], int i) {
 });
 """
 _OF_ROWS = {"softmax": _SOFTMAX, "layer_norm": _LAYER_NORM, "rms_norm": _RMS_NORM}
+#: A block of T threads for each group of CHANNELS, which lie along an inner axis (where they are LAST) or an outer one.
+_GROUP_NORM = """__shared__ float shared[T / WARP];
+$places
+const int packs = inner / W, length = outer * packs;
+const float size = (float)length * W;
+x_t* from = $x;
+y_t* to = $y;
+auto each = [&](auto use) {
+    for (int k = threadIdx.x; k < length; k += T) {
+        const int o = k / packs, i = (k - o * packs) * W;
+        float v[W];
+        take<P>(v, from + (long long)o * x_o + (long long)i * x_i);
+        use(v, o, i);
+    }
+};
+float total = 0.0f, squares = 0.0f;
+each([&](float (&v)[W], int, int) { ELEMENTS total += v[e]; });
+const float mean = row_sum(total, shared) / size;
+each([&](float (&v)[W], int, int) { ELEMENTS squares += (v[e] - mean) * (v[e] - mean); });
+const float deviation = sqrtf(row_sum(squares, shared) / size + epsilon);
+each([&](float (&v)[W], int o, int i) {
+    y_t out[W];
+    ELEMENTS {
+        const long long c = g * CHANNELS + (LAST ? i + e : o);
+        out[e] = (v[e] - mean) / deviation * s[c * s_c] + b[c * b_c];
+    }
+    put<Q>(to + (long long)o * y_o + (long long)i * y_i, out);
+});
+"""
 #: Threads of a block share rows among LANES, and lengths among SHARES, of which each has a power of two.
 _COLUMNS = """__shared__ float shared[W][LANES * SHARES];
 $places
@@ -176,6 +205,38 @@ def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> Kerne
     if not (scale.is_dense and scale.elements == math.prod(x.shape[first:]) and scale.dtype == x.dtype):
         raise BackendError("rms_norm takes a scale of the shape of a row; write it out")
     return _over_rows("rms_norm", x, y, axes, {"x_t* scale": scale, "float epsilon": np.float32(epsilon)})
+
+
+def group_norm(x: View, y: View, scale: View, shift: View, groups: int, epsilon: float) -> KernelCall:
+    """``x [N, C, ...]`` to ``y``; ``scale`` and ``shift`` are ``[C]``. Raises BackendError for uneven steps."""
+    places, steps = coalesced(x.shape[2:], [x.strides[2:], y.strides[2:]])
+    if len(places) > 1:
+        raise BackendError("group_norm takes images whose places are equally spaced; copy them first")
+    channels, is_last = x.shape[1] // groups, x.strides[1] == 1 and x.shape[1] > groups
+    of_channels, of_places = (x.strides[1], y.strides[1]), (steps[0][0], steps[1][0])
+    (inner, near), (outer, far) = (channels, of_channels), (places[0], of_places)
+    if not is_last:
+        (inner, near), (outer, far) = (outer, far), (inner, near)
+    walked = [(v.strides[0], channels * v.strides[1], *own) for v, *own in zip((x, y), far, near, strict=True)]
+    width, (read, written) = access_widths((x, y), walked, inner)
+    threads = WARP
+    while threads < BLOCK_THREADS and threads * width < inner * outer:
+        threads *= 2
+    axes = dict(zip(("n", "g", "o", "i"), ((*pair, 0, 0) for pair in zip(*walked, strict=True)), strict=True))
+    text, arguments = kernel(
+        "group_norm",
+        _GROUP_NORM,
+        {"x": x, "y": y, "s": scale, "b": shift},
+        axes | {"c": (0, 0, *scale.strides, *shift.strides)},
+        {"n": x.shape[0], "g": groups},
+        place="blockIdx.x",
+        numbers={"inner": inner, "outer": outer},
+        constants={"W": width, "P": read, "Q": written, "T": threads, "WARP": WARP, "CHANNELS": channels}
+        | {"LAST": int(is_last)},
+        functions=_COMBINED + _OF_ROW,
+        more={"float epsilon": np.float32(epsilon)},
+    )
+    return KernelCall(text, "group_norm", x.shape[0] * groups, threads, arguments)
 
 
 def _over_rows(name: str, x: View, y: View, axes: list[int], more: Mapping[str, Argument] | None = None) -> KernelCall:

@@ -12,13 +12,24 @@ from itertools import groupby
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_types import typed
-from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, int32s, over_threads
+from iossim.backends.cupy_cudnn.kernel_text import kernel
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, over_threads
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
 
 NAME = "resample"
+_BODY = """if ($place >= count) return;
+$places
+x_t* from = $x;
+float sum = 0.0f;
+LOOPS{ sum += WEIGHT * from[ENTRY]; }
+*($y) = sum;
+"""
+#: Over the entries of an axis; those that weigh nothing are not read.
+_LOOP = """for (int k@ = 0; k@ < taps@; ++k@)
+if (const float w@ = weights@[i@ * taps@ + k@]; w@ != 0.0f)
+"""
 
 
 def resample(x: View, y: View, tables: Mapping[int, Array], weights: Weights) -> KernelCall:
@@ -27,27 +38,34 @@ def resample(x: View, y: View, tables: Mapping[int, Array], weights: Weights) ->
     Axes are walked in the order in which ``y`` lies, so that neighbouring threads write neighbours.
     """
     order = sorted(range(len(y.shape)), key=lambda axis: -abs(y.strides[axis]))
-    sizes: list[int] = []
-    steps: list[list[int]] = [[], []]
-    tabled: dict[int, Array] = {}
+    places: dict[str, int] = {}
+    strides: dict[str, tuple[int, int]] = {}
+    more: dict[str, Argument] = {}
+    loops, factors, entries = "", ["1.0f"], ["0"]
     for has_table, run in groupby(order, lambda axis: axis in tables):
         axes = list(run)
-        if has_table:
-            tabled.update((len(sizes) + place, tables[axis]) for place, axis in enumerate(axes))
-            found = [y.shape[axis] for axis in axes], [[view.strides[axis] for axis in axes] for view in (x, y)]
-        else:
-            found = coalesced([y.shape[a] for a in axes], [[view.strides[a] for a in axes] for view in (x, y)])
-        sizes += found[0]
-        steps = [[*own, *more] for own, more in zip(steps, found[1], strict=True)]
-    arguments: list[Argument] = [np.uint32(y.elements), *(np.uint32(size) for size in sizes[1:])]
-    for matrix in tabled.values():
-        arguments += _uploaded(matrix, weights)
-    arguments += [x, *int32s(steps[0]), y, *int32s(steps[1])]
-    return over_threads(typed(_source(len(sizes), tuple(tabled)), x, y), NAME, y.elements, tuple(arguments))
+        walked = [[view.strides[axis] for axis in axes] for view in (x, y)]
+        sizes = [y.shape[axis] for axis in axes]
+        if not has_table:
+            sizes, walked = coalesced(sizes, walked)
+        for axis, size, of_x, of_y in zip(axes, sizes, *walked, strict=False):
+            place = len(places)
+            places[f"i{place}"] = size
+            strides[f"i{place}"] = (0 if has_table else of_x, of_y)
+            if has_table:
+                strides[f"e{place}"] = (of_x, 0)
+                names = f"int taps{place}", f"const int* entries{place}", f"const float* weights{place}"
+                more |= zip(names, _uploaded(tables[axis], weights), strict=True)
+                loops += _LOOP.replace("@", str(place))
+                factors.append(f"w{place}")
+                entries.append(f"(long long)entries{place}[i{place} * taps{place} + k{place}] * x_e{place}")
+    body = _BODY.replace("LOOPS", loops).replace("WEIGHT", " * ".join(factors)).replace("ENTRY", " + ".join(entries))
+    text, arguments = kernel(NAME, body, {"x": x, "y": y}, strides, places, more=more)
+    return over_threads(text, NAME, y.elements, arguments)
 
 
 def _uploaded(matrix: Array, weights: Weights) -> tuple[np.int32, View, View]:
-    """How many entries an element sums, which they are, and what they weigh; those that weigh nothing are not read."""
+    """How many entries an element sums, which they are, and what they weigh."""
     most = int((matrix != 0).sum(axis=1).max())
     entries = np.argsort(matrix == 0, axis=1, kind="stable")[:, :most]
     found = np.take_along_axis(matrix, entries, axis=1)
@@ -57,33 +75,3 @@ def _uploaded(matrix: Array, weights: Weights) -> tuple[np.int32, View, View]:
         weights.form(f"entries {key}", TensorType(entries.shape, DType.INT32), lambda: entries),
         weights.form(f"weights of entries {key}", TensorType(entries.shape), lambda: found),
     )
-
-
-def _source(axes: int, tabled: tuple[int, ...]) -> str:
-    parameters = ["unsigned int elements", *(f"unsigned int n{axis}" for axis in range(1, axes))]
-    for axis in tabled:
-        parameters += [f"int taps{axis}", f"const int* entries{axis}", f"const float* weights{axis}"]
-    for pointer, step in (("const in_t* x", "x"), ("out_t* y", "y")):
-        parameters += [pointer, *(f"int {step}{axis}" for axis in range(axes))]
-    body = [f"const long long i{axis} = rest % n{axis}; rest /= n{axis};" for axis in range(axes - 1, 0, -1)]
-    plain = " + ".join([f"i{axis} * x{axis}" for axis in range(axes) if axis not in tabled] or ["0"])
-    body += ["const long long i0 = rest;", "float sum = 0.0f;", f"const in_t* from = x + ({plain});"]
-    place, weight = [], []
-    for axis in tabled:
-        body += [
-            f"for (int k{axis} = 0; k{axis} < taps{axis}; ++k{axis}) {{",
-            f"const float w{axis} = weights{axis}[i{axis} * taps{axis} + k{axis}];",
-            f"if (w{axis} == 0.0f) continue;",
-            f"const long long e{axis} = entries{axis}[i{axis} * taps{axis} + k{axis}];",
-        ]
-        place.append(f"e{axis} * x{axis}")
-        weight.append(f"w{axis}")
-    body += [f"sum += {' * '.join(weight)} * from[{' + '.join(place)}];", "}" * len(tabled)]
-    body.append(f"y[{' + '.join(f'i{axis} * y{axis}' for axis in range(axes))}] = sum;")
-    lines = "\n    ".join(body)
-    return f"""extern "C" __global__ void {NAME}({", ".join(parameters)}) {{
-    unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
-    if (rest >= elements) return;
-    {lines}
-}}
-"""

@@ -5,7 +5,7 @@ meets all alike. Around each round a *sentinel* is timed, a kernel of fixed arit
 alone: a round beside a sentinel that is off the usual is left out, and taken again.
 
 A plan of one graph is timed by two events around its launch, behind a kernel that waits until the host has issued all
-of it (:mod:`.graph_timer`); it ends when its last kernel does. Any other plan is timed by the host's clock, from its
+of it (:mod:`.clock`); it ends when its last kernel does. Any other plan is timed by the host's clock, from its
 first call until the host has waited for the last.
 
 *Warm*: the plan ran once just before, untimed. *Cold*: a buffer of several times the L2 was read just before, so that
@@ -25,13 +25,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, DeviceTimer, WorkingClock
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
-from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import captured
 from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, Run
-from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
-from iossim.backends.cupy_cudnn.working_clock import LEAD_IN_US, WorkingClock, cycles
 from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
 from iossim.execution.lead import Lead
 
@@ -127,13 +125,11 @@ class Stopwatch:
     def __init__(self, driver: Driver, main: Stream, clock: WorkingClock) -> None:
         self._driver, self._main, self._clock = driver, main, clock
         self._conditions = Conditions(driver.facts.pci_bus)
-        self._timer = GraphTimer(driver, main)
-        self._start, self._end = driver.event(timing=True), driver.event(timing=True)
+        self._timer = DeviceTimer(driver, main)
         self._flush_elements = FLUSHED * driver.facts.l2_bytes // np.float32().nbytes
         self._flushed = driver.allocate(self._flush_elements * np.float32().nbytes)
         self._flush = driver.kernel(FLUSH, "flush")
         self._sentinel = driver.kernel(SENTINEL, "sentinel")
-        self._spin = driver.kernel(SPIN, "spin")
 
     def measure(
         self, runs: Sequence[Run], timing: Timing, progress: Callable[[int, int], None] = lambda done, total: None
@@ -219,14 +215,9 @@ class Stopwatch:
         self._driver.launch(self._flush, blocks, BLOCK_THREADS, arguments, self._main)
 
     def _sentinel_us(self) -> float:
-        driver, main = self._driver, self._main
         arguments = (np.int32(SENTINEL_STEPS), np.uint64(self._flushed.address))
-        driver.launch(self._spin, 1, 1, (cycles(driver, LEAD_IN_US),), main)
-        driver.record(self._start, main)
-        driver.launch(self._sentinel, SENTINEL_BLOCKS, 256, arguments, main)
-        driver.record(self._end, main)
-        driver.synchronize()
-        return driver.elapsed_us(self._start, self._end)
+        launch = partial(self._driver.launch, self._sentinel, SENTINEL_BLOCKS, 256, arguments, self._main)
+        return self._timer.once(launch, LEAD_IN_US).time_us
 
 
 def _is_one_graph(run: Run) -> TypeGuard[GraphRun]:

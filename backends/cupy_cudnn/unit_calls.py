@@ -10,13 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from iossim.backends.cupy_cudnn import (
-    channel_padding,
-    element_kernels,
-    grouped_kernels,
-    integer_kernels,
-    product_kernels,
-)
+from iossim.backends.cupy_cudnn import channel_padding, element_kernels, grouped_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
 from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
@@ -246,12 +240,17 @@ class UnitCalls:
         )
 
     def sum_products(self, op: Conv, x: View, w: View, y: View) -> None:
-        """One convolution of int8 to sums of int32, with channels last; by cuDNN, or by a kernel of ours."""
+        """One convolution of int8 to sums of int32, with channels last; by cuDNN, or by a kernel of ours.
+
+        Raises BackendError for more than two spatial dimensions.
+        """
         x = x if x.suits_cudnn(last=True) else self.dense_copy(x, last=True)
         views = {"x": x, "w": self._filters(w, last=True), "y": y}
-        apart = integer_kernels.convolution(op, x, views["w"], y)
+        ours = grouped_kernels.convolutions(op, element_kernels.COPY, x, self.weights.taps(w), y, "a0", [])
+        if not ours:
+            raise BackendError(f"no kernel convolves whole numbers over {len(op.strides)} dimensions; only over two")
         asked = convolution_of(op, views, relu=False, last=True)
-        self.calls.append(ConvolutionCall(asked, views, apart=(apart,)))
+        self.calls.append(ConvolutionCall(asked, views, apart=(next(iter(ours.values())),)))
 
     def multiply(self, a: View, b: View, y: View) -> None:
         """A stack of products, by a library; operands that it does not take as they lie are copied.

@@ -145,6 +145,14 @@ class View:
         assert shaped is not None, f"{self} is not of shape {shape}"
         return shaped
 
+    @property
+    def planar(self) -> View:
+        """Images ``[N, C, W]``, or filters of such, as ones of height one; others as they are."""
+        if len(self.shape) != 3:
+            return self
+        shape, strides = self.shape, self.strides
+        return replace(self, shape=(*shape[:2], 1, shape[2]), strides=(*strides[:2], 0, strides[2]))
+
     def image_strides(self, last: bool = False) -> tuple[int, ...]:
         """Strides as cuDNN is told them: those of axes of one element are what they would be if it were dense.
 

@@ -98,13 +98,10 @@ def pool(op: MaxPool | AveragePool, x: View, y: View) -> KernelCall:
         raise BackendError(f"no kernel pools over {rank} dimensions; only over one or two")
     include = isinstance(op, AveragePool) and op.count_include_pad
     before, after = (_planar(pads, 0) for pads in (op.pads[:rank], op.pads[rank:]))
-    if rank == 1:
-        x, y = (
-            replace(v, shape=(*v.shape[:2], 1, v.shape[2]), strides=(*v.strides[:2], 0, v.strides[2])) for v in (x, y)
-        )
     window = (_planar(op.kernel, 1), _planar(op.strides, 1), before, _planar(op.dilations, 1))
     inside = (before, after) if include else ((0, 0), (0, 0))
-    return _over_windows("max_pool" if isinstance(op, MaxPool) else "average_pool", (*window, *inside), x, y)
+    name = "max_pool" if isinstance(op, MaxPool) else "average_pool"
+    return _over_windows(name, (*window, *inside), x.planar, y.planar)
 
 
 def local_response_norm(op: LocalResponseNorm, x: View, y: View) -> KernelCall:

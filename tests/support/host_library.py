@@ -117,9 +117,10 @@ class HostLibrary:
             for name, layout in (("x", convolution.x), ("w", convolution.w))
         )
         if isinstance(convolution, BackwardData):
-            forward, size = convolution.forward, convolution.y.shape[2:]
-            pads, groups = (*forward.pad_before, *forward.pad_after), convolution.y.shape[1] // w.shape[1]
-            backward = ConvBackwardData(forward.strides, pads, forward.dilations, groups, size)
+            pads, groups = (*convolution.pad_before, *convolution.pad_after), convolution.y.shape[1] // w.shape[1]
+            backward = ConvBackwardData(
+                convolution.strides, pads, convolution.dilations, groups, convolution.y.shape[2:]
+            )
             y = self._tensor(addresses["y"], convolution.y, dtype)
             y[...] = backward.evaluate((x.astype(np.float32), w.astype(np.float32)))[0]
             return

@@ -10,7 +10,7 @@ from host_library import HostLibrary
 from random_networks import random_inputs
 from small_networks import of_op
 
-from iossim.backends.cupy_cudnn import candidate_timing, working_clock
+from iossim.backends.cupy_cudnn import candidate_timing, clock
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Convolution
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
@@ -76,7 +76,7 @@ def test_what_is_timed_first_is_not_judged_by_a_clock_that_idles() -> None:
 @pytest.mark.usefixtures("_as_shipped")
 def test_without_warming_up_and_rounds_the_choice_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """That the double shows what the fix is for: one after another from an idle clock, the last plan wins."""
-    monkeypatch.setattr(working_clock.WorkingClock, "ensure", lambda self: None)
+    monkeypatch.setattr(clock.WorkingClock, "ensure", lambda self: None)
     monkeypatch.setattr(candidate_timing, "ROUNDS", 1)
     monkeypatch.setattr(candidate_timing, "FINALISTS", 1)
     chosen = set()

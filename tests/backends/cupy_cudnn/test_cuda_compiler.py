@@ -17,8 +17,8 @@ from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
+from iossim.backends.cupy_cudnn.clock import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
-from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine

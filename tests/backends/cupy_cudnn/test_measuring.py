@@ -13,9 +13,9 @@ from host_library import HostLibrary
 from random_networks import random_network
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.clock import FLUSH
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.cupy_cudnn.service_kernels import FLUSH
 from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS
 from iossim.calibration.stored_measurements import measurement_set
 from iossim.cost.measured.record import Kind, MeasurementRecord
