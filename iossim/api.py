@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args, overload
 
-from iossim.base.errors import OptionError, once
+from iossim.base.errors import OptionError, did_you_mean, once
 from iossim.base.memory import size_bytes
 from iossim.base.public import public
-from iossim.cost.capabilities import DeviceCostModel
+from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model, own_prices
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
@@ -43,13 +43,13 @@ from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task, judged
 from iossim.tasks.task import compare as compare_schedulers
 from iossim.transforms.fused_joins import ChooseJoins
+from iossim.transforms.transform import SearchOrder, Transform
 
 if TYPE_CHECKING:  # what most calls do not use is loaded by those that do
     from iossim.execution.execution import Execution
     from iossim.transforms.rewriting.backtracking import RewriteBudget
     from iossim.transforms.rewriting.rule import Rule
     from iossim.transforms.rewriting.scheduled import RewriteSearch
-    from iossim.transforms.transform import Transform
 
 
 @public
@@ -105,6 +105,7 @@ def task(
     rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
+    search: SearchOrder = "in-turn",
     choose_joins: bool | None = None,
 ) -> Task:
     """The task that :func:`optimize`, :func:`compare` and the command line run.
@@ -124,6 +125,10 @@ def task(
     a device's profile prices them and no ``seconds`` limit the search. A network that is given as a value keeps its
     units by default.
 
+    With ``search`` joint all of these are searched together
+    (:class:`~iossim.transforms.joint.JointSearch`): rewritings by the rules of ``rewrite``, or all that ship, joins,
+    micro-batches of a batch, and kernels for their company where the prices know others.
+
     With a ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) the stages of a cost
     model that measures are measured only as far as they matter; the simulator proposes them, on ``device`` or the one
     that is measured. Without a budget every stage is priced, whatever that takes.
@@ -136,14 +141,26 @@ def task(
         network = narrow_blocks(network)
     prices, options = prices_of(cost_model, device, network, engine), options or SearchOptions()
     transforms: list[Transform] = []
+    if search not in get_args(SearchOrder):
+        raise OptionError(f"`search` {search!r} is not known; {did_you_mean(search, get_args(SearchOrder))}")
+    if search == "joint":
+        if micro_batch not in (None, "auto") or rewrite_search != "joint":
+            raise OptionError(
+                "`search` joint chooses micro-batches and how to rewrite; leave `micro_batch` and `rewrite_search` out"
+            )
+        rewrite, micro_batch, choose_joins = "default" if rewrite is None else rewrite, None, False
+        if isinstance(prices, VariantCostModel) and options.workspace_limit_bytes is None:
+            options = replace(options, company=True)
     if rewrite is not None:
+        from iossim.transforms.joint import JointSearch
         from iossim.transforms.rewriting.backtracking import RewriteBudget
         from iossim.transforms.rewriting.rule_sets import rules_named
         from iossim.transforms.rewriting.scheduled import Rewrite
 
         rules = rules_named(rewrite) if isinstance(rewrite, str) else tuple(rewrite)
         spend = RewriteBudget.parse(rewrite_budget) if isinstance(rewrite_budget, str) else rewrite_budget
-        transforms.append(Rewrite(rules, rewrite_search, alpha, spend, unproved))
+        rewriting = Rewrite(rules, rewrite_search, alpha, spend, unproved)
+        transforms.append(JointSearch(rewriting) if search == "joint" else rewriting)
     chooses = isinstance(model, str | Path) if choose_joins is None else choose_joins
     if chooses and isinstance(prices, DeviceCostModel) and options.seconds is None:
         transforms.append(ChooseJoins())
@@ -178,6 +195,7 @@ def optimize(
     rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
+    search: SearchOrder = "in-turn",
     choose_joins: bool | None = None,
     progress: StartProgress = silent,
     measuring: MeasuredProgress = ignore_measuring,
@@ -203,6 +221,7 @@ def optimize(
         rewrite_budget=rewrite_budget,
         unproved=unproved,
         micro_batch=micro_batch,
+        search=search,
         choose_joins=choose_joins,
     )
     return asked.run(progress, measuring).schedule
@@ -259,6 +278,7 @@ def compare(
     rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
+    search: SearchOrder = "in-turn",
     choose_joins: bool | None = None,
     progress: StartProgress = silent,
 ) -> Comparison:
@@ -276,7 +296,7 @@ def compare(
     asked = once(given or scheduler_names(), "`schedulers`")
     by_streams = [name for name in asked if name in stream_scheduler_names()]
     of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
-    changes = rewrite is not None or micro_batch is not None
+    changes = rewrite is not None or micro_batch is not None or search == "joint"
     whole = task(
         model,
         device,
@@ -290,6 +310,7 @@ def compare(
         rewrite_budget=rewrite_budget,
         unproved=unproved,
         micro_batch=micro_batch,
+        search=search,
         choose_joins=choose_joins,
     )
     comparison = compare_schedulers(whole, of_stages, progress)

@@ -166,8 +166,8 @@ def _searched(
         raise OptionError(f"--cost-model {pricing.cost_model} measures; run optimize, and explain its schedule.json")
     prices = pricing.prices(network, device)
     of_streams = scheduler in stream_scheduler_names()
-    if of_streams and any(transforms[name] is not None for name in ("rewrite", "micro_batch")):
-        raise OptionError(f"--scheduler {scheduler} takes neither --rewrite nor --micro-batch")
+    if of_streams and {**transforms, "choose_joins": None} != {**vars(TransformOptions()), "choose_joins": None}:
+        raise OptionError(f"--scheduler {scheduler} takes neither --rewrite, --micro-batch nor --search joint")
     with progress_bars(quiet=as_json) as progress, interruptible():
         if of_streams:
             return schedule_any(network, prices, scheduler, search, progress(scheduler)), network, prices

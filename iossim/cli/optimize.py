@@ -62,6 +62,9 @@ def optimize(
 
     With --micro-batch blocks run in micro-batches, each beside the others as far as that is faster; after --rewrite.
 
+    With --search joint rewritings, joins, micro-batches and kernels are searched together with the schedule, and a note
+    says what each brought.
+
     With --onnx the network that is scheduled is written as a model, too: after --rewrite and --micro-batch, for any
     other runtime.
 
@@ -87,7 +90,9 @@ def optimize(
     outputs.check(prices)
     if scheduler in stream_scheduler_names():
         if transforms != TransformOptions() or onnx is not None or budget is not None:
-            raise OptionError(f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --onnx nor --budget")
+            raise OptionError(
+                f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --search, --onnx nor --budget"
+            )
         if outputs.plot:
             raise OptionError(f"--plot draws stages, and --scheduler {scheduler} finds streams; --out writes a trace")
         with progress_bars(quiet=as_json) as started, interruptible():

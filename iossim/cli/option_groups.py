@@ -30,6 +30,7 @@ from iossim.cli.options import (
     RewriteBudget,
     RewriteSearch,
     Rounds,
+    Search,
     Seconds,
     Seed,
     Shape,
@@ -207,6 +208,7 @@ class TransformOptions(OptionGroup):
     rewrite_budget: RewriteBudget = "200"
     unproved: Unproved = False
     micro_batch: MicroBatch = None
+    search: Search = "in-turn"
 
 
 @dataclass(frozen=True)

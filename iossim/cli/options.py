@@ -193,6 +193,14 @@ MicroBatch = Annotated[
         "Divide the batch of each block into K micro-batches, units of their own; auto: 1, 2 or 4, the fastest.",
     ),
 ]
+Search = Annotated[
+    str,
+    option(
+        "--search",
+        "in-turn|joint",
+        "Apply --rewrite, joins and --micro-batch in turn, or search these, kernels and the schedule jointly.",
+    ),
+]
 Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.")]
 Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).")]
 Plot = Annotated[bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).")]
@@ -256,7 +264,8 @@ FLAGS = {
 }
 #: By name of a parameter, those beside which alone it has an effect.
 ONLY_WITH = {
-    **dict.fromkeys(("rewrite_search", "alpha", "rewrite_budget", "unproved"), ("rewrite",)),
+    "rewrite_search": ("rewrite",),
+    **dict.fromkeys(("alpha", "rewrite_budget", "unproved"), ("rewrite", "search")),
     **dict.fromkeys(("link", "sync", "mix"), ("devices", "processes")),
     "arrival_seed": ("arrivals",),
     "requests": ("arrivals",),

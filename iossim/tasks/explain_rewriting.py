@@ -18,9 +18,10 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.alternatives import Space
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
+from iossim.transforms.choices import GraphCost
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import applications
-from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
+from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.rewritten import OPTION, rewritten_network, rules_and_steps
 
 

@@ -25,7 +25,7 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.anytime import Steps
+from iossim.search.anytime import Clock, Steps
 from iossim.search.assemble import reprice
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
@@ -169,10 +169,12 @@ class Task:
     def _run(self, progress: StartProgress, measuring: MeasuredProgress, steps: Steps) -> Scheduled:
         steps.take(lambda: _warm_up(self.network, self.prices), None)
         memo = SearchMemo(self.prices)
+        clock = Clock(self.options.seconds)
         changed = self.change(progress, memo)
-        task = replace(self, network=changed.network, transforms=())
+        options = replace(self.options, seconds=clock.part_s()) if self.transforms else self.options
+        task = replace(self, network=changed.network, transforms=(), options=options)
         if changed.interrupted and self.budget is None:
-            task = replace(task, options=_soon(self.options))
+            task = replace(task, options=_soon(options))
         made = steps.take(lambda: task.search(progress(self.scheduler), measuring, memo), None)
         if made is None:
             made = without_search(changed.network, self.prices, self.scheduler, self.options)

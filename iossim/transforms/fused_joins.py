@@ -18,14 +18,14 @@ from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions
-from iossim.search.scheduler import StartProgress, schedule
+from iossim.search.scheduler import StartProgress
 
+#: Relative difference of latencies below which two are said to be equal.
+_LEAST_GAIN = 1e-9
 #: The option of a source that names the joins that are otherwise than the model has them.
 OPTION = "joins"
 #: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
-#: Relative difference of latencies below which what was given stays.
-_LEAST_GAIN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,67 +115,25 @@ class ChooseJoins:
         joins = joins_of(network)
         if not joins:
             return JoinsChosen(network, joins)
-        memo = memo or SearchMemo(prices)
+        # Loaded by who has joins.
+        from iossim.transforms.choices import BySchedule
+        from iossim.transforms.join_choices import JoinChoices
+
+        bar = progress("joins (ways)")
         quick = replace(options, limits=options.limits.least(_LIMITS))
-        bar, seen = progress("joins (ways)"), dict[tuple[frozenset[str], frozenset[str]], tuple[Network, Schedule]]()
-
-        def scheduled(fused: frozenset[str], apart: frozenset[str]) -> tuple[Network, Schedule]:
-            if (fused, apart) not in seen:
-                changed = with_joins(network, fused, apart) if fused or apart else network
-                found = schedule(changed, prices, scheduler, quick, memo=memo)
-                if not found.complete:
-                    raise KeyboardInterrupt
-                seen[fused, apart] = changed, found
-                bar(len(seen), len(seen))
-            return seen[fused, apart]
-
-        none = frozenset[str]()
-        all_fused, all_apart = (frozenset(joins.apart), none), (none, frozenset(joins.fused))
+        cost = BySchedule(prices, scheduler, quick, memo or SearchMemo(prices))
+        choices = JoinChoices(cost, cost, lambda seen: bar(seen, seen))
         try:
-            ways = {"given": (none, none), "fused": all_fused, "apart": all_apart}
-            for way in ways.values():
-                scheduled(*way)
-            ways["by block"] = _by_block(joins, scheduled(*all_fused), scheduled(*all_apart))
-            latency_us = {name: scheduled(*way)[1].latency_us for name, way in ways.items()}
+            chosen_us = choices.search(network)
         except KeyboardInterrupt:
             return JoinsChosen(network, joins, interrupted=True)
-        best = min(ways, key=lambda name: latency_us[name])
-        if latency_us[best] >= latency_us["given"] * (1 - _LEAST_GAIN):
-            best = "given"
-        fused, apart = (tuple(sorted(names)) for names in ways[best])
-        chosen = _with_source(scheduled(*ways[best])[0], fused, apart)
-        latency_us["chosen"] = latency_us[best]
-        del latency_us["by block"]
-        return JoinsChosen(chosen, joins, fused, apart, latency_us)
+        latency_us = {name: choices.way_us(network, way) for name, way in choices.ways(network).items()}
+        fused, apart = (tuple(sorted(names)) for names in choices.best(network))
+        chosen = with_chosen_joins(choices.network(network), fused, apart)
+        return JoinsChosen(chosen, joins, fused, apart, latency_us | {"chosen": chosen_us})
 
 
-def _by_block(
-    joins: Joins, fused: tuple[Network, Schedule], apart: tuple[Network, Schedule]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """The joins to fuse and to set apart where each block of the network with all apart is as it is faster."""
-    network, _ = apart
-    block_of_node = {
-        node: index
-        for index, block in enumerate(network.blocks)
-        for unit in block.units
-        for node in network.units[unit].nodes
-    }
-    costs_us: list[list[float]] = []
-    for changed, found in (fused, apart):
-        taken_us = [0.0] * len(network.blocks)
-        for block, own in zip(changed.blocks, found.blocks, strict=True):
-            last = changed.units[block.units[-1]].nodes[-1]
-            taken_us[block_of_node[last]] += sum(stage.boundary_us + stage.latency_us for stage in own.stages)
-        costs_us.append(taken_us)
-    gains = [apart_us - fused_us for fused_us, apart_us in zip(*costs_us, strict=True)]
-    gain_of = {unit.name: gains[block_of_node[unit.nodes[-1]]] for unit in network.units}
-    return (
-        frozenset(name for name in joins.apart if gain_of[name] > 0),
-        frozenset(name for name in joins.fused if gain_of[name] < 0),
-    )
-
-
-def _with_source(network: Network, fused: tuple[str, ...], apart: tuple[str, ...]) -> Network:
+def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str, ...]) -> Network:
     """The network, whose source says which joins are otherwise than the model has them."""
     if not fused and not apart:
         return network
@@ -192,4 +150,4 @@ def joined_again(network: Network, text: str) -> Network:
         raise ScheduleError(
             f"option {OPTION!r} of the schedule's source names no joins of branches; write it anew"
         ) from None
-    return _with_source(with_joins(network, fused, apart), fused, apart)
+    return with_chosen_joins(with_joins(network, fused, apart), fused, apart)

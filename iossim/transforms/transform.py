@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -17,6 +17,9 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
+
+#: Transforms are applied one after the other, or searched together (:mod:`iossim.transforms.joint`).
+SearchOrder = Literal["in-turn", "joint"]
 
 
 class Outcome(Protocol):

@@ -107,7 +107,7 @@ def test_an_interrupt_keeps_the_network(monkeypatch: pytest.MonkeyPatch) -> None
     def interrupted(*given: object, **named: object) -> Schedule:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("iossim.transforms.fused_joins.schedule", interrupted)
+    monkeypatch.setattr("iossim.transforms.choices.schedule", interrupted)
     network = load("squeezenet")
     found = ChooseJoins().apply(
         network, cost_model("simulator", "t4"), "ios-both", SearchOptions(), lambda label: lambda done, total: None

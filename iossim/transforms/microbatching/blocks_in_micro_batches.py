@@ -6,9 +6,10 @@ Also how a saved schedule says that its network is in micro-batches (:class:`Div
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
+from itertools import product
+from math import inf, prod
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError
@@ -24,7 +25,8 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import StartProgress, schedule
+from iossim.search.scheduler import StartProgress
+from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
 from iossim.transforms.microbatching.divided_blocks import (
     JOINED,
     divide_blocks,
@@ -210,11 +212,17 @@ class MicroBatch:
         def tell(seen: int) -> None:
             bar(seen, seen)
 
-        if limit is None:
-            return _Search(network, prices, options, tell, MOST_TRANSITIONS, JOINED).best(scheduler)
-        limited = workspace_limited(prices, network, limit)
+        if limit is not None:
+            prices = workspace_limited(prices, network, limit)
         options = replace(options, workspace_limit_bytes=None)
-        return _Search(network, limited, options, tell, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(scheduler)
+        cost = BySchedule(prices, scheduler, options, SearchMemo(prices))
+        choices = DivisionChoices(cost, cost, limit is not None, tell)
+        choices.way_us(network, choices.given(network))
+        try:
+            choices.search(network)
+        except KeyboardInterrupt:  # of those that were tried
+            return choices.outcome(network, interrupted=True)
+        return choices.outcome(network)
 
 
 def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
@@ -232,123 +240,162 @@ def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> Mi
     return MicroBatched(with_micro_batches(network, division), parts, divided_units(network, parts))
 
 
-@dataclass(eq=False)
-class _Search:
-    """What is tried, and what it takes: by scheduler and division, an entry a block."""
+#: Into how many micro-batches each block is divided.
+Counts = tuple[int, ...]
 
-    network: Network
-    cost_model: CostModel
-    options: SearchOptions
-    progress: Callable[[int], None]
-    most_transitions: int
-    joined: int
-    _latency_us: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.memo = SearchMemo(self.cost_model)
-        self.choices: list[tuple[int, ...]] = []
-        #: Of each block undivided about how many transitions there are.
-        self.undivided: dict[str, float] = {}
-        #: By key of a problem, whether ``auto`` searches it.
-        self.searchable: dict[str, bool] = {}
-        #: The least number of micro-batches, by block, with which it is searched in whole stages.
-        self.wide_from: dict[str, int] = {}
-        for block in self.network.blocks:
-            counts = [count for count in TRIED if divisible(self.network, block, count)]
-            problem = ScheduleProblem.of_block(self.network, block)
-            wide = [count for count in counts if estimated_transitions(problem, count) > self.most_transitions]
-            self.undivided[block.name] = estimated_transitions(problem, 1)
-            self.choices.append((1, *counts))
-            if wide:
-                self.wide_from[block.name] = min(wide)
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """What may be tried of each block of a network, and about how many transitions it has undivided. ``wide_from``:
+    the least number of micro-batches, by block, with which it is searched in the whole stages ``stages``.
+    """
 
-    def best(self, scheduler: str) -> MicroBatched:
-        whole = (1,) * len(self.choices)
-        undivided = schedule(self.network, self.cost_model, scheduler, self.options, memo=self.memo)
-        if not undivided.complete:
-            raise KeyboardInterrupt
-        self.stages = {
-            block.name: [tuple(stage.units) for stage in own.stages]
-            for block, own in zip(self.network.blocks, undivided.blocks, strict=True)
-        }
-        self._latency_us[scheduler, whole] = undivided.latency_us
-        interrupted = False
-        begin = [whole, *(tuple(self._most(own, count) for own in self.choices) for count in TRIED)]
+    choices: tuple[Counts, ...]
+    undivided: Mapping[str, float]
+    wide_from: Mapping[str, int]
+    stages: Mapping[str, list[tuple[str, ...]]]
+
+    def is_wide(self, block: str, count: int) -> bool:
+        return block in self.wide_from and count >= self.wide_from[block]
+
+    def most(self, count: int) -> Counts:
+        """Each block in as many as may be tried, up to a number."""
+        return tuple(max(own for own in choices if own <= count) for choices in self.choices)
+
+
+class DivisionChoices(Choices[Counts]):
+    """The cost of a network with each block in as many micro-batches as is best; begun undivided, in as many as can
+    be, and as it is best by the schedules ``guided`` (cheap to ask) and for the stages of the undivided schedule.
+    """
+
+    def __init__(
+        self,
+        inner: GraphCost,
+        by_schedule: BySchedule,
+        limited: bool = False,
+        tell: Callable[[int], None] = lambda seen: None,
+        guide: bool = True,
+    ) -> None:
+        super().__init__(inner, tell)
+        self.by_schedule, self.limited = by_schedule, limited
+        self.most_transitions = MOST_LIMITED_TRANSITIONS if limited else MOST_TRANSITIONS
+        self.joined = JOINED_LIMITED if limited else JOINED
+        self.searches = by_schedule.scheduler != "sequential"
+        self._guided: DivisionChoices | None = None
+        if guide and self.searches:
+            cost = replace(by_schedule, scheduler="sequential")
+            self._guided = DivisionChoices(cost, cost, limited, guide=False)
+            self._guided.blocks = self.blocks  # type: ignore[method-assign]
+        self._blocks: dict[Network, _Blocks] = {}
+        #: By key of a problem, whether it is searched, and about how many transitions it has in so many.
+        self._searchable: dict[str, bool] = {}
+        self._transitions: dict[tuple[str, int], float] = {}
+
+    def blocks(self, network: Network) -> _Blocks:
+        if network not in self._blocks:
+            problems = {block.name: ScheduleProblem.of_block(network, block) for block in network.blocks}
+            choices: list[Counts] = []
+            undivided: dict[str, float] = {}
+            wide_from: dict[str, int] = {}
+            whole = batch_of(network) is None
+            for block in network.blocks:
+                problem = problems[block.name]
+                counts = () if whole else tuple(count for count in TRIED if divisible(network, block, count))
+                choices.append((1, *counts))
+                undivided[block.name] = self._transitions_of(problem, 1)
+                wide = [count for count in counts if self._transitions_of(problem, count) > self.most_transitions]
+                wide_from |= {block.name: min(wide)} if wide else {}
+            stages = {}
+            if wide_from:
+                found = self.by_schedule.found(network).blocks
+                pairs = zip(network.blocks, found, strict=True)
+                stages = {block.name: [tuple(stage.units) for stage in own.stages] for block, own in pairs}
+            self._blocks[network] = _Blocks(tuple(choices), undivided, wide_from, stages)
+        return self._blocks[network]
+
+    def _transitions_of(self, problem: ScheduleProblem, count: int) -> float:
+        key = problem.key, count
+        if key not in self._transitions:
+            self._transitions[key] = estimated_transitions(problem, count)
+        return self._transitions[key]
+
+    def given(self, network: Network) -> Counts:
+        return (1,) * len(network.blocks)
+
+    def starts(self, network: Network) -> Iterator[Counts]:
+        blocks = self.blocks(network)
+        yield from (blocks.most(count) for count in TRIED)
+        if self._guided is not None:
+            self._guided.search(network)
+            yield self._guided.best(network)
+            first = scheduled_first(network, self.by_schedule.cost_model, self.by_schedule.found(network), TRIED)
+            yield tuple(first.parts.get(block.name, 1) for block in network.blocks)
+
+    def coordinates(self, network: Network) -> int:
+        return len(network.blocks)
+
+    def changes(self, network: Network, way: Counts, place: int) -> list[Counts]:
+        own = self.blocks(network).choices[place]
+        return [(*way[:place], count, *way[place + 1 :]) for count in own if count != way[place]]
+
+    def every(self, network: Network) -> list[Counts]:
+        choices = self.blocks(network).choices
+        return list(product(*choices)) if prod(map(len, choices)) <= EVERY else []
+
+    def moved(self, way: Counts, like: Network, network: Network) -> Counts:
+        pairs = zip(like.blocks, way, strict=True)
+        counts = {name: count for block, count in pairs for name in _nodes(like, block)}
+        moved = []
+        for block, choices in zip(network.blocks, self.blocks(network).choices, strict=True):
+            count = next((counts[name] for name in _nodes(network, block) if name in counts), 1)
+            moved.append(count if count in choices else 1)
+        return tuple(moved)
+
+    def touched(self, like: Network, network: Network) -> list[int]:
+        known = {_nodes(like, block) for block in like.blocks}
+        return [place for place, block in enumerate(network.blocks) if _nodes(network, block) not in known]
+
+    def made(self, network: Network, way: Counts) -> Network | None:
         try:
-            if scheduler != "sequential":
-                begin.append(self._climb(whole, "sequential"))
-                first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
-                begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
-            ends = [self._climb(way, scheduler) for way in dict.fromkeys(begin)]
-        except KeyboardInterrupt:  # of those that were tried
-            ends, interrupted = [way for name, way in self._latency_us if name == scheduler], True
-        found = min(ends, key=lambda way: self._us(way, scheduler))
-        if self._us(found, scheduler) >= self._us(whole, scheduler):
-            found = whole
-        division = self._division(found)
+            made = self.division(network, way).of(network)
+        except GraphError:  # views of other blocks take one beyond a problem's size
+            return None
+        searchable = not self.searches or all(self._is_searchable(network, made, block) for block in made.blocks)
+        return made if searchable else None
+
+    def _is_searchable(self, network: Network, made: Network, block: Block) -> bool:
+        """Whether a block has about as few transitions as were asked for, with views of other blocks."""
+        problem = WithoutViews.of(ScheduleProblem.of_block(made, block)).problem
+        if problem.key not in self._searchable:
+            own = self.blocks(network).undivided.get(block.name, 0.0)
+            most = inf if problem.clusters else WITH_VIEWS * max(self.most_transitions, self.joined, own)
+            found = estimated_transitions(problem, 1)
+            self._searchable[problem.key] = found <= most and (found < inf or own == inf)
+        return self._searchable[problem.key]
+
+    def division(self, network: Network, way: Counts) -> Division:
+        blocks = self.blocks(network)
+        parts = {block.name: count for block, count in zip(network.blocks, way, strict=True) if count > 1}
+        wide = [name for name, count in parts.items() if blocks.is_wide(name, count)]
+        return Division(parts, self.joined, tuple(stage for name in wide for stage in blocks.stages[name]))
+
+    def outcome(self, network: Network, interrupted: bool = False) -> MicroBatched:
+        """The network in the best of the ways that were tried."""
+        division, tried = self.division(network, self.best(network)), self.tried(network)
         return MicroBatched(
-            with_micro_batches(self.network, division),
+            with_micro_batches(network, division),
             division.parts,
-            divided_units(self.network, division.parts),
-            self._us(whole, scheduler),
-            self._us(found, scheduler),
-            sum(name == scheduler for name, _ in self._latency_us),
-            tuple(name for name, count in division.parts.items() if self._is_wide(name, count)),
+            divided_units(network, division.parts),
+            tried[self.given(network)][0],
+            tried[self.best(network)][0],
+            self.seen,
+            tuple(name for name, count in division.parts.items() if self.blocks(network).is_wide(name, count)),
             interrupted,
         )
 
-    def _climb(self, way: tuple[int, ...], scheduler: str) -> tuple[int, ...]:
-        """From a division on, block after block to what is fastest with the others as they are, until none gains."""
-        gained = True
-        while gained:
-            gained = False
-            for place, own in enumerate(self.choices):
-                others = [(*way[:place], count, *way[place + 1 :]) for count in own if count != way[place]]
-                best = min(others, key=lambda one: self._us(one, scheduler), default=way)
-                if self._us(best, scheduler) < self._us(way, scheduler):
-                    way, gained = best, True
-        return way
 
-    def _us(self, way: tuple[int, ...], scheduler: str) -> float:
-        if (scheduler, way) not in self._latency_us:
-            self._latency_us[scheduler, way] = self._scheduled_us(way, scheduler)
-            self.progress(len(self._latency_us))
-        return self._latency_us[scheduler, way]
-
-    def _scheduled_us(self, way: tuple[int, ...], scheduler: str) -> float:
-        try:
-            network = self._division(way).of(self.network)
-        except GraphError:  # views of other blocks take one beyond a problem's size
-            return inf
-        if scheduler != "sequential" and not all(self._is_searchable(network, block) for block in network.blocks):
-            return inf
-        found = schedule(network, self.cost_model, scheduler, self.options, memo=self.memo)
-        if not found.complete:
-            raise KeyboardInterrupt
-        return found.latency_us
-
-    def _is_searchable(self, network: Network, block: Block) -> bool:
-        """Whether a block has about as few transitions as were asked for, with views of other blocks."""
-        problem = WithoutViews.of(ScheduleProblem.of_block(network, block)).problem
-        if problem.key not in self.searchable:
-            own = self.undivided.get(block.name, 0.0)
-            most = inf if problem.clusters else WITH_VIEWS * max(self.most_transitions, self.joined, own)
-            found = estimated_transitions(problem, 1)
-            self.searchable[problem.key] = found <= most and (found < inf or own == inf)
-        return self.searchable[problem.key]
-
-    def _division(self, way: Sequence[int]) -> Division:
-        pairs = zip(self.network.blocks, way, strict=True)
-        parts = {block.name: count for block, count in pairs if count > 1}
-        wide = [name for name, count in parts.items() if self._is_wide(name, count)]
-        return Division(parts, self.joined, tuple(stage for name in wide for stage in self.stages[name]))
-
-    def _is_wide(self, block: str, count: int) -> bool:
-        return block in self.wide_from and count >= self.wide_from[block]
-
-    @staticmethod
-    def _most(choices: tuple[int, ...], count: int) -> int:
-        return max(own for own in choices if own <= count)
+def _nodes(network: Network, block: Block) -> tuple[str, ...]:
+    return tuple(node.name for unit in block.units for node in network.unit_nodes(network.units[unit]))
 
 
 def with_micro_batches(network: Network, division: Division) -> Network:

@@ -22,8 +22,8 @@ from time import perf_counter
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
+from iossim.transforms.choices import GraphCost
 from iossim.transforms.rewriting.application import Step, apply
-from iossim.transforms.rewriting.graph_costs import GraphCost
 from iossim.transforms.rewriting.matching import Match, find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
@@ -255,9 +255,7 @@ class Search:
         self._seen[application.graph.hash] = ahead
         network = rewritten_network(self.network, application.graph)
         most_us = self._alpha * self.best.cost_us
-        cost_us = self._cost.at_least_us(network)
-        if cost_us <= most_us:
-            cost_us = self._cost.near_us(network, node.candidate.network)
+        cost_us = self._cost.near_us(network, node.candidate.network, most_us)
         candidate = Candidate(network, (*node.candidate.steps, application.step), cost_us)
         made = _Node(candidate, node, None if node.focus is None else node.focus | application.made)
         if isfinite(cost_us) and cost_us <= most_us:

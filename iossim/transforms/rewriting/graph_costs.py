@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
 
 import numpy as np
 
@@ -26,23 +25,10 @@ from iossim.search.lattice import no_merges, price_merges
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.solver import Solution
+from iossim.transforms.choices import GraphCost
 
 #: A schedule that took more prices to find than this is not found anew for each graph that differs by a step.
 MANY = 3_000
-
-
-class GraphCost(Protocol):
-    """Microseconds of a network; ``inf`` for one that cannot run."""
-
-    def us(self, network: Network) -> float: ...
-
-    def at_least_us(self, network: Network) -> float:
-        """Never more than :meth:`us`, and cheaper to tell where that is dear."""
-        return self.us(network)
-
-    def near_us(self, network: Network, like: Network) -> float:
-        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never less."""
-        return self.us(network)
 
 
 @dataclass(eq=False)
@@ -103,9 +89,11 @@ class OptimalSchedule(GraphCost):
         self._known[network.graph.hash] = Transferred.of(network, problems, found)
         return found.cost_us
 
-    def near_us(self, network: Network, like: Network) -> float:
+    def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
         """What the stages of ``like`` take, transferred, where it took more than :data:`MANY` prices to find them."""
-        known = self._known.get(like.graph.hash)
+        least_us, known = self.at_least_us(network), self._known.get(like.graph.hash)
+        if least_us > most_us:
+            return least_us
         if known is None or known.prices <= MANY:
             return self.us(network)
         total_us, leaving = 0.0, START

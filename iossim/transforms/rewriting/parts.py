@@ -24,6 +24,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import units_alone
+from iossim.transforms.choices import GraphCost
 from iossim.transforms.rewriting.application import ReplayError, Step, apply, match_of
 from iossim.transforms.rewriting.backtracking import (
     AHEAD,
@@ -38,7 +39,6 @@ from iossim.transforms.rewriting.backtracking import (
     check_alpha,
     ignore,
 )
-from iossim.transforms.rewriting.graph_costs import GraphCost
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule

@@ -23,6 +23,7 @@ from time import perf_counter
 
 from iossim.base.errors import GraphError
 from iossim.ir.network import Network
+from iossim.transforms.choices import GraphCost
 from iossim.transforms.rewriting.application import Target
 from iossim.transforms.rewriting.backtracking import (
     RELATIVE_TOLERANCE,
@@ -35,7 +36,7 @@ from iossim.transforms.rewriting.backtracking import (
 )
 from iossim.transforms.rewriting.egraph import EGraph, Origin, operator_prices
 from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
-from iossim.transforms.rewriting.graph_costs import GraphCost, SumOfOperators
+from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.matching import Match, find_matches
 from iossim.transforms.rewriting.rewritten import policy_like, rewritten_network
 from iossim.transforms.rewriting.rule import Rule, tensor_of

@@ -24,6 +24,7 @@ from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
+from iossim.transforms.choices import GraphCost
 from iossim.transforms.rewriting.application import Step
 from iossim.transforms.rewriting.backtracking import (
     ALPHA,
@@ -146,12 +147,68 @@ def search_operators(
     )
 
 
+@dataclass(eq=False)
+class ByOperators:
+    """What backtracking and saturation find for the least sum of operators, once for all searches that it guides."""
+
+    network: Network
+    rules: Sequence[Rule]
+    cost_model: CostModel
+    alpha: float = ALPHA
+    budget: RewriteBudget | None = None
+    progress: RewriteProgress = ignore
+
+    def __post_init__(self) -> None:
+        self.operators = SumOfOperators(self.cost_model)
+        self.saturation = Saturation(self.rules, self.operators, self.budget or RewriteBudget(), self.progress)
+        self.summed = search_in_parts(
+            self.network, self.rules, self.operators, alpha=self.alpha, budget=self.budget, progress=self.progress
+        )
+        before_us = self.summed.before_us
+        nothing = Found(Candidate(self.network, (), before_us), before_us, 1, 0, False, True, self.summed.matched)
+        self.saturated = nothing if self.summed.interrupted else self.saturation.search(self.network)
+
+    def search(self, cost: GraphCost, seeds: Sequence[Candidate] = ()) -> JointlyFound:
+        """The network of the least cost; never worse than what was found here, or than the seeds. KeyboardInterrupt
+        ends it with the best so far.
+        """
+        before_us = cost.us(self.network)
+        known, interrupted = Candidate(self.network, (), before_us), self.saturated.interrupted
+        first_us: dict[RewriteSearch, float] = {}
+        try:
+            for seed in seeds:
+                known = cheaper(known, replace(seed, cost_us=cost.us(seed.network)))
+            ways: tuple[tuple[RewriteSearch, Found], ...]
+            ways = (("backtracking", self.summed), ("saturation", self.saturated))
+            for name, found in ways:
+                first_us[name] = cost.us(found.best.network)
+                known = cheaper(known, replace(found.best, cost_us=first_us[name]))
+        except KeyboardInterrupt:
+            interrupted = True
+        if interrupted:
+            joint = Found(known, before_us, 1, 0, False, True, self.summed.matched)
+        else:
+            joint = search_in_parts(
+                self.network,
+                self.rules,
+                cost,
+                alpha=self.alpha,
+                budget=self.budget,
+                guides=[self.operators],
+                proposes=self.saturation.of,
+                blocks_whole=True,
+                progress=self.progress,
+            )
+        joint = replace(joint, best=cheaper(joint.best, known))
+        return JointlyFound(self.summed, self.saturated, joint, first_us)
+
+
 def search_jointly(
     network: Network,
     rules: Sequence[Rule],
     cost_model: CostModel,
     *,
-    cost: OptimalSchedule | None = None,
+    cost: GraphCost | None = None,
     alpha: float = ALPHA,
     budget: RewriteBudget | None = None,
     progress: RewriteProgress = ignore,
@@ -159,40 +216,8 @@ def search_jointly(
     """The network of the fastest schedule, by default ``ios-both``'s, that the rules make of this one; each search
     has the budget. KeyboardInterrupt ends it with the best so far.
     """
-    scheduled = cost or OptimalSchedule(cost_model)
-    operators = SumOfOperators(cost_model)
-    saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)
-    before_us = scheduled.us(network)
-    begun = Candidate(network, (), before_us)
-    summed = search_in_parts(network, rules, operators, alpha=alpha, budget=budget, progress=progress)
-    nothing = Found(Candidate(network, (), summed.before_us), summed.before_us, 1, 0, False, True, summed.matched)
-    saturated = nothing if summed.interrupted else saturation.search(network)
-    known, interrupted = begun, saturated.interrupted
-    first_us: dict[RewriteSearch, float] = {}
-    ways: tuple[tuple[RewriteSearch, Found], ...] = (("backtracking", summed), ("saturation", saturated))
-    try:
-        for name, found in ways:
-            candidate = Candidate(found.best.network, found.best.steps, scheduled.us(found.best.network))
-            known = cheaper(known, candidate)
-            first_us[name] = candidate.cost_us
-    except KeyboardInterrupt:
-        interrupted = True
-    if interrupted:
-        joint = Found(known, before_us, 1, 0, False, True, summed.matched)
-    else:
-        joint = search_in_parts(
-            network,
-            rules,
-            scheduled,
-            alpha=alpha,
-            budget=budget,
-            guides=[operators],
-            proposes=saturation.of,
-            blocks_whole=True,
-            progress=progress,
-        )
-    joint = replace(joint, best=cheaper(joint.best, known))
-    return JointlyFound(summed, saturated, joint, first_us)
+    by_operators = ByOperators(network, rules, cost_model, alpha, budget, progress)
+    return by_operators.search(cost or OptimalSchedule(cost_model))
 
 
 #: How many graphs are searched on unless a budget says otherwise.

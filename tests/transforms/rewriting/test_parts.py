@@ -109,7 +109,7 @@ class Stops:
     def at_least_us(self, network: Network) -> float:
         return self.inner.at_least_us(network)
 
-    def near_us(self, network: Network, like: Network) -> float:
+    def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
         return self.us(network)
 
 

@@ -1,0 +1,208 @@
+"""The loop that all searches over networks share: ways to run a network, each priced by the schedule that it allows.
+
+A :class:`Choices` is itself a cost of networks, that of the best way, and prices its ways by another cost: the
+schedule, or further choices within each way. So joins in micro-batches in rewritings are three of them, one inside the
+other, and a search without one of them leaves a layer out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+from iossim.base.errors import ScheduleError
+from iossim.cost.model import CostModel
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule
+
+#: Where there are at most so many ways, all are looked at.
+EVERY = 64
+#: Relative difference of costs below which the first way stays.
+LEAST_GAIN = 1e-9
+
+W = TypeVar("W", bound=Hashable)
+
+
+class GraphCost(Protocol):
+    """Microseconds of a network; ``inf`` for one that cannot run."""
+
+    def us(self, network: Network) -> float: ...
+
+    def at_least_us(self, network: Network) -> float:
+        """Never more than :meth:`us`, and cheaper to tell where that is dear."""
+        return self.us(network)
+
+    def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
+        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never less. A
+        lower bound, where that is above ``most_us``.
+        """
+        return self.us(network)
+
+
+@dataclass(eq=False)
+class BySchedule(GraphCost):
+    """What a scheduler's schedule takes; blocks are solved once for all networks. A search that is interrupted raises
+    KeyboardInterrupt, and one that ``check`` ends what it raises.
+    """
+
+    cost_model: CostModel
+    scheduler: str
+    options: SearchOptions
+    memo: SearchMemo
+    check: Callable[[], None] = lambda: None
+    _found: dict[Network, Schedule] = field(default_factory=dict, repr=False)
+
+    def found(self, network: Network) -> Schedule:
+        if network not in self._found:
+            options = replace(self.options, company=False)
+            told = lambda done, total: self.check()  # noqa: E731
+            found = schedule(network, self.cost_model, self.scheduler, options, told, self.memo)
+            if not found.complete:
+                self.check()
+                raise KeyboardInterrupt
+            self._found[network] = found
+        return self._found[network]
+
+    def us(self, network: Network) -> float:
+        try:
+            return self.found(network).latency_us
+        except ScheduleError:
+            return inf  # a unit that the cost model has no price for
+
+    def at_least_us(self, network: Network) -> float:
+        return 0.0
+
+
+class Choices(GraphCost, Generic[W]):
+    """The cost of a network run in the best of several ways, priced by ``inner``, each once.
+
+    From the way that a network was given in, and from :meth:`starts`, one coordinate after the other is changed to
+    what is best with the others as they are, until none gains; few ways are all looked at. Never worse than given.
+    KeyboardInterrupt leaves what was tried: :meth:`best` then is the best of that.
+    """
+
+    #: Whether the loop goes on from the starts, or takes the best of them; whether it looks at all ways of a few.
+    climbs, exhausts = True, False
+
+    def __init__(self, inner: GraphCost, tell: Callable[[int], None] = lambda seen: None) -> None:
+        self.inner, self.tell = inner, tell
+        self.seen = 0
+        self._tried: dict[Network, dict[W, tuple[float, Network]]] = {}
+        self._best: dict[Network, W] = {}
+        self._begin: dict[Network, tuple[W, Sequence[int]]] = {}
+
+    def given(self, network: Network) -> W:
+        """The way that a network is in."""
+        raise NotImplementedError
+
+    def made(self, network: Network, way: W) -> Network | None:
+        """The network in another way; None where it cannot be."""
+        raise NotImplementedError
+
+    def starts(self, network: Network) -> Iterable[W]:
+        """Ways to begin with, each made once the one before is priced."""
+        return ()
+
+    def coordinates(self, network: Network) -> int:
+        """How many a way has that can be changed one by one."""
+        return 0
+
+    def changes(self, network: Network, way: W, place: int) -> Sequence[W]:
+        """The ways that differ from one in a coordinate alone."""
+        raise NotImplementedError
+
+    def every(self, network: Network) -> Sequence[W]:
+        """All ways, where they are at most :data:`EVERY`; else none."""
+        return ()
+
+    def moved(self, way: W, like: Network, network: Network) -> W:
+        """A way of one network in another, which differs from it little."""
+        return way
+
+    def touched(self, like: Network, network: Network) -> Sequence[int]:
+        """The coordinates of a network that are others than those of one from which it differs little."""
+        return range(self.coordinates(network))
+
+    def best(self, network: Network) -> W:
+        """The best way: of equal ones the one that was tried first."""
+        tried = self.tried(network)
+        return min(tried, key=lambda way: tried[way][0] * (1 + LEAST_GAIN * (way != self.given(network))))
+
+    def tried(self, network: Network) -> dict[W, tuple[float, Network]]:
+        """Of each way that was tried the cost in us, and the network."""
+        if network not in self._tried:
+            self.way_us(network, self.given(network))
+        return self._tried[network]
+
+    def network(self, network: Network) -> Network:
+        """The network in its best way, and what that holds in the best of the ways within."""
+        made = self.tried(network)[self.best(network)][1]
+        return self.inner.network(made) if isinstance(self.inner, Choices) else made
+
+    def search(self, network: Network) -> float:
+        """Look for the best way; its cost in us."""
+        if network not in self._best:
+            begun = self._begin.get(network)
+            self.way_us(network, self.given(network))
+            every = self.every(network) if self.exhausts else ()
+            for way in every:
+                self.way_us(network, way, min(us for us, _ in self.tried(network).values()))
+            if not every:
+                if begun is not None:
+                    self._climb(network, *begun)
+                for way in () if begun else chain((self.given(network),), self.starts(network)):
+                    self._climb(network, way, range(self.coordinates(network)))
+            self._best[network] = self.best(network)
+        return self.tried(network)[self._best[network]][0]
+
+    def us(self, network: Network) -> float:
+        return self.search(network)
+
+    def at_least_us(self, network: Network) -> float:
+        return 0.0  # some way may be better than the bound of any other
+
+    def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
+        """What the network takes in the best way of ``like``; a bound of it, where that is above ``most_us``."""
+        if like not in self._best or network in self._tried:
+            return self.us(network)
+        before = self._best[like]
+        way = self.moved(before, like, network)
+        made = self.made(network, way)
+        if made is None:
+            return inf
+        self._begin[network] = way, self.touched(like, network)
+        least_us = self.inner.at_least_us(made)
+        return least_us if least_us > most_us else self._keep(network, way, made, self.inner.us(made))
+
+    def way_us(self, network: Network, way: W, most_us: float = inf) -> float:
+        """What the network takes in a way, us: inf where it cannot be, or a bound where that is above ``most_us``."""
+        known = self._tried.setdefault(network, {}).get(way)
+        if known is not None:
+            return known[0]
+        made = network if way == self.given(network) else self.made(network, way)
+        if made is None:
+            return self._keep(network, way, network, inf)
+        least_us = self.inner.at_least_us(made) if most_us < inf else 0.0
+        return least_us if least_us > most_us else self._keep(network, way, made, self.inner.us(made))
+
+    def _keep(self, network: Network, way: W, made: Network, us: float) -> float:
+        self._tried.setdefault(network, {})[way] = us, made
+        self.seen += 1
+        self.tell(self.seen)
+        return us
+
+    def _climb(self, network: Network, way: W, places: Sequence[int]) -> None:
+        """From a way on, a coordinate after the other to what is fastest with the others as they are."""
+        gained, best_us = self.climbs, self.way_us(network, way)
+        while gained:
+            gained = False
+            for place in places:
+                for one in self.changes(network, way, place):
+                    if (us := self.way_us(network, one, best_us)) < best_us:
+                        way, best_us, gained = one, us, True

@@ -1,0 +1,300 @@
+"""One search over everything: rewritings, joins of branches, micro-batches and kernels, with the schedule.
+
+Each ingredient is a layer: a graph is priced by the best of its joins, joins by the best of their micro-batches, and
+these by their optimal schedule. So the price of a proposal is that of the schedule which it allows, together with all
+that its schedule makes worth while. A search without some ingredients is the same without their layers. All of these
+are searched, at prices and blocks that are solved once: first each ingredient by itself, then all together, begun at
+what each found, then all but one. The best of them is the result, and what is lost without an ingredient is what it
+brought. Kernels are chosen for their company in the schedules of the networks that were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from math import inf
+from typing import Any
+
+from iossim.base.errors import OptionError
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel, VariantCostModel
+from iossim.cost.model import CostModel
+from iossim.cost.workspace_limit import workspace_limited
+from iossim.ir.network import Network
+from iossim.models.passes.blocks import narrow_blocks
+from iossim.models.passes.joins import joins_of, with_joins
+from iossim.schedule.schedule import Schedule
+from iossim.search.anytime import Clock, Steps
+from iossim.search.ios import STRATEGIES
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import StartProgress, schedule
+from iossim.transforms.choices import BySchedule, GraphCost
+from iossim.transforms.fused_joins import with_chosen_joins
+from iossim.transforms.join_choices import JoinChoices
+from iossim.transforms.microbatching.blocks_in_micro_batches import OPTION as MICRO_BATCHES
+from iossim.transforms.microbatching.blocks_in_micro_batches import DivisionChoices, with_micro_batches
+from iossim.transforms.microbatching.divided_blocks import divided_units
+from iossim.transforms.microbatching.divisible import batch_of
+from iossim.transforms.rewriting.backtracking import Candidate
+from iossim.transforms.rewriting.graph_costs import OptimalSchedule
+from iossim.transforms.rewriting.rewritten import with_rewriting
+from iossim.transforms.rewriting.scheduled import ByOperators, Rewrite
+from iossim.transforms.rewriting.verdict import trusted
+
+REWRITING, JOINS, DIVISION, COMPANY = "rewriting", "joins", "micro_batches", "company"
+#: A schedule's option that says what each ingredient brought.
+OPTION = "joint"
+#: Of the seconds of the search, the part that this takes; the rest is for the schedule of its network.
+_PART = 0.75
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """The best network that is found with some ingredients, by the units divided in it, and its cost in us."""
+
+    network: Network
+    us: float
+    units: Mapping[str, int] = field(default_factory=dict)
+    graph: Candidate | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class JointlyFound:
+    """``network`` is the best of what was found with each set of ``ingredients`` (``tried``, the empty set among them:
+    the network as given), ``us`` what its schedule takes. ``ended`` says why sets were left out; empty if none was.
+    """
+
+    network: Network
+    ingredients: tuple[str, ...]
+    tried: Mapping[frozenset[str], Tried]
+    seen: int = 0
+    ended: str = ""
+    interrupted: bool = False
+
+    name = "joint"
+
+    def _best_us(self, without: str = "") -> float:
+        return min((each.us for own, each in self.tried.items() if without not in own), default=inf)
+
+    @property
+    def us(self) -> float:
+        return self._best_us()
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        return {"jointly": self.network}
+
+    @property
+    def alone_us(self) -> dict[str, float]:
+        """By ingredient, what is found with it alone."""
+        sets = ((name, frozenset([name])) for name in self.ingredients)
+        return {name: self.tried[own].us for name, own in sets if own in self.tried}
+
+    @property
+    def without_us(self) -> dict[str, float]:
+        """By ingredient, what is found without it: the best of all others together, and of fewer."""
+        every = frozenset(self.ingredients)
+        return {name: self._best_us(name) for name in self.ingredients if every - {name} in self.tried}
+
+    def to_json(self) -> dict[str, Any]:
+        return self._said() | {"sentence": self.sentence()}
+
+    def _said(self) -> dict[str, Any]:
+        return {
+            "given_us": self.tried[frozenset()].us,
+            "us": self.us,
+            "alone_us": self.alone_us,
+            "without_us": self.without_us,
+            "brought_us": {name: us - self.us for name, us in self.without_us.items()},
+            "seen": self.seen,
+        }
+
+    def sentence(self) -> str:
+        """What came of it, and what it takes without each ingredient, in words."""
+        ended = f"; not all was looked at: {self.ended}" if self.ended else ""
+        given_us = self.tried[frozenset()].us
+        if self.us >= given_us:
+            return f"Joint search: nothing is faster than the network as given; {self.seen:,} ways tried{ended}."
+        without = ", ".join(f"{us / 1e3:.3f} ms without {_words(name)}" for name, us in self.without_us.items())
+        gain = f"{given_us / 1e3:.3f} ms -> {self.us / 1e3:.3f} ms"
+        return f"Joint search: {gain}{f' ({without})' if without else ''}; {self.seen:,} ways tried{ended}."
+
+    def remarked(self, found: Schedule) -> Schedule:
+        """The schedule of the network, with the sentence as a remark and the costs as an option."""
+        best = min(self.tried.values(), key=lambda each: each.us)
+        options = {**found.options, OPTION: self._said()} | ({MICRO_BATCHES: dict(best.units)} if best.units else {})
+        return found.model_copy(update={"remarks": [*found.remarks, self.sentence()], "options": options})
+
+
+def _words(ingredient: str) -> str:
+    return {JOINS: "the choice of joins", DIVISION: "micro-batches", COMPANY: "kernels for company"}.get(
+        ingredient, ingredient
+    )
+
+
+@dataclass(frozen=True)
+class JointSearch:
+    """Search rewritings (``rewrite`` says by which rules), joins, micro-batches and, where the search's options ask
+    for ``company``, kernels, together with the schedule.
+
+    Never slower than any of them by itself, or than one after another. Ends within three quarters of the seconds of
+    the search, and after KeyboardInterrupt, with the best so far.
+    """
+
+    rewrite: Rewrite | None = None
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """Raise OptionError for a scheduler that gives graphs no cost, and for a cost model that measures."""
+        if scheduler not in STRATEGIES:
+            raise OptionError(f"`search` joint needs a `scheduler` that searches; give one of {', '.join(STRATEGIES)}")
+        if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
+            raise OptionError(
+                f"`search` joint asks for the prices of thousands of networks, and `cost_model` {prices.identity.name} "
+                "measures; give simulator"
+            )
+
+    def apply(
+        self,
+        network: Network,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+        memo: SearchMemo | None = None,
+    ) -> JointlyFound:
+        self.check(prices, scheduler)
+        seconds = None if options.seconds is None else _PART * options.seconds
+        limited = options.workspace_limit_bytes is not None
+        if options.workspace_limit_bytes is not None:
+            prices = workspace_limited(prices, network, options.workspace_limit_bytes)
+        options = replace(options, workspace_limit_bytes=None, seconds=None)
+        bar = progress("joint search (ways)")
+        search = _Search(self.rewrite, network, prices, scheduler, options, memo, limited, Clock(seconds), bar)
+        return search.found()
+
+
+class _Search:
+    def __init__(
+        self,
+        rewrite: Rewrite | None,
+        network: Network,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        memo: SearchMemo | None,
+        limited: bool,
+        clock: Clock,
+        bar: Any,
+    ) -> None:
+        self.network, self.prices, self.scheduler, self.options = network, prices, scheduler, options
+        self.steps, self.bar, self.seen = Steps(clock), bar, 0
+        plain = replace(options, company=False)
+        memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
+        self.memo = memo
+        self.rewrite = rewrite
+        self.rules = () if rewrite is None else trusted(rewrite.rules, rewrite.unproved)[0]
+        own = BySchedule(prices, scheduler, plain, memo, clock.check)
+        schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler])
+        divisions = DivisionChoices(schedules, own, limited, self.tell)
+        joins, both = JoinChoices(schedules, own, self.tell), JoinChoices(divisions, own, self.tell)
+        divisions.exhausts = joins.exhausts = joins.climbs = both.exhausts = both.climbs = True
+        self.costs = {
+            frozenset[str](): schedules,
+            frozenset([JOINS]): joins,
+            frozenset([DIVISION]): divisions,
+            frozenset([JOINS, DIVISION]): both,
+        }
+        self.by_operators: ByOperators | None = None
+        self.tried: dict[frozenset[str], Tried] = {}
+
+    def tell(self, seen: int) -> None:
+        self.seen += 1
+        self.bar(self.seen, self.seen)
+        self.steps.clock.check()
+
+    @property
+    def ingredients(self) -> list[str]:
+        """Those that there is anything to choose of."""
+        narrow = narrow_blocks(self.network) is self.network and (batch_of(self.network) or 1) > 1
+        there = {REWRITING: bool(self.rules), JOINS: bool(joins_of(self.network)), DIVISION: narrow}
+        return [name for name, is_there in there.items() if is_there]
+
+    def found(self) -> JointlyFound:
+        names = self.ingredients
+        every = frozenset(names)
+        sets = [frozenset(own) for count in range(len(names) + 1) for own in combinations(names, count)]
+        alone = [own for own in sets if len(own) <= 1]
+        for own in dict.fromkeys((*alone, every, *sets)):
+            self._try(own)
+        if not self.tried:
+            raise KeyboardInterrupt
+        if REWRITING in every and every in self.tried and not self.steps.ended:
+            self._again(every)
+        if self.options.company and isinstance(self.prices, VariantCostModel):
+            names.append(COMPANY)
+            self._with_company()
+        best = min(self.tried.values(), key=lambda each: each.us)
+        ended = self.steps.cause if self.steps.ended else ""
+        return JointlyFound(best.network, tuple(names), dict(self.tried), self.seen, ended, self.steps.interrupted)
+
+    def _try(self, own: frozenset[str]) -> None:
+        found = self.steps.take(lambda: self._searched(own), None)
+        if found is not None:
+            self.tried[own] = found
+
+    def _seeds(self) -> list[Candidate]:
+        return [each.graph for each in self.tried.values() if each.graph is not None and each.graph.steps]
+
+    def _searched(self, own: frozenset[str]) -> Tried:
+        cost = self.costs[own - {REWRITING}]
+        graph = Candidate(self.network, (), inf)
+        if REWRITING in own:
+            assert self.rewrite is not None
+            if self.by_operators is None:
+                self.by_operators = ByOperators(
+                    self.network, self.rules, self.prices, self.rewrite.alpha, self.rewrite.budget, self._told
+                )
+            found = self.by_operators.search(cost, self._seeds()).joint
+            graph = found.best
+            self.steps.interrupted |= found.interrupted and not self.steps.clock.is_up
+        return self._made(own, graph, cost)
+
+    def _told(self, seen: int, best_us: float) -> None:
+        self.tell(seen)
+
+    def _again(self, every: frozenset[str]) -> None:
+        """Price the graphs that were found without some ingredients with all of them."""
+        cost = self.costs[every - {REWRITING}]
+        for graph in self._seeds():
+            made = self.steps.take(lambda graph=graph: self._made(every, graph, cost), None)  # type: ignore[misc]
+            if made is not None and made.us < self.tried[every].us:
+                self.tried[every] = made
+
+    def _made(self, own: frozenset[str], graph: Candidate, cost: GraphCost) -> Tried:
+        """The network of a graph in the best ways of the other ingredients, whose source says how it is made."""
+        us = cost.us(graph.network)
+        network, now = with_rewriting(graph.network, graph.steps, self.rules), graph.network
+        units: dict[str, int] = {}
+        if isinstance(cost, JoinChoices):
+            way = cost.best(now)
+            network = with_chosen_joins(with_joins(network, *way), *(tuple(sorted(names)) for names in way))
+            now, cost = cost.tried(now)[way][1], cost.inner
+        if isinstance(cost, DivisionChoices):
+            division = cost.division(now, cost.best(now))
+            network, units = with_micro_batches(network, division), divided_units(network, division.parts)
+        return Tried(network, us, units, graph)
+
+    def _with_company(self) -> None:
+        """Choose kernels in the schedules of the networks that were found, the best first."""
+        known: dict[str, float] = {}
+        for own, each in sorted(self.tried.items(), key=lambda item: item[1].us):
+            made = [str(each.network.graph.hash), *(str(unit.nodes) for unit in each.network.units)]
+            key = " ".join(made)
+            if key not in known:
+                search = lambda each=each: schedule(each.network, self.prices, self.scheduler, self.options)  # noqa: E731
+                found = self.steps.take(search, None)
+                if found is None or not found.complete:
+                    break
+                known[key] = found.latency_us
+            self.tried[own | {COMPANY}] = replace(each, us=min(each.us, known[key]))
