@@ -1,4 +1,4 @@
-"""What is asked of networks, schedules and kernels, as typed functions beside :mod:`iossim.api`: explain, predict,
+"""Questions about networks, schedules and kernels, as typed functions next to :mod:`iossim.api`: explain, predict,
 corun, run_study.
 """
 
@@ -41,14 +41,14 @@ def explain(
     engine: str = AUTO,
     options: SearchOptions | None = None,
 ) -> Explanation:
-    """Why each stage of a schedule is as it is, and what else it could have been, by default on its own device and of
-    its own network.
+    """Why each stage of a schedule is as it is, and what its alternatives cost; by default on the schedule's own device
+    and network.
 
-    Of a model and a device, ``explain("squeezenet", "t4")``, the schedule is explained that :func:`iossim.optimize`
+    Given a model and a device, ``explain("squeezenet", "t4")``, it explains the schedule that :func:`iossim.optimize`
     finds with this ``scheduler``, ``engine`` and ``options``.
 
-    ``stages`` are the numbers of those to explain, in full. Raises OptionError for a number that no stage has, and
-    for a schedule that was measured where no device is given.
+    ``stages`` are the numbers of the stages to explain in full. Raises OptionError for a number that no stage has, and
+    for a measured schedule if no device is given.
     """
     if not isinstance(schedule, Schedule):
         if network is None or isinstance(network, Network):
@@ -69,7 +69,7 @@ def explain(
 
 @public
 def predict(model: Network | str | Path, device: DeviceProfile | str | Path, *, engine: str = AUTO) -> NetworkTable:
-    """The GPU time of each unit of a network alone, with its interval; of a name or file of each op.
+    """GPU time of each unit of a network alone, with its interval; of each op if the network is a name or file.
 
     Raises DeviceError for a precision that the device lacks.
     """
@@ -89,9 +89,9 @@ def corun(
 ) -> Corun:
     """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
 
-    ``device`` is by default the one that a recording names. The result tells how long the recorded kernels took, too.
+    ``device`` defaults to the one that the recording names. The result includes the duration of the recorded kernels.
     ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of
-    the SMs that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
+    the SMs reserved for each stream. Raises KernelTableError, OptionError or ScheduleError.
     """
     return corun_file(Path(kernels), device, engine, sm_share)
 
@@ -107,7 +107,7 @@ def run_study(
 ) -> StudyRun:
     """Run a study (a value, the name of one that ships, or a YAML file) and write its results to the folder ``out``.
 
-    As :func:`iossim.study.sweep.run_study`, which takes more.
+    :func:`iossim.study.sweep.run_study` takes further options.
     """
     read = scenario if isinstance(scenario, Scenario) else read_scenario(scenario)
     return sweep(read, out, workers=workers, resume=resume, progress=progress)
