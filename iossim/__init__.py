@@ -7,10 +7,10 @@ The same as the command line, in Python::
     schedule = iossim.optimize(network, "v100-sxm2", scheduler="ios-both")
     elsewhere = iossim.simulate(schedule, "t4")
 
-In a notebook networks, schedules, comparisons and studies show themselves as tables and pictures; ``.plot()`` gives the
+In a notebook, networks, schedules, comparisons and studies display as tables and pictures; ``.plot()`` returns the
 picture, ``.to_dataframe()`` the rows.
 
-Names are loaded when first used, so that importing iossim costs nothing.
+Names are loaded on first use, so that importing iossim is cheap.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class _Checkout:
-    """Finder of the subpackages that stand beside the package in a checkout; an installation has them inside it.
+    """Import finder for the subpackages that are outside the package in a checkout (an installation has them inside).
 
-    It comes before all others and serves this copy of the package alone, so that two trees never mix.
+    It precedes all other finders and serves this copy of the package only, so that two source trees never mix.
     """
 
     @staticmethod

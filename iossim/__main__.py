@@ -1,4 +1,4 @@
-"""``python -m iossim`` and the command ``iossim``: an interrupt is heard while the command line is being imported."""
+"""``python -m iossim`` and the command ``iossim``: interrupts are handled even while the command line is imported."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    # Pydantic would read about all installed packages, to find plugins of its own among them.
+    # Pydantic would read the metadata of every installed package to look for plugins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # What is imported stays: to look for garbage in it takes a tenth of a short command.
+    # Imported modules stay alive: garbage collection over them takes a tenth of a short command.
     gc.set_threshold(500_000, 20)
     try:
         from iossim.cli.main import main as run

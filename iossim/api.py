@@ -1,7 +1,7 @@
 """The Python API: typed functions that do what the command line does (compare, optimize, simulate).
 
 Networks and devices may be given as values or by name. Every function raises a subclass of
-:class:`iossim.base.errors.IossimError` for a mistake in what it was given.
+:class:`iossim.base.errors.IossimError` for invalid arguments.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from iossim.tasks.task import compare as compare_schedulers
 from iossim.transforms.fused_joins import ChooseJoins
 from iossim.transforms.transform import SearchOrder, Transform
 
-if TYPE_CHECKING:  # what most calls do not use is loaded by those that do
+if TYPE_CHECKING:  # most calls need none of these; those that do import them
     from iossim.execution.execution import Execution
     from iossim.transforms.rewriting.backtracking import RewriteBudget
     from iossim.transforms.rewriting.rule import Rule
@@ -62,12 +62,12 @@ def cost_model(
 ) -> CostModel:
     """A cost model by name for a device, precision and engine (:meth:`iossim.execution.engine.Engine.named`).
 
-    ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures, and
-    keeps measurements in ``store``, by default the user's own; ``replay:STORE``, which takes all from a store.
+    ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures and keeps
+    its measurements in ``store`` (by default the user's own); ``replay:STORE``, which reads every time from a store.
     """
     profile = None if device is None else load_device(device)
     kept = Path(store) if isinstance(store, str) else store
-    Engine.named(engine)  # one that is unknown is refused whatever the cost model does with it
+    Engine.named(engine)  # an unknown engine is refused, whether or not the cost model uses it
     return create_cost_model(spec, profile, Precision.named(precision), engine, kept)
 
 
@@ -81,8 +81,8 @@ def search_options(
 ) -> SearchOptions:
     """Options of the search: definition of stages, and the pruning r (``max_group_size``) and s (``max_groups``).
 
-    ``workspace_limit``: what kernels that run at the same time may need together besides their tensors, in bytes or
-    as ``64MiB``. ``company`` chooses what units run as for the stage that they are in.
+    ``workspace_limit``: total workspace of the kernels that run concurrently, in bytes or as ``64MiB``. ``company``
+    chooses each unit's kernel for the stage that the unit is in.
     """
     limit = limit_bytes(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
@@ -110,34 +110,34 @@ def task(
 ) -> Task:
     """The task that :func:`optimize`, :func:`compare` and the command line run.
 
-    With ``rewrite`` (sets of rules by name or files, separated by commas, or rules) the graph is rewritten for the
-    scheduler: ``joint``, or by ``backtracking`` or ``saturation`` for the least sum of operators, to be scheduled
-    then. Graphs that cost up to ``alpha`` times the best are searched on; ``rewrite_budget`` says how many, or for
-    how long (``200``, ``30s``, ``all``). Rules that are not proved are left out, unless ``unproved``; what is refuted
-    always is.
+    ``rewrite`` (names or files of rule sets, separated by commas, or rules) rewrites the graph for the scheduler:
+    ``joint`` searches graphs and schedules together; ``backtracking`` and ``saturation`` minimise the sum of operator
+    times first, and the result is scheduled. The search continues from graphs that cost up to ``alpha`` times the best;
+    ``rewrite_budget`` limits their number or the time (``200``, ``30s``, ``all``). Unproved rules are left out unless
+    ``unproved`` is set; refuted rules always are.
 
-    With ``micro_batch`` (how many, or ``auto``) the blocks of the network, rewritten or not, run in micro-batches
-    that are units of their own; ``auto`` tries 1, 2 and 4 for each block, and is never slower than undivided by the
-    same scheduler.
+    ``micro_batch`` (a number, or ``auto``) runs the blocks of the network, rewritten or not, in micro-batches that are
+    units of their own; ``auto`` tries 1, 2 and 4 for each block, and is never slower than the undivided network with
+    the same scheduler.
 
-    With ``choose_joins``, the default for a model by name, sums and other joins of branches are fused into products or
-    apart from them, whichever makes the schedule faster (:class:`~iossim.transforms.fused_joins.ChooseJoins`), where
-    a device's profile prices them and no ``seconds`` limit the search. A network that is given as a value keeps its
-    units by default.
+    ``choose_joins``, the default for a model given by name, decides for each sum or other join of branches whether it
+    is fused into a product, whichever makes the schedule faster (:class:`~iossim.transforms.fused_joins.ChooseJoins`).
+    It needs prices from a device profile and a search without a limit in ``seconds``. A network given as a value keeps
+    its units by default.
 
-    With ``search`` joint all of these are searched together
-    (:class:`~iossim.transforms.joint.JointSearch`): rewritings by the rules of ``rewrite``, or all that ship, joins,
-    micro-batches of a batch, and kernels for their company where the prices know others.
+    ``search="joint"`` searches all of these together (:class:`~iossim.transforms.joint.JointSearch`): rewritings by the
+    rules of ``rewrite`` (default: all shipped rules), joins, micro-batches, and kernels chosen for concurrency where the
+    prices know several.
 
-    With a ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) the stages of a cost
-    model that measures are measured only as far as they matter; the simulator proposes them, on ``device`` or the one
-    that is measured. Without a budget every stage is priced, whatever that takes.
+    A ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) has a measuring cost model
+    measure only the stages that can change the result; the simulator proposes them, on ``device`` or on the profile of
+    the measured device. Without a budget every stage is priced, however long that takes.
 
-    Raises OptionError for what cannot be combined.
+    Raises OptionError for options that cannot be combined.
     """
     network = network_of(model)
     if budget is not None:
-        # A search by measurements takes each block as a whole.
+        # A measured search treats each block as a whole.
         network = narrow_blocks(network)
     prices, options = prices_of(cost_model, device, network, engine), options or SearchOptions()
     transforms: list[Transform] = []
@@ -202,10 +202,10 @@ def optimize(
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
-    Takes what :func:`task` does. Its ``ties`` say whether it differs from the sequential schedule by more than the
-    noise.
+    Takes the arguments of :func:`task`. The schedule's ``ties`` say whether it differs from the sequential one by more
+    than the noise.
 
-    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
+    KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
     asked = task(
         model,
@@ -238,9 +238,9 @@ def optimize_streams(
     options: SearchOptions | None = None,
     progress: StartProgress = silent,
 ) -> AnySchedule:
-    """The streams that a scheduler finds; the stages that it began from where no streams are faster.
+    """The stream schedule that a scheduler finds, or the stages that it started from if no streams are faster.
 
-    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
+    KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
     network = network_of(model)
     prices = prices_of(cost_model, device, network, engine)
@@ -254,8 +254,8 @@ def optimize_any(
     scheduler: str = "ios-both",
     **options: Any,
 ) -> AnySchedule:
-    """:func:`optimize_streams` where the scheduler is one of streams, else :func:`optimize`; both take ``engine``,
-    ``cost_model``, ``options`` and ``progress``, and the latter ``choose_joins``, too.
+    """:func:`optimize_streams` if the scheduler is one of streams, else :func:`optimize`; both also take ``engine``,
+    ``cost_model``, ``options`` and ``progress``, and the latter ``choose_joins``.
     """
     if scheduler in stream_scheduler_names():
         options.pop("choose_joins", None)
@@ -284,13 +284,12 @@ def compare(
 ) -> Comparison:
     """Schedule a network by several schedulers (a list, or names separated by commas; default: all), side by side.
 
-    Takes what :func:`task` does but for a budget. What ``rewrite`` and ``micro_batch`` make of the network for
-    ``ios-both``, or the one of these schedulers that searches most, stands beside the network as given: the graph
-    that is rewritten first (by backtracking, and by saturation), and jointly; with another ``rewrite_search`` that
-    one's alone.
+    Takes the arguments of :func:`task` except a budget. With ``rewrite`` or ``micro_batch`` the network is also changed
+    for ``ios-both``, or for the given scheduler that searches most, and listed beside the network as given: rewritten
+    first (by backtracking, and by saturation), and jointly; another ``rewrite_search`` lists that one only.
 
     ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
-    far, at the least the first one's.
+    far, which include at least the first scheduler's.
     """
     given = schedulers.split(",") if isinstance(schedulers, str) else schedulers
     asked = once(given or scheduler_names(), "`schedulers`")
@@ -323,8 +322,8 @@ def compare(
 
 
 def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
-    """The scheduler that a comparison changes the network for: of those asked, the one that searches most, or
-    ``other``.
+    """The scheduler that a comparison changes the network for: the most thorough of the requested ones, or ``other``.
+    Raises OptionError if there is neither.
     """
     for name in ("ios-both", *(name for name in STRATEGIES if name != "ios-both"), "sequential"):
         if name in schedulers:
@@ -336,12 +335,12 @@ def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
 
 
 def limit_bytes(given: int | str | None, name: str) -> int | None:
-    """A limit on memory that is given in bytes or as text (``64MiB``); raises OptionError for other text."""
+    """A memory limit in bytes, given as a number or as text (``64MiB``); raises OptionError for any other text."""
     return size_bytes(given, name) if isinstance(given, str) else given
 
 
 def network_of(given: Network | str | Path, units: str = MODEL) -> Network:
-    """The network that is given, or that a name or file stands for; raises OptionError for what is neither."""
+    """The given network, or the one that a name or file denotes; raises OptionError for anything else."""
     if isinstance(given, str | Path):
         return load(given, units=units)
     if not isinstance(given, Network):
@@ -379,10 +378,9 @@ def simulate(
     engine: str | None = None,
     cost_model: str | CostModel = "simulator",
 ) -> AnySchedule:
-    """Price a saved schedule, stage by stage, or streams as a whole: on another device, or on its own where none is
-    given.
+    """Price a saved schedule on another device, or on its own by default: stage by stage, or streams as a whole.
 
-    The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
+    The network is loaded from the schedule's record unless given. Raises ScheduleError if the schedule does not fit it.
     """
     read, network = _saved(saved, network)
     if device is None and cost_model == "simulator":
@@ -403,7 +401,7 @@ def simulate_events(
 ) -> Execution:
     """Run a saved schedule as a whole, block by block, on the event-driven simulator, on ``device`` or its own.
 
-    The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
+    The network is loaded from the schedule's record unless given. Raises ScheduleError if the schedule does not fit it.
     """
     from iossim.backends.simulator.events import run_schedule
 
@@ -415,7 +413,7 @@ def simulate_events(
 def read_any_schedule(
     path: str | Path, model: str | None = None, batch: int | None = None
 ) -> tuple[AnySchedule, Network]:
-    """As :func:`read_schedule`, for schedules of stages and of streams; both for another ``batch`` size, if given."""
+    """A saved schedule of stages or streams, and its network; both for another ``batch`` size, if given."""
     from iossim.transforms.replay import at_batch, network_of
 
     read = read_any(Path(path))
@@ -423,8 +421,8 @@ def read_any_schedule(
 
 
 def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule, Network]:
-    """A saved schedule and its network, which it fits; ``model`` is where the model is now, if its file has moved.
-    Raises ScheduleError for one of streams.
+    """A saved schedule of stages and the network that it fits; ``model`` is the model's present path if its file has
+    moved. Raises ScheduleError for a schedule of streams.
     """
     from iossim.transforms.replay import network_of
 
@@ -433,7 +431,7 @@ def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule,
 
 
 def _saved(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
-    """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
+    """A schedule, read if given as a file, and its network, loaded unless given; the two fit."""
     from iossim.transforms.replay import in_units_of
 
     read = read_any(Path(saved)) if isinstance(saved, str | Path) else saved
@@ -450,5 +448,5 @@ def _own_device(read: AnySchedule) -> str:
 def prices_of(
     given: str | CostModel, device: DeviceProfile | str | Path | None, network: Network, engine: str
 ) -> CostModel:
-    """The cost model that is given, or that is named, in the network's precision."""
+    """The given cost model, or the one of that name in the network's precision."""
     return cost_model(given, device, network.precision, engine) if isinstance(given, str) else given

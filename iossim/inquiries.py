@@ -38,14 +38,14 @@ def explain(
     engine: str = AUTO,
     options: SearchOptions | None = None,
 ) -> Explanation:
-    """Why each stage of a schedule is as it is, and what else it could have been, by default on its own device and of
-    its own network.
+    """Why each stage of a schedule is as it is, and what its alternatives cost; by default on the schedule's own device
+    and network.
 
-    Of a model and a device, ``explain("squeezenet", "t4")``, the schedule is explained that :func:`iossim.optimize`
+    Given a model and a device, ``explain("squeezenet", "t4")``, it explains the schedule that :func:`iossim.optimize`
     finds with this ``scheduler``, ``engine`` and ``options``.
 
-    ``stages`` are the numbers of those to explain, in full. Raises OptionError for a number that no stage has, and
-    for a schedule that was measured where no device is given.
+    ``stages`` are the numbers of the stages to explain in full. Raises OptionError for a number that no stage has, and
+    for a measured schedule if no device is given.
     """
     if not isinstance(schedule, Schedule):
         if network is None or isinstance(network, Network):
@@ -66,7 +66,7 @@ def explain(
 
 @public
 def predict(model: Network | str | Path, device: DeviceProfile | str | Path, *, engine: str = AUTO) -> NetworkTable:
-    """The GPU time of each unit of a network alone, with its interval; of a name or file of each op.
+    """GPU time of each unit of a network alone, with its interval; of each op if the network is a name or file.
 
     Raises DeviceError for a precision that the device lacks.
     """
@@ -87,7 +87,7 @@ def run_study(
 ) -> StudyRun:
     """Run a study (a value, the name of one that ships, or a YAML file) and write its results to the folder ``out``.
 
-    As :func:`iossim.study.sweep.run_study`, which takes more.
+    :func:`iossim.study.sweep.run_study` takes further options.
     """
     read = scenario if isinstance(scenario, Scenario) else read_scenario(scenario)
     return sweep(read, out, workers=workers, resume=resume, progress=progress)

@@ -32,8 +32,8 @@ def dataflow(
 ) -> Dataflow:
     """A network on an edge device: its operators whole, split over the units, and linked besides, with their times.
 
-    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches side by side on parts of the units,
-    too, where that takes less. Raises DeviceError where an operator fits no way.
+    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches may also run concurrently on parts of
+    the units if that is faster. Raises DeviceError if an operator cannot be made to fit.
     """
     from iossim.edge.planned import dataflow as plan_dataflow
     from iossim.hardware.edge import edge_device
@@ -79,12 +79,12 @@ def microbatch(
     direction: str = "forward",
     progress: Progress = ignore,
 ) -> MicroBatching:
-    """Divide the batch of a network's convolutions: each under a limit on its workspace, or all under one (``64MiB``,
-    or bytes).
+    """Divide the batch of a network's convolutions under one workspace limit each, or one for all (``64MiB``, or
+    bytes).
 
-    ``memory_limit`` is of activations and workspaces in one arena, units one after another. ``policy``: ``all`` sizes
-    of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` for the gradients
-    as well.
+    ``memory_limit`` bounds activations and workspaces in one arena, with units run sequentially. ``policy``: ``all``
+    sizes of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` to include the
+    gradients.
     """
     from iossim.transforms.microbatching.convolutions_in_micro_batches import of_network
 
@@ -106,7 +106,7 @@ def microbatch_table(
     workspace: int | str | None = None,
     total_workspace: int | str | None = None,
 ) -> MicroBatching:
-    """The same of a JSON table of benchmarks; of the images of each kernel's largest row, if not of ``batch``."""
+    """The same for a JSON table of benchmarks; ``batch`` defaults to the images of each kernel's largest row."""
     from iossim.transforms.microbatching.convolutions_in_micro_batches import of_table
 
     limits = limit_bytes(workspace, "workspace"), limit_bytes(total_workspace, "total_workspace")

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, the registry, values, users' files, compiled code, tables."""
+"""Foundations of all other packages: errors, the registry, values, users' files, compiled code, tables."""

@@ -1,13 +1,13 @@
 """Compiled functions: by the machine's C compiler, or by numba, kept on disk between processes.
 
-What is annotated is translated to C (:mod:`iossim.base.native`) and made into a library a module at the first call,
-within half a second; a call of it needs no numba, which takes as long to import as all the rest together. Where there
-is no C compiler, and for what has no counterpart in C, numba compiles: both round alike, and a test holds them to it.
+Annotated functions are translated to C (:mod:`iossim.base.native`) and compiled into one library per module at the
+first call, within half a second; such a call needs no numba, which takes as long to import as everything else together.
+Without a C compiler, and for code that has no counterpart in C, numba compiles: both round alike, and a test checks it.
 
-Numba checks a function's own file alone, not those that it calls. So its cache folder is named after a hash of the
-source of every compiled module (one whose text names ``iossim.base.compiled``), which also takes the place of numba's
-stamp, the path and time of a file. Both stand in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it). Where that
-cannot be written, or others can (what lies there would run), a temporary folder takes its place, with a warning.
+Numba checks a function's own file only, not those of its callees. So its cache folder is named after a hash of the
+source of every compiled module (one whose text names ``iossim.base.compiled``), which also replaces numba's stamp, the
+path and time of a file. Both are in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it). If that is not writable,
+or is writable by others (whose files would be executed), a temporary folder takes its place, with a warning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from iossim.base.user_files import own_folder, user_cache
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Options of numba that change no result: what has others is numba's.
+#: Options of numba that change no result; a function with any other option is left to numba.
 _HINTS = frozenset({"inline", "error_model"})
 
 
@@ -42,12 +42,12 @@ def jit(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def jit(function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a function at its first call, free of the interpreter lock; ``options`` are those of ``numba.njit``."""
+    """Compile a function at its first call, without the interpreter lock; ``options`` are those of ``numba.njit``."""
     return (lambda decorated: Compiled(decorated, options)) if function is None else Compiled(function, options)
 
 
 class Compiled:
-    """A function that is compiled at its first call; for numba, which meets it in others, it is one of its own."""
+    """A function that is compiled at its first call; numba, meeting it in another function, treats it as its own."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
         self.py_func, self.options = function, options
@@ -91,7 +91,7 @@ class Compiled:
             folder = cache_folder()
             config: Any = numba.config
             before = config.CACHE_DIR
-            # Numba reads the folder when a function is decorated; put it back, so that others' functions keep theirs.
+            # Numba reads the folder when a function is decorated; restore it for functions of other packages.
             config.CACHE_DIR = "" if folder is None else str(folder)
             try:
                 made = numba.njit(**{"cache": folder is not None, "nogil": True, **self.options})(self.py_func)
@@ -116,7 +116,7 @@ class Compiled:
 
     @property
     def targetoptions(self) -> Any:
-        """What numba asks of a function that it may inline."""
+        """The numba options that numba reads before inlining a function."""
         return self.by_numba.targetoptions
 
 
@@ -126,12 +126,12 @@ _lock = RLock()
 
 
 def callee(value: Any) -> tuple[Callable[..., Any], bool] | None:
-    """The function behind a compiled one, and whether it is inlined; None for anything else."""
+    """The Python function of a compiled one, and whether it is inlined; None for anything else."""
     return (value.py_func, value.options.get("inline") == "always") if isinstance(value, Compiled) else None
 
 
 def _library(module: str) -> library.Library | None:
-    """The library of a module's functions, which is made where it is not there; None where it cannot be."""
+    """The library of a module's functions, made if it is missing; None if it cannot be made."""
     with _lock:
         if module not in _made:
             functions = [each.py_func for each in _of_module[module] if each.may_be_c]
@@ -147,7 +147,7 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
     with suppress(OSError):
         return library.Library(path)
     with compiling():
-        from iossim.base.native.translation import translate  # most processes find what they need made
+        from iossim.base.native.translation import translate  # most processes find the library already made
 
         text = translate(functions, callee)
         with suppress(OSError):
@@ -157,7 +157,7 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
 
 
 def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
-    """Let numba's cache of a function of this package stand wherever the package does."""
+    """Let numba's cache of a function of this package stay valid wherever the package is installed."""
     from numba.core.caching import IndexDataCacheFile
 
     file = f"{module}.{cache._impl.filename_base}"
@@ -166,7 +166,7 @@ def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
 
 
 def _do_without(cache: Any) -> None:
-    """Let numba's cache of a function fail: what cannot be read or kept is compiled, and a line says so."""
+    """Let numba's cache of a function fail softly: unreadable or unwritable code is recompiled, with a notice."""
     load, save = cache.load_overload, cache.save_overload
 
     def load_if_possible(signature: Any, context: Any) -> Any:
@@ -174,7 +174,7 @@ def _do_without(cache: Any) -> None:
             return load(signature, context)
         except Exception:  # unpickling a file that a crash or a full disk tore raises anything
             with suppress(OSError):
-                cache.flush()  # no file is torn for good
+                cache.flush()  # replace the torn file
             return None
 
     def save_if_possible(signature: Any, data: Any) -> None:
@@ -191,13 +191,13 @@ def _warn(why: str) -> None:
 
 
 def cache_folder() -> Path | None:
-    """The folder of numba's code of this source; a temporary one where it cannot be used, else None."""
+    """The folder of numba's code of this source; a temporary one if it is unusable; None if there is neither."""
     return code_folder(f"compiled-{source_hash()}")
 
 
 @cache
 def code_folder(name: str) -> Path | None:
-    """The folder ``name`` of compiled code, which nobody else can write; None, with a warning, where there is none."""
+    """The folder ``name`` of compiled code, which nobody else can write; None, with a warning, if there is none."""
     problems: list[str] = []
     for root in _roots():
         try:
@@ -216,7 +216,7 @@ def code_folder(name: str) -> Path | None:
 
 
 def _roots() -> Iterator[Path]:
-    """Folders for compiled code: the cache folder, a folder that stays for a while, and one of this process."""
+    """Folders for compiled code: the cache folder, a folder that persists for a while, and one of this process."""
     yield user_cache()
     yield Path(tempfile.gettempdir()) / f"iossim-{_user()}"
     with suppress(OSError):
@@ -240,7 +240,7 @@ def source_hash() -> str:
 
 
 def _compiled_sources() -> Iterator[tuple[str, bytes]]:
-    # The backends stand in a folder of their own in a checkout, and inside the package otherwise.
+    # In a checkout the backends are in a folder of their own, otherwise inside the package.
     for package in (import_module("iossim"), import_module("iossim.backends")):
         for root in package.__path__:
             for path in Path(root).rglob("*.py"):

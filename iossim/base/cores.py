@@ -6,7 +6,7 @@ import os
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Their numbers, in ascending order; all there are where the system does not say which."""
+    """Their numbers, in ascending order; all cores if the system does not say which."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))

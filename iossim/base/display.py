@@ -1,7 +1,7 @@
-"""How values show themselves when printed and in a notebook: as text, as HTML, as a picture and as a data frame.
+"""Display of values when printed and in a notebook: as text, as HTML, as a picture and as a data frame.
 
-Values stand on low floors and what draws them on a high one. So a value knows the module that draws by name only, and
-imports it when it is first asked for something.
+Values are on low floors and the code that draws them on a high one. So a value knows the drawing module by name only,
+and imports it on first use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Displayed:
         return text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """The value as HTML and as text; as SVG where a front end asks for nothing else (``include``)."""
+        """The value as HTML and as text; as SVG if a front end asks for nothing else (``include``)."""
         made: dict[str, Callable[[], str]] = {
             "text/html": self._repr_html_,
             "text/plain": lambda: str(self),
@@ -63,10 +63,10 @@ class Displayed:
 
     def plot(self, **options: Any) -> Picture:
         """The value as a picture: a network's graph, a schedule's timeline, a comparison's bars, a figure of a study.
-        Of a schedule whose prices know no timeline it is the graph, with stages as bands.
+        A schedule without a timeline in its prices is drawn as the graph, with stages as bands.
 
-        A schedule takes ``network=`` where it cannot be loaded again, a study ``name=`` of a figure. Raises
-        OptionError where a library that draws is not installed.
+        A schedule takes ``network=`` if it cannot be loaded again, a study ``name=`` of a figure. Raises OptionError if
+        a drawing library is not installed.
         """
         made: Picture = self._drawing().picture(self, **options)
         return made
@@ -75,7 +75,7 @@ class Displayed:
         """A row for each unit, stage, launch, kernel, scheduler, or point and scheduler; columns are named with their
         units.
 
-        Raises OptionError where pandas is not installed.
+        Raises OptionError if pandas is not installed.
         """
         try:
             import pandas

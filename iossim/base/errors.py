@@ -1,9 +1,9 @@
-"""What a user is told: the one exception that a mistake raises, and notices.
+"""Messages to users: the one exception that a mistake raises, and notices.
 
 Every error names the input, the reason and the remedy in one line; the command line prints that line and
-exits with code 2. Anything else that escapes is a defect of iossim, and shows its traceback.
+exits with code 2. Any other exception that escapes is a defect of iossim, and shows its traceback.
 
-A notice is told once, on standard error, unless the program that uses iossim has set up logging otherwise.
+A notice is printed once, on standard error, unless the program that uses iossim has configured logging otherwise.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-#: Characters of an error's line; what a damaged file has for names may be longer.
+#: Characters of an error's line; the names in a damaged file may be longer.
 _LONGEST_LINE = 1600
 
 
 class IossimError(Exception):
-    """A mistake in what the user gave: ``str(error)`` is one line naming the input, the reason, the remedy.
+    """A user's mistake: ``str(error)`` is one line naming the input, the reason, the remedy.
 
-    It is one line, and of a length that can be read, whatever stands in the input that it quotes. What is to be given
-    otherwise is named as Python names it, in backquotes (```max_groups```); the command line says ``--max-groups``.
+    It is one line of readable length, whatever the quoted input contains. The argument to change is named as Python
+    names it, in backquotes (```max_groups```); the command line says ``--max-groups``.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -45,7 +45,7 @@ class ScheduleError(IossimError):
 
 
 class PlanError(ScheduleError):
-    """What a schedule or plan asks for, and what is to price or run it cannot do."""
+    """A request of a schedule or plan that the cost model or backend cannot fulfil."""
 
 
 class ScenarioError(IossimError):
@@ -53,11 +53,11 @@ class ScenarioError(IossimError):
 
 
 class OptionError(IossimError):
-    """An option with a value that it cannot have."""
+    """An option with an invalid value."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """A remedy for a misspelt name: the nearest known one, and all of them; what is no name is near none."""
+    """A remedy for a misspelt name: the nearest known one, and all of them; a non-string has no nearest name."""
     names = sorted(known)
     wanted = name.lower() if isinstance(name, str) else ""
     begun = [known_name for known_name in names if wanted and known_name.startswith(wanted)]
@@ -67,7 +67,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def once(names: Sequence[str], option: str) -> Sequence[str]:
-    """The names that an option was given; raises OptionError for one that is there twice."""
+    """The names given to an option; raises OptionError for a repeated one."""
     for name in names:
         if names.count(name) > 1:
             raise OptionError(f"{option} names {name!r} {names.count(name)} times; give it once")
@@ -75,12 +75,12 @@ def once(names: Sequence[str], option: str) -> Sequence[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library begins with; the name of its class if it says nothing."""
+    """First line of a library's error; the name of its class if the message is empty."""
     return _lines(error)[0]
 
 
 def last_line(error: BaseException) -> str:
-    """What an error of a library ends with, where above it stand the places in its sources."""
+    """Last line of a library's error, for libraries that print source locations above it."""
     return _lines(error)[-1]
 
 
@@ -89,7 +89,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    """The text without breaks and characters that cannot be printed, and without the middle where it is too long."""
+    """The text without line breaks and unprintable characters, its middle elided if it is too long."""
     if len(text) > _LONGEST_LINE:
         half = _LONGEST_LINE // 2
         text = f"{text[:half]} [...] {text[-half:]}"
@@ -101,11 +101,11 @@ def _one_line(text: str) -> str:
 
 @cache
 def warn_once(line: str) -> None:
-    """A warning."""
+    """Log a warning, once."""
     logging.getLogger("iossim").warning("warning: %s", line)
 
 
 @cache
 def note_once(line: str) -> None:
-    """What is no warning: how something that was given is taken."""
+    """Log a notice, once: how an input is interpreted."""
     logging.getLogger("iossim").warning("note: %s", line)

@@ -1,4 +1,4 @@
-"""Reads YAML that people write, and remembers where each value stands, so that what is wrong with one names its line.
+"""Reads YAML that people write, and remembers the line of each value, so that errors name it.
 
 Files cannot nest deeply, repeat themselves by aliases, give a key twice, or make anything but plain values.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-#: A value's place: keys of mappings and numbers of items, from the whole document inwards.
+#: A value's path: keys of mappings and indices of items, from the whole document inwards.
 Location = tuple[str | int, ...]
 
 _MAX_DEPTH = 20
@@ -20,7 +20,7 @@ _MAX_CHARACTERS = 1 << 20
 
 
 class LocatedYamlError(Exception):
-    """What is wrong with a file: its line (from 1), the field or ``()``, the reason with the remedy."""
+    """An error in a file: its line (from 1), the field or ``()``, the reason with the remedy."""
 
     def __init__(self, line: int, location: Location, reason: str) -> None:
         super().__init__(reason)
@@ -31,20 +31,20 @@ class LocatedYamlError(Exception):
 
 @dataclass(frozen=True)
 class LocatedYaml:
-    """The values of a document, and the line of each by its place: of a key's value the line of the key."""
+    """The values of a document, and the line of each by its path: for a key's value the line of the key."""
 
     values: Any
     lines: Mapping[Location, int]
 
     def nearest(self, location: Location) -> Location:
-        """The innermost value there is on the way to ``location``."""
+        """The innermost existing value on the way to ``location``."""
         while location not in self.lines:
             location = location[:-1]
         return location
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values, in pure Python: it says best what is wrong."""
+    """Plain values, in pure Python, whose error messages are the better ones."""
 
 
 class _QuickLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -52,11 +52,11 @@ class _QuickLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: igno
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes values so that :func:`read_located` reads the same: text that it would take for a number is quoted."""
+    """Writes values so that :func:`read_located` reads the same: text that looks like a number is quoted."""
 
 
 for _each in (_Loader, _QuickLoader, Dumper):
-    # ``1e3`` is a number, as people and YAML 1.2 have it.
+    # ``1e3`` is a number, for people and in YAML 1.2.
     _each.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
     )
@@ -69,7 +69,7 @@ def read_located(text: str) -> LocatedYaml:
 
 
 def read_located_documents(text: str) -> list[LocatedYaml]:
-    """The documents of a file, which ``---`` separates, with lines of the file; raises LocatedYamlError.
+    """The documents of a file, separated by ``---``, with lines of the file; raises LocatedYamlError.
 
     The first line of a document is that of its ``()``. An empty document is left out.
     """
@@ -89,7 +89,7 @@ def _read(text: str, compose: Callable[[_Loader], list[yaml.Node | None]]) -> li
         mark = error.problem_mark or error.context_mark
         told = ", ".join(filter(None, (error.context, error.problem)))
         raise LocatedYamlError(mark.line + 1 if mark else 1, (), f"is not YAML: {told}; correct the line") from None
-    except yaml.YAMLError as error:  # a character that YAML does not have
+    except yaml.YAMLError as error:  # a character that is not allowed in YAML
         position = getattr(error, "position", 0)
         line = text.count("\n", 0, position) + 1 if isinstance(position, int) else 1
         reason = str(error).splitlines()[0]
@@ -141,7 +141,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: 
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise LocatedYamlError(line, location, "a key is a list or a mapping; write a name")
-            # As it is written: a key ``on`` or ``8`` is a name here, never a truth or a number.
+            # The key as written: ``on`` or ``8`` is a name here, never a truth value or a number.
             key = key_node.value
             if key in mapping:
                 raise LocatedYamlError(
@@ -153,7 +153,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: 
     try:
         return loader.construct_object(node)
     except (ValueError, OverflowError, LookupError, AttributeError):
-        # A date with 13 months, an integer of a million digits; a wrong tag.
+        # Examples: a date with 13 months, an integer of a million digits, a wrong tag.
         raise LocatedYamlError(
             node.start_mark.line + 1, location, f"{node.value[:40]!r} cannot be read; put text into quotes"
         ) from None

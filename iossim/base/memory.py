@@ -1,4 +1,4 @@
-"""Memory: sizes as people write and read them (``64MiB``), and the most that a process has held."""
+"""Memory: sizes as people write and read them (``64MiB``), and the peak memory of a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def size_bytes(text: str, name: str) -> int:
-    """The bytes of ``64MiB`` or ``1.5 GiB``; raises OptionError for what is no size with a unit."""
+    """The number of bytes in ``64MiB`` or ``1.5 GiB``; raises OptionError for text that is no size with a unit."""
     found = _SIZE.fullmatch(text)
     if found is None or found[2] not in _UNITS:
         remedy = f"say {found[1]}MiB" if found and not found[2] else "say 64MiB"
@@ -26,16 +26,16 @@ def size_bytes(text: str, name: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """The size in the largest unit of which it has one or more: ``100 B``, ``48.9 MiB``."""
+    """The size in the largest unit in which it is at least one: ``100 B``, ``48.9 MiB``."""
     unit = next((unit for unit in reversed(_UNITS) if size >= _UNITS[unit]), "B")
     return f"{size / _UNITS[unit]:,.{0 if unit == 'B' else 1}f} {unit}"
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process has held at once: its peak resident set."""
+    """Peak resident set size of this process."""
     status = Path("/proc/self/status")
     if status.exists():
-        # ru_maxrss survives exec on Linux, so that of a child starts at its parent's.
+        # ru_maxrss survives exec on Linux, so that a child's value starts at its parent's.
         (peak,) = (line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
         return int(peak.split()[1]) * 1024
     peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

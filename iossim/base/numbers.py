@@ -1,6 +1,6 @@
-"""Numbers and JSON as users' files hold them: every reader takes them from here, and refuses the same ones.
+"""Numbers and JSON in users' files: all readers parse them here, and refuse the same ones.
 
-JSON and CSV can spell numbers that nothing measured has: infinite ones, those of hundreds of digits, negative times.
+JSON and CSV can spell numbers that no measurement has: infinite ones, those of hundreds of digits, negative times.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import json
 import math
 from typing import Any
 
-#: No time that is measured, priced or scheduled is longer, in microseconds: eleven days.
+#: Upper limit of every measured, priced or scheduled time, in microseconds: eleven days.
 LONGEST_US = 1e12
-#: No count of bytes or operations, no rate and no point in time is larger.
+#: Upper limit of every count of bytes or operations, rate and point in time.
 LARGEST = 1e18
-#: Digits of the longest whole number that is kept as one.
+#: Digits of the longest integer that is kept as one.
 _MOST_DIGITS = 40
 
 
 class NumberError(ValueError):
-    """Why a cell holds no number that can be: ``is empty``, ``is not a number``, ``is not finite`` ..."""
+    """Reason why a cell holds no valid number: ``is empty``, ``is not a number``, ``is not finite`` ..."""
 
 
 def read_number(value: object, *, positive: bool = False, least: float = 0.0, most: float = LARGEST) -> float:
@@ -32,7 +32,7 @@ def read_number(value: object, *, positive: bool = False, least: float = 0.0, mo
         found = float(value) if type(value) in (int, float) or _is_plain(value) else math.nan  # type: ignore[arg-type]
     except ValueError:
         found = math.nan
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer of hundreds of digits
         found = math.inf
     if math.isnan(found):
         raise NumberError("is not a number")
@@ -46,14 +46,14 @@ def read_number(value: object, *, positive: bool = False, least: float = 0.0, mo
 
 
 def _is_plain(value: object) -> bool:
-    """Whether text is written as a number is; Python would read ``1_000`` as one, too."""
+    """Whether text is in common number syntax; Python would also read ``1_000`` as one."""
     return isinstance(value, str) and "_" not in value
 
 
 def read_json(text: str) -> Any:
-    """The values of JSON; raises ValueError, with its place, for what is none, or is nested too deeply to be read.
+    """The values of JSON; raises ValueError, with its position, for invalid JSON and for JSON nested too deeply.
 
-    A whole number of more digits than anything counts becomes a float, infinite ones included.
+    An integer beyond all counts becomes a float, possibly infinite.
     """
     try:
         return json.loads(text, parse_int=lambda digits: (int if len(digits) <= _MOST_DIGITS else float)(digits))

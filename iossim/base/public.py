@@ -1,4 +1,4 @@
-"""Functions that users call from Python: a misspelt keyword argument is a user's mistake, told in one line."""
+"""Functions that users call from Python: a misspelt keyword argument is a user's mistake, reported in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which raises OptionError for a keyword argument that it does not take, naming the nearest one."""
+    """The function, raising OptionError for an unknown keyword argument and naming the nearest known one."""
     code = function.__code__
     names = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
 
@@ -28,5 +28,5 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_count(value: object, least: int = 1) -> bool:
-    """Whether a value is a whole number of at least ``least``; True and False are none."""
+    """Whether a value is an integer of at least ``least``; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

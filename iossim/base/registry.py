@@ -1,7 +1,7 @@
-"""Whatever is found by name: what iossim has itself, and behind it what other packages add through entry points.
+"""Lookup by name: iossim's own things, followed by those that other packages add through entry points.
 
-Each kind of thing has a :class:`Group` beside its contract. What iossim has itself is found by looking into a
-package: adding one is adding a file. A package of others declares in its ``pyproject.toml``, for example::
+Each kind of thing has a :class:`Group` beside its contract. iossim's own things are found by listing a package:
+adding one is adding a file. Another package declares its own in its ``pyproject.toml``, for example::
 
     [project.entry-points."iossim.cost_models"]
     mine = "my_package.costs:create"
@@ -15,8 +15,8 @@ The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULER
 Rooms of iossim whose features stand on all others' (*guests*) are found in the same way: their modules ``NAME_command``
 and ``NAME_schema`` (:func:`guest_modules`). Without the folder of such a room there is only its feature missing.
 
-iossim's own names win. No plugin is imported before it is asked for; one that cannot be imported, or does not do what
-its group asks, is one line of error, where it is asked for and in ``iossim doctor``.
+iossim's own names win. A plugin is imported only when it is requested; one that cannot be imported, or violates its
+group's contract, is reported in one line, where it is requested and in ``iossim doctor``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ P = ParamSpec("P")
 
 
 class PluginError(IossimError):
-    """A plugin that cannot be imported, or that does not do what its group asks."""
+    """A plugin that cannot be imported, or that violates its group's contract."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An entry point, not imported yet. ``package`` says whose it is, with its version."""
+    """An entry point, not imported yet. ``package`` names the package that declares it, with its version."""
 
     group: str
     name: str
@@ -54,7 +54,7 @@ class Plugin:
     entry_point: EntryPoint
 
     def guarded(self, function: Callable[P, T]) -> Callable[P, T]:
-        """A function of the plugin's, with PluginError instead of whatever it raises but a mistake of the user's."""
+        """A function of the plugin, with PluginError instead of anything it raises except IossimErrors."""
 
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             try:
@@ -77,9 +77,9 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Extension(Generic[T]):
-    """What a group takes from others: the name of its entry points, what they must be, and how one is made an entry.
+    """A group's contract for plugins: the name of its entry points, their type, and their conversion to an entry.
 
-    What an entry point names and does not fit is refused as not ``wanted``. ``adapt`` may raise any IossimError.
+    An entry point that does not satisfy the type is refused as not ``wanted``. ``adapt`` may raise any IossimError.
     """
 
     entry_points: str
@@ -88,14 +88,14 @@ class Extension(Generic[T]):
     fits: Callable[[Any], bool] = callable
 
     def plugins(self) -> dict[str, Plugin]:
-        """Those that are installed by name, sorted; where two packages have one name, that of the first package."""
+        """The installed ones by name, sorted; if two packages use one name, that of the first package."""
         first: dict[str, Plugin] = {}
         for each in _installed(self.entry_points, tuple(sys.path)):
             first.setdefault(each.name, each)
         return first
 
     def load(self, plugin: Plugin) -> T:
-        """The entry that a plugin is; raises PluginError in one line."""
+        """The entry of a plugin; raises PluginError in one line."""
         found = plugin.guarded(plugin.entry_point.load)()
         if not self.fits(found):
             value = plugin.entry_point.value
@@ -105,10 +105,10 @@ class Extension(Generic[T]):
 
 @dataclass(frozen=True)
 class Group(Generic[T]):
-    """Things of one kind that are found by name.
+    """Things of one kind, found by name.
 
-    ``unknown`` says in an error that a name is not known (``"plot {!r} is not known"``). ``own`` names those of
-    iossim, in the order in which they are listed, and ``get_own`` gives the one of a name, or None.
+    ``unknown`` is the error for an unknown name (``"plot {!r} is not known"``). ``own`` lists iossim's own names in
+    display order, and ``get_own`` returns the thing of a name, or None.
     """
 
     unknown: str
@@ -118,35 +118,35 @@ class Group(Generic[T]):
     error: type[IossimError] = OptionError
 
     def names(self) -> list[str]:
-        """All that can be asked for: those of iossim, then those of plugins, sorted."""
+        """All available names: iossim's own, then those of plugins, sorted."""
         own = list(self.own())
         return [*own, *sorted(self.plugins().keys() - set(own))]
 
     def plugins(self) -> dict[str, Plugin]:
-        """The plugins by name, those too whose name iossim has itself."""
+        """The plugins by name, including those whose name iossim has itself."""
         return {} if self.extension is None else self.extension.plugins()
 
     def get(self, name: str) -> T | None:
-        """The one of that name, None where there is none; raises PluginError for a plugin that does not work."""
+        """The thing of that name, None if there is none; raises PluginError for a plugin that does not work."""
         found = self.get_own(name)
         if found is None and self.extension is not None and (added := self.plugins().get(name)) is not None:
             return self.extension.load(added)
         return found
 
     def find(self, name: str) -> T:
-        """The one of that name; raises the group's error for an unknown one, else PluginError."""
+        """The thing of that name; raises the group's error for an unknown one, else PluginError."""
         found = self.get(name)
         if found is None:
             raise self.refusal(name, self.names())
         return found
 
     def refusal(self, name: object, known: Iterable[str]) -> IossimError:
-        """The error for a name that is none of those ``known``."""
+        """The error for a name that is not among ``known``."""
         remedy = did_you_mean(name, known) if known else "no installed package adds any"
         return self.error(f"{self.unknown.format(name)}; {remedy}")
 
     def states(self) -> list[tuple[Plugin, str]]:
-        """Every plugin, and what is wrong with it in one line, empty where nothing is; each is imported to tell."""
+        """Every plugin, and its defect in one line, empty if there is none; each is imported for the check."""
         if self.extension is None:
             return []
         chosen, own = self.plugins(), set(self.own())
@@ -194,8 +194,8 @@ def guest_part(part: str, name: str, attribute: str) -> Any:
 
 @cache
 def _installed(group: str, path: tuple[str, ...]) -> list[Plugin]:
-    """All of a group, by name and package; a changed ``path`` of packages is seen."""
-    from importlib.metadata import entry_points  # it takes long to import
+    """All entry points of a group, by name and package; a changed ``path`` of packages is noticed."""
+    from importlib.metadata import entry_points  # slow to import
 
     found = []
     for entry_point in entry_points(group=group):

@@ -1,4 +1,4 @@
-"""The YAML files that ship with iossim: which there are, and quick reading of them."""
+"""The YAML files that ship with iossim: their names, and a quick reader for them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def shipped_files(package: str) -> list[str]:
 
 
 def read_shipped(text: str) -> Any:
-    """The values of a YAML file of ours, by LibYAML where PyYAML is built with it: an eighth of the time.
+    """The values of a shipped YAML file, by LibYAML if PyYAML is built with it, in an eighth of the time.
 
-    Not for files of others: LibYAML overflows the stack on what is nested deeply.
+    Not for users' files: LibYAML overflows the stack on deep nesting.
     """
     import yaml
 

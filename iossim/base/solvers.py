@@ -1,4 +1,4 @@
-"""SciPy's solvers: least squares on one thread of BLAS, as sums depend on their number, and quiet integer programs."""
+"""SciPy's solvers: least squares on one BLAS thread, since sums depend on the number of threads, and quiet MILPs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lsq_linear(*args: Any, **options: Any) -> Any:
 
 
 def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
-    """:func:`scipy.optimize.milp`; its HiGHS says nothing of its own on standard output."""
+    """:func:`scipy.optimize.milp`, without the messages of HiGHS on standard output."""
     from scipy.optimize import milp
 
     with _silent():
@@ -38,13 +38,13 @@ def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing reaches file descriptor 1: HiGHS in SciPy 1.17 always prints a line there."""
+    """Redirect file descriptor 1 to nothing: HiGHS in SciPy 1.17 always prints a line there."""
     if sys.stdout is not None:
         sys.stdout.flush()
     _flush_c()
     try:
         saved = os.dup(1)
-    except OSError:  # it is closed
+    except OSError:  # the descriptor is closed
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -59,6 +59,6 @@ def _silent() -> Iterator[None]:
 
 
 def _flush_c() -> None:
-    """C keeps what it prints to a pipe until its buffer is full."""
+    """Flush C's standard output: what it prints to a pipe stays in its buffer until that is full."""
     if os.name == "posix":
         ctypes.CDLL(None).fflush(None)

@@ -1,7 +1,7 @@
 """Tables for the terminal: numbers to the right, units in the headers, legible at 80 columns and without colour.
 
-Where a table is wider than the terminal, names lose their beginning first (an ellipsis stands for it), then long
-texts wrap. Numbers stay whole.
+If a table is wider than the terminal, names lose their beginning first (replaced by an ellipsis), then long texts
+wrap. Numbers are never cut.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rich.text import Text
 
 Cell = str | int | float | bool | None
 
-#: A dash stands for what is not known.
+#: A dash marks an unknown value.
 ABSENT = "-"
-#: No table is wider as text.
+#: Upper limit of a plain-text table's width.
 _PLAIN_LETTERS = 200
-#: A column of names that are shortened keeps this many letters, one of texts that wrap fewer.
+#: Least width of a column of shortened names, and of one of wrapped texts, in characters.
 _LEAST_LETTERS, _LEAST_WRAPPED = 12, 7
-#: The last part of a column's name, where it is a unit, goes to the second line of the header.
+#: If the last part of a column's name is a unit, it goes to the second line of the header.
 _UNITS = {
     "us": "us", "ms": "ms", "s": "s", "percent": "%", "x": "x", "ghz": "GHz", "mhz": "MHz", "gbps": "GB/s",
     "bytes": "bytes", "kib": "KiB", "mib": "MiB", "gib": "GiB", "gmacs": "GMACs", "tflops": "TFLOP/s",
@@ -37,8 +37,8 @@ _UNITS = {
 class Column:
     """A column of a table: ``key`` names the cell of each row, and by its ending the unit.
 
-    ``digits`` are the decimals of floats; ``wraps`` lets long text go on in the next line; ``shortens`` lets names
-    lose their beginning, so that a row stays a line.
+    ``digits`` are the decimals of floats; ``wraps`` lets long text continue on the next line; ``shortens`` lets names
+    lose their beginning, so that a row stays on one line.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Column:
 
     @property
     def header(self) -> str:
-        """Title, and the unit below it."""
+        """The title, and the unit below it."""
         stem, _, unit = self.key.rpartition("_")
         known = stem and unit in _UNITS
         title = self.title or (stem if known else self.key).replace("_", " ")
@@ -59,8 +59,8 @@ class Column:
 def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Sequence[Column] = ()) -> Table:
     """A table with a row for each record; by default a column for each key of the first one.
 
-    A column is aligned to the right if all it holds are numbers. A column that holds nothing is left out. A record
-    without a column's key has an empty cell there, one with None a dash.
+    A column of numbers only is aligned to the right. A column without values is left out. A record without a
+    column's key has an empty cell there, one with None a dash.
     """
     table = _Records(
         title=Text(title) if title else None,
@@ -110,7 +110,7 @@ def keyed_table(
 
 @dataclass(frozen=True, slots=True)
 class _GivesWay:
-    """How wide a column is where there is room, and how it gives way where there is none."""
+    """Full width of a column, and how it shrinks when there is no room."""
 
     letters: int
     wraps: bool
@@ -124,7 +124,7 @@ class _GivesWay:
 
 
 class _Records(Table):
-    """A table that fits the console that prints it."""
+    """A table that fits the console it is printed on."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -142,7 +142,7 @@ class _Records(Table):
             if longest is None:
                 break
             widths[longest] -= 1
-        # In a terminal that is too narrow for the numbers themselves they fold, so that none loses a digit.
+        # In a terminal too narrow for the numbers, they fold, so that none loses a digit.
         fits = sum(each.least for each in self.gives_way) <= room
         for column, each, width in zip(self.columns, self.gives_way, widths, strict=True):
             column.width = width if each.shortens and fits else None
@@ -152,7 +152,7 @@ class _Records(Table):
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A name on one line; where there is no room for all of it, its end is shown."""
+    """A name on one line; if there is no room for all of it, its end is shown."""
 
     text: str
 
@@ -165,7 +165,7 @@ class _Name:
 
 
 def number_of(cell: Cell) -> float:
-    """A cell as a number; 0 for what is none."""
+    """A cell as a number; 0 for other cells."""
     return float(cell) if isinstance(cell, int | float) else 0.0
 
 
@@ -177,14 +177,14 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 
 
 def plain_text(table: Table) -> str:
-    """A table as text without colour, as wide as it needs to be."""
+    """A table as text without colour, at its natural width."""
     written = StringIO()
     Console(file=written, width=_PLAIN_LETTERS, no_color=True).print(table)
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
 def spelled(value: Cell, digits: int = 2) -> str:
-    """A cell as text: thousands apart, counts beyond twelve digits as powers of ten."""
+    """A cell as text: thousands separated, counts beyond twelve digits as powers of ten."""
     if value is None:
         return ABSENT
     if isinstance(value, bool):

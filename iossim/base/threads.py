@@ -1,4 +1,4 @@
-"""Compiled functions on all cores of this process: they hold no interpreter lock."""
+"""Compiled functions on all cores of this process: they release the interpreter lock."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _limit: int | None = None
 
 
 def limit_threads(count: int | None) -> None:
-    """Let this process compute in so many threads at most; None takes all cores."""
+    """Let this process compute in at most this number of threads; None allows all cores."""
     global _limit  # noqa: PLW0603
     _limit = count
 
 
 def threads() -> int:
-    """In how many threads this process computes."""
+    """Number of threads that this process computes in."""
     return _limit or len(usable_cores())
 
 
 def on_all_cores(work: Callable[[A], None], parts: Sequence[A]) -> None:
-    """Do the work for each part, in order in one thread, or in several."""
+    """Do the work for each part, in order on one thread, or on several."""
     if len(parts) == 1 or threads() == 1:
         for part in parts:
             work(part)

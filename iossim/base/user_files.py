@@ -1,6 +1,6 @@
-"""Where a user's own files stand: what is kept (measurements, profiles of the machine) and what can be made again.
+"""Locations of a user's own files: kept data (measurements, profiles of the machine) and rebuildable caches.
 
-Files that a user gives and gets are read with an error of one line, and written whole or not at all.
+Users' files are read with errors of one line, and written completely or not at all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if sys.platform != "win32":
     import pwd
 
 _GZIP = b"\x1f\x8b"
-#: The most bytes that a gzipped file may unzip to: gzip shrinks zeros to a thousandth.
+#: Upper limit of a gzipped file's size after decompression: gzip shrinks zeros to a thousandth.
 _MOST_UNZIPPED_BYTES = 1 << 29
 
 
 def user_data() -> Path:
-    """``$IOSSIM_DATA_DIR``, or iossim's place in the platform's folder of application data; it may not exist yet."""
+    """``$IOSSIM_DATA_DIR``, or iossim's place in the platform's application data folder; it may not exist yet."""
     return _folder("IOSSIM_DATA_DIR", "data", "Application Support", "XDG_DATA_HOME", ".local/share")
 
 
@@ -51,11 +51,11 @@ def _folder(variable: str, windows: str, library: str, xdg_variable: str, xdg_de
 
 
 def own_folder(folder: Path) -> Path:
-    """A folder for code, made (with those above it, mode 0700) where it is missing; its path without symbolic links.
+    """A folder for code, made (with its missing parents, mode 0700) if necessary; its path without symbolic links.
 
-    Raises OSError where it cannot be made, and where another user owns it, may write it, or may put another in its
-    place: somebody who can owns a folder or link on the way to it, or may write one that has no sticky bit. The group
-    that is this user's alone counts as the user. On Windows, where such folders are private, nothing is asked.
+    Raises OSError if it cannot be made, or if another user owns it, can write it, or can replace it: by owning a folder
+    or link on its path, or by write access to one that has no sticky bit. A group whose only member is this user counts
+    as the user. On Windows, where such folders are private, nothing is checked.
     """
     folder = folder.absolute()
     _check_own(folder)
@@ -70,7 +70,7 @@ def own_folder(folder: Path) -> Path:
 def _check_own(folder: Path) -> None:
     if sys.platform == "win32":
         return
-    # The owner of the root folder is the system, also in a container that knows it by another number.
+    # The owner of the root folder is the system, also in a container that maps it to another number.
     trusted = {os.geteuid(), 0, Path("/").stat().st_uid}
     for place in (*reversed(folder.parents), folder):
         try:
@@ -87,7 +87,7 @@ def _check_own(folder: Path) -> None:
 
 @cache
 def _own_group() -> int | None:
-    """The group that has no member but this user, as many systems make one for each; None without."""
+    """The user's private group (with no other member), as many systems make one for each; None without."""
     try:
         user = pwd.getpwuid(os.geteuid())
         group = grp.getgrgid(user.pw_gid)
@@ -103,9 +103,9 @@ def read_text(
     error: type[IossimError],
     known: Callable[[Path, bytes], str] = lambda path, data: "",
 ) -> str:
-    """The text of a file, gzipped or not: UTF-8, or UTF-16 with its mark, as PowerShell redirects output.
+    """The text of a file, gzipped or not: UTF-8, or UTF-16 with a byte order mark, as PowerShell redirects output.
 
-    ``known`` recognises a file that is no text, and says what it is with the remedy. Raises ``error`` with ``what``,
+    ``known`` recognises a file that is not text, and returns its kind with the remedy. Raises ``error`` with ``what``,
     ``path`` and the ``remedy``.
     """
     try:
@@ -129,9 +129,9 @@ def read_text(
 
 
 def write_atomically(path: Path, contents: str | bytes) -> None:
-    """Write a file (text as UTF-8) so that a reader sees the old one or the whole new one.
+    """Write a file (text as UTF-8) so that a reader sees either the old one or the complete new one.
 
-    Raises OSError with the path as its ``filename`` where it cannot be written: the disk is full, say.
+    Raises OSError with the path as its ``filename`` if it cannot be written, for example because the disk is full.
     """
     try:
         _write_beside(path, contents.encode() if isinstance(contents, str) else contents)
@@ -155,7 +155,7 @@ def _write_beside(path: Path, contents: bytes) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise OptionError now rather than after the work, if the folder cannot be made or written."""
+    """Raise OptionError before the work rather than after it, if the folder cannot be made or written."""
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -166,7 +166,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_file(path: Path | None, option: str) -> None:
-    """Raise OptionError now rather than after the work, if an option's file cannot be written."""
+    """Raise OptionError before the work rather than after it, if an option's file cannot be written."""
     if path is None:
         return
     if path.is_dir():
@@ -177,7 +177,7 @@ def check_file(path: Path | None, option: str) -> None:
 
 
 def _refusal(folder: Path) -> str:
-    """Why no file can be made in a folder, as the system says when it is tried; empty where one can."""
+    """The system's reason why no file can be made in a folder, found by trying; empty if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return ""
@@ -188,7 +188,7 @@ def _refusal(folder: Path) -> str:
 def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list[Path]:
     """Make each file, by name, in a folder inside the final one, then move them up; returns their paths.
 
-    If one of them fails, no file and no folder is left behind. Raises OptionError if the folder cannot be written.
+    If one of them fails, no file and no folder is left over. Raises OptionError if the folder cannot be written.
     """
     check_writable(folder)
     made = [place for place in (folder, *folder.parents) if not place.exists()]

@@ -1,4 +1,4 @@
-"""What a streaming multiprocessor can hold, by compute capability.
+"""Capacity of a streaming multiprocessor, by compute capability.
 
 Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
 Compute Capability"; allocation granularities and warp schedulers from the CUDA Occupancy Calculator's table of
@@ -28,39 +28,39 @@ class Architecture(StrEnum):
     ADA = "ada"
     HOPPER = "hopper"
     BLACKWELL = "blackwell"
-    #: Compute capability 12: tensor cores that warps feed as Ampere's, and less shared memory.
+    #: Compute capability 12: warp-level tensor core instructions as on Ampere, and less shared memory.
     BLACKWELL_RTX = "blackwell-rtx"
 
 
 SINCE_HOPPER = frozenset({Architecture.HOPPER, Architecture.BLACKWELL})
 SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA, Architecture.BLACKWELL_RTX}) | SINCE_HOPPER
 SINCE_TURING = SINCE_AMPERE | {Architecture.TURING}
-#: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types").
+#: Architectures whose tensor cores support a precision (CUDA C++ Programming Guide, "Element Types").
 TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
     Precision.FP16: SINCE_TURING | {Architecture.VOLTA},
     Precision.BF16: SINCE_AMPERE,
     Precision.TF32: SINCE_AMPERE,
     Precision.INT8: SINCE_TURING,
 }
-#: The first compute capability with instructions for numbers of a precision (CUDA C++ Programming Guide, "Arithmetic
+#: The first compute capability with instructions for a precision (CUDA C++ Programming Guide, "Arithmetic
 #: Instructions"): tf32 and bf16 came with Ampere's tensor cores, products of 8-bit integers with ``__dp4a``.
 FIRST_WITH: dict[Precision, tuple[int, int]] = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.INT8: (6, 1)}
-#: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results in a clock of an SM) that
-#: libraries keep numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
+#: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results per clock and SM) that
+#: libraries store numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
 FP16_IN_FP32 = frozenset({"3.5", "3.7", "5.0", "5.2", "6.1"})
 
 
 def has_precision(capability: str, precision: Precision) -> bool:
-    """Whether GPUs of a compute capability run networks of a precision, if fp16 by way of fp32."""
+    """Whether GPUs of a compute capability run networks of a precision, possibly computing fp16 in fp32."""
     major, _, minor = capability.partition(".")
     return (int(major), int(minor)) >= FIRST_WITH.get(precision, (0, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class MultiprocessorLimits:
-    """Limits of one streaming multiprocessor (SM), or of what stands for one on devices of another kind.
+    """Limits of one streaming multiprocessor (SM), or of its counterpart on devices of another kind.
 
-    ``architecture`` is an :class:`Architecture`, or what devices of another kind have for it.
+    ``architecture`` is an :class:`Architecture`, or the counterpart of another kind of device.
     """
 
     architecture: str
@@ -69,15 +69,15 @@ class MultiprocessorLimits:
     max_warps: int
     registers: int
     shared_bytes: int
-    #: The most shared memory that one block may have, opt-in above 48 KiB included.
+    #: Largest shared memory of one block, including the opt-in above 48 KiB.
     shared_bytes_per_block: int
     warp_schedulers: int
-    #: The warps that get registers are counted in multiples of this many.
+    #: Granularity in which warps are counted for register allocation.
     warp_granularity: int = 4
-    #: Registers are allocated to a warp in units of this many.
+    #: Granularity of a warp's register allocation.
     register_granularity: int = 256
     shared_granularity_bytes: int = 256
-    #: Shared memory that the system takes from every block.
+    #: Shared memory of every block that the system reserves.
     reserved_shared_bytes_per_block: int = 0
     max_threads_per_block: int = 1024
     max_registers_per_thread: int = 255
@@ -110,12 +110,12 @@ LIMITS: dict[str, MultiprocessorLimits] = {
     ),
 }
 
-#: fp64 multiply-adds that an SM does in a clock.
+#: fp64 multiply-adds per clock and SM.
 FP64_LANES: dict[str, int] = {
     "3.5": 64, "3.7": 64, "5.0": 4, "5.2": 4, "6.0": 32, "6.1": 4, "6.2": 4, "7.0": 32, "7.2": 32, "7.5": 2,
     "8.0": 32, "8.6": 2, "8.7": 2, "8.9": 2, "9.0": 64, "10.0": 64, "12.0": 2,
 }  # fmt: skip
-#: 32-bit integer additions that an SM does in a clock.
+#: 32-bit integer additions per clock and SM.
 INT_LANES: dict[str, int] = {
     "3.5": 160, "3.7": 160, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64,
     "7.5": 64, "8.0": 64, "8.6": 64, "8.7": 64, "8.9": 64, "9.0": 64, "10.0": 64, "12.0": 128,

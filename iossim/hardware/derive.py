@@ -1,4 +1,4 @@
-"""The profile of a device that nobody has at hand: another device's, with the datasheet facts that differ."""
+"""Profile of a device that is not available: another device's, with the datasheet facts that differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What a fact may be, its unit, and by how much it is off in units that people mistake for it."""
+    """Allowed range of a fact, its unit, and the factors by which commonly confused units differ."""
 
     low: float
     high: float
@@ -42,10 +42,10 @@ _RANGES = {
 
 
 def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str | None]) -> DeviceProfile:
-    """A profile ``name`` with ``facts``, what they leave out as ``like`` has it, and transferred parameters.
+    """A profile ``name`` with ``facts``, the omitted ones from ``like``, and transferred parameters.
 
     ``facts``: ``sm_count``, ``boost_clock_ghz``, ``dram_bandwidth_gbps``, ``l2_mib``, ``board_power_w``,
-    ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``, or None. Raises DeviceError for a wrong one.
+    ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``, or None. Raises DeviceError for an invalid one.
     """
     if like.kind != GPU:
         raise DeviceError(
@@ -109,7 +109,7 @@ def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> dict[str, dict[
     sheet["fp32_tflops"] = {"value": round(tflops, 2), "source": "computed"}
     reduced = own.reduced_precision_tflops
     if reduced is not None and sheet["compute_capability"]["value"] == like.compute_capability:
-        # The same SMs: their faster units scale with their number and clock.
+        # The SMs are the same: their reduced-precision units scale with their number and clock.
         units = sheet["sm_count"]["value"] * sheet["boost_clock_ghz"]["value"]
         ratio = units / (like.sm_count * like.boost_clock_ghz)
         scaled = {precision: round(value * ratio, 1) for precision, value in reduced.value.items()}
@@ -132,13 +132,13 @@ def _check(name: str, value: float) -> None:
     raise DeviceError(f"`{name}` {value:g}: no device has {value:g} {expected.unit}; {hint}")
 
 
-#: Peak arithmetic over board power, GFLOP/s a watt, that devices have had, with room: Kepler's 25 to Blackwell's 200.
+#: Peak arithmetic over board power in GFLOP/s per W, of existing devices, with room: Kepler's 25 to Blackwell's 200.
 _LEAST_GFLOPS_PER_WATT = 2.0
 _MOST_GFLOPS_PER_WATT = 1000.0
 
 
 def _check_peak(sheet: Mapping[str, Mapping[str, Any]]) -> None:
-    """Facts that are plausible alone, but not together."""
+    """Raise DeviceError for facts that are plausible alone, but not together."""
     tflops, watts = sheet["fp32_tflops"]["value"], sheet["board_power_w"]["value"]
     ratio = 1e3 * tflops / watts
     if not _LEAST_GFLOPS_PER_WATT <= ratio <= _MOST_GFLOPS_PER_WATT:

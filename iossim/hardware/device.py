@@ -1,9 +1,9 @@
-"""What every device has, of whatever kind: a name, facts with their sources, and memories one beyond the other.
+"""Common properties of devices of every kind: a name, facts with their sources, and a hierarchy of memories.
 
-A GPU, a processor and an edge device each have units that compute side by side, a clock, memory that a unit has to
-itself, memory that all units share on the chip, and external memory of a bandwidth. On a GPU and a processor caches
+A GPU, a processor and an edge device each have units that compute in parallel, a clock, memory private to each
+unit, on-chip memory shared by all units, and external memory with a bandwidth. On a GPU and a processor caches
 move data (:class:`~iossim.hardware.profile.DeviceProfile`), and a schedule only says when ops run. On an edge device
-the program does: a plan names the bytes in each memory (:class:`~iossim.hardware.edge.EdgeDevice`).
+the program does: a plan gives the bytes in each memory (:class:`~iossim.hardware.edge.EdgeDevice`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Fact(Value, Generic[T]):
 
 
 class Device(Value):
-    """What the profile of a device of any kind says of it first."""
+    """Fields at the start of a profile, for any kind of device."""
 
     name: str = Field(min_length=1)
     kind: str
     title: str
-    #: Short names that a user may give for it: those of the family whose most common board it is.
+    #: Short names accepted for it: those of the family whose most common board it is.
     aliases: list[str] = Field(default_factory=list)
     sources: dict[str, str]
 
@@ -42,7 +42,7 @@ class Device(Value):
         return self
 
     def facts(self) -> dict[str, Fact[Any]]:
-        """All facts of the profile, by where they stand in it."""
+        """All facts of the profile, by their path in it."""
         return dict(_facts(self, ""))
 
 

@@ -1,7 +1,7 @@
 """An edge device: units with a private memory each, one shared memory, external memory, DMA, and links.
 
-What moves between the memories is what a program says (:mod:`iossim.edge`); nothing is fitted. Facts of no datasheet
-are ``assumed``.
+The program determines what moves between the memories (:mod:`iossim.edge`); nothing is fitted. Facts without a
+datasheet are ``assumed``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WHAT_IF = "what-if"
 
 
 class Memory(Value):
-    """A memory that several use: its size, what it moves in all, and the least that one access moves."""
+    """A shared memory: its size, its total bandwidth, and the smallest access."""
 
     bytes: Fact[int]
     bandwidth_gbps: Fact[float]
@@ -45,23 +45,23 @@ class Dma(Value):
 
 
 class Link(Value):
-    """What joins two devices."""
+    """A link between two devices."""
 
     bandwidth_gbps: Fact[float]
     latency_us: Fact[float]
 
 
 class EdgeDevice(Device):
-    """``unpartitioned_units``: how many units the toolchain gives an operator that nobody split.
+    """``unpartitioned_units``: number of units that the toolchain uses for an unsplit operator.
 
-    ``cache_bytes``: what a unit keeps of a feature map that it reads from shared or external memory; 0 where there is
-    none. ``port_gbps``: what one unit moves from and to the shared memory.
+    ``cache_bytes``: cache of a unit for feature maps that it reads from shared or external memory; 0 for none.
+    ``port_gbps``: bandwidth of one unit from and to the shared memory.
     """
 
     kind: str = EDGE
     units: Fact[int]
     clock_ghz: Fact[float]
-    #: Multiply-adds of one unit in a cycle, by precision.
+    #: Multiply-adds of one unit per cycle, by precision.
     multiply_adds_per_cycle: Fact[dict[str, float]]
     private_bytes: Fact[int]
     cache_bytes: Fact[int]
@@ -92,19 +92,19 @@ class EdgeDevice(Device):
         return self
 
     def multiply_adds_per_us(self, precision: Precision) -> float:
-        """Of one unit; raises DeviceError where it does not compute in that precision."""
+        """Multiply-adds of one unit per us; raises DeviceError if it does not compute in that precision."""
         rates = self.multiply_adds_per_cycle.value
         if str(precision) not in rates:
             raise DeviceError(f"device {self.name!r} does not compute in {precision}; it has {', '.join(rates)}")
         return rates[str(precision)] * self.clock_ghz.value * 1e3
 
     def gflops(self, precision: Precision) -> float:
-        """Peak of all units: a multiply-add is two."""
+        """Peak of all units; a multiply-add is two operations."""
         return 2 * self.units.value * self.multiply_adds_per_us(precision) / 1e3
 
     def changed(self, changes: Mapping[str, float]) -> EdgeDevice:
-        """The device with facts of other values, by where they stand in it (``shared.bytes``,
-        ``links.srio.latency_us``, ``multiply_adds_per_cycle.fp32``); its name tells every change. Or DeviceError.
+        """The device with facts replaced, by their path (``shared.bytes``, ``links.srio.latency_us``,
+        ``multiply_adds_per_cycle.fp32``); its name lists every change. Raises DeviceError for an invalid one.
         """
         if not changes:
             return self
@@ -129,7 +129,7 @@ class EdgeDevice(Device):
             raise DeviceError(f"{self.name} with {told} cannot be: {first_problem(error)}; change the value") from None
 
     def numbers(self) -> dict[str, float]:
-        """Every number of the profile, by where it stands in it, as :meth:`changed` takes them."""
+        """Every number of the profile, by its path, as :meth:`changed` takes them."""
         found: dict[str, float] = {}
         for where, fact in self.facts().items():
             parts = fact.value.items() if isinstance(fact.value, dict) else ()
@@ -138,7 +138,7 @@ class EdgeDevice(Device):
 
     @property
     def first_precision(self) -> Precision:
-        """The first of its precisions, fp32 if there."""
+        """The first of its precisions, fp32 if available."""
         rates = self.multiply_adds_per_cycle.value
         return Precision.FP32 if Precision.FP32 in rates else Precision(next(iter(rates)))
 
@@ -152,10 +152,10 @@ class EdgeDevice(Device):
 
 
 def edge_device(name_or_path: str | Path | EdgeDevice) -> EdgeDevice:
-    """The edge device that ships by that name, of the user's folder, or of a YAML file; with
-    ``+NAME=VALUE,NAME=VALUE`` behind it the same device with these facts replaced (``c6678+shared.bytes=8388608``).
+    """The edge device of that name, shipped or in the user's folder, or of a YAML file; the suffix
+    ``+NAME=VALUE,NAME=VALUE`` replaces facts of it (``c6678+shared.bytes=8388608``).
 
-    An edge device is returned as it is. Raises DeviceError naming the file and the field at fault, or that the device
+    An edge device is returned unchanged. Raises DeviceError naming the file and the invalid field, or if the device
     is of another kind.
     """
     if isinstance(name_or_path, EdgeDevice):

@@ -1,4 +1,4 @@
-"""Which profiles are of edge devices: told from their text, so that lists of names read no profile whole."""
+"""Names of edge devices: recognised by their profiles' text, so that listing names parses no profile."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from iossim.base.errors import DeviceError
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import user_data
 
-#: The kind that such a profile says it is of.
+#: The ``kind`` of such a profile.
 EDGE = "edge"
 FOLDER = "iossim.hw_profiles"
 _IS_EDGE = re.compile(r"^kind:\s*['\"]?edge\b", re.MULTILINE)
 
 
 def is_edge_profile(text: str) -> bool:
-    """Whether a profile's text says that it is an edge device's."""
+    """Whether a profile's text is that of an edge device."""
     return _IS_EDGE.search(text) is not None
 
 
 def edge_names() -> list[str]:
-    """The edge devices that ship, then those of the user's folder."""
+    """The shipped edge devices, then those of the user's folder."""
     shipped = shipped_edge_names()
     folder = user_data() / "devices"
     own = sorted(path.stem for path in folder.glob("*.yaml") if _file_is_edge(path)) if folder.is_dir() else []
@@ -33,7 +33,7 @@ def edge_names() -> list[str]:
 
 @cache
 def shipped_edge_names() -> tuple[str, ...]:
-    """The edge devices that ship, sorted."""
+    """The shipped edge devices, sorted."""
     folder = resources.files(FOLDER)
     return tuple(
         name for name in shipped_files(FOLDER) if is_edge_profile((folder / f"{name}.yaml").read_text(encoding="utf-8"))
@@ -41,7 +41,7 @@ def shipped_edge_names() -> tuple[str, ...]:
 
 
 def refusal(name: str) -> DeviceError:
-    """What a command says that needs another kind of device."""
+    """The error of a command that needs another kind of device."""
     return DeviceError(f"device {name!r} is an edge device, which this cannot take; give it to 'iossim dataflow'")
 
 
@@ -49,4 +49,4 @@ def _file_is_edge(path: Path) -> bool:
     try:
         return is_edge_profile(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
-        return False  # whoever asks for it by name is told
+        return False  # using it by name reports the error

@@ -1,4 +1,4 @@
-"""How a GPU's SMs can be divided: green contexts, each of its own SMs.
+"""Partitioning of a GPU's SMs by green contexts, each with its own SMs.
 
 Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": the fewest SMs of a context, and the step, by
 generation.
@@ -14,7 +14,7 @@ from iossim.hardware.profile import DeviceProfile
 
 
 class Granularity(NamedTuple):
-    """The fewest SMs of a context, and the step in which it may have more."""
+    """The minimum number of SMs of a context, and the step above it."""
 
     fewest: int
     step: int
@@ -31,7 +31,7 @@ _GRANULARITY: dict[str, Granularity] = {
 
 
 def granularity(profile: DeviceProfile) -> Granularity:
-    """How the SMs of a device can be divided; raises OptionError for one that has no green contexts."""
+    """The partitioning granularity of a device; raises OptionError for one without green contexts."""
     found = _GRANULARITY.get(profile.architecture)
     if found is None:
         raise OptionError(
@@ -42,7 +42,7 @@ def granularity(profile: DeviceProfile) -> Granularity:
 
 
 def part_sizes(profile: DeviceProfile) -> tuple[int, ...]:
-    """The numbers of SMs that a context may have beside another, rising; raises OptionError where two do not fit."""
+    """Possible SM counts of a context beside another, ascending; raises OptionError if two do not fit."""
     fewest, step = granularity(profile)
     found = tuple(range(fewest, profile.sm_count - fewest + 1, step))
     if not found:

@@ -1,4 +1,4 @@
-"""This machine's own CPU as a device: the profile of it that is kept in the user's folder."""
+"""This machine's own CPU as a device: its profile in the user's folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ HOST_CPU = "cpu"
 
 
 def host_cpu_path() -> Path:
-    """Where the profile of this machine's CPU is kept."""
+    """Path of the profile of this machine's CPU."""
     return user_data() / "devices" / f"{HOST_CPU}.yaml"
 
 
 def load_host_cpu(path: Path | None = None) -> DeviceProfile:
-    """The kept profile; raises DeviceError saying how to make it where there is none."""
+    """The saved profile; raises DeviceError with the command that makes it if there is none."""
     from iossim.hardware.read import parse
 
     path = path or host_cpu_path()
@@ -34,7 +34,7 @@ def load_host_cpu(path: Path | None = None) -> DeviceProfile:
 
 
 def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
-    """Keep a profile, whole or not at all; returns where. Raises DeviceError if it cannot be written."""
+    """Save a profile, completely or not at all; returns its path. Raises DeviceError if it cannot be written."""
     from iossim.hardware.write import write_profile
 
     path = path or host_cpu_path()

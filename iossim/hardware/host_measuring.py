@@ -1,9 +1,9 @@
-"""This machine's CPU described in a few seconds: what Linux says of it, and what measuring adds.
+"""Profile of this machine's CPU in a few seconds: what Linux reports, and short measurements.
 
-The peak is ``cores x lanes x 2 x clock``, lanes being those of the vector units that a core has for multiply-adds.
-What a CPU calls its clock may be far from the one it runs at, most of all in a virtual machine: the clock here is at
+The peak is ``cores x lanes x 2 x clock``, lanes being those of a core's multiply-add vector units.
+The nominal clock of a CPU may be far from its actual one, especially in a virtual machine: the clock here is at
 least the one at which a measured matrix product would reach :data:`PRODUCT_PART` of the peak, so that no efficiency
-needs to exceed 1. Where Linux does not say what is asked, the source of the fact does.
+needs to exceed 1. If Linux does not report a fact, its source says so.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, load_host_cpu, sav
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import HOST_PROVENANCE
 
-#: The part of the peak that libraries reach in large matrix products, at the least.
+#: Least fraction of the peak that libraries reach in large matrix products.
 PRODUCT_PART = 0.85
-#: Vector lanes times units of a core, by the flag that tells them; the first that a CPU has counts.
+#: Vector lanes times units of a core, by CPU flag; the first that a CPU has counts.
 _LANES = (
     ("avx512f", 32, "two units of 16 lanes"),
     ("avx2", 16, "two units of 8 lanes"),
@@ -39,7 +39,7 @@ _UNKNOWN_CLOCK_GHZ = 1.0
 _UNKNOWN_CORE_CACHE_BYTES = 1 << 20
 _UNKNOWN_LAST_CACHE_BYTES = 32 << 20
 _COPIES = 3
-#: The two buffers of a copy take at most one part in this many of the memory.
+#: The two buffers of a copy take at most this fraction (1/n) of the memory.
 _LARGEST_MEMORY_PART = 8
 _PRODUCT_SIZE = 512
 _PRODUCT_S = 0.8
@@ -62,10 +62,10 @@ _ONE_THREAD = dict.fromkeys(
 
 
 def ensure_host_cpu(device: str | None) -> None:
-    """Where ``device`` is this machine's CPU and has no profile yet, describe it in a few seconds and keep that.
+    """If ``device`` is this machine's CPU and has no profile yet, measure it in a few seconds and save the profile.
 
-    Says so on standard error, and each time that its parameters were not calibrated. Raises DeviceError where the
-    profile cannot be kept.
+    A notice on standard error reports this, and each use of uncalibrated parameters. Raises DeviceError if the
+    profile cannot be saved.
     """
     if device is None or device.partition("+")[0] != HOST_CPU:
         return
@@ -84,7 +84,7 @@ def ensure_host_cpu(device: str | None) -> None:
 def measure_host_cpu(date: str | None = None) -> DeviceProfile:
     """A profile named ``cpu`` of this machine with default parameters; takes a second or two.
 
-    ``date`` is told with what was measured, by default today. Best measured while nothing else runs.
+    ``date`` is recorded with the measurements, by default today. The machine should be idle meanwhile.
     """
     date = date or datetime.date.today().isoformat()
     says = _cpu_facts()
@@ -134,7 +134,7 @@ _SYSTEM = Path("/sys/devices/system/cpu")
 
 
 def _text(path: Path) -> str:
-    """The text of a system file; empty where it cannot be read."""
+    """The text of a system file; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -173,7 +173,7 @@ def _nominal_clock_ghz(says: Mapping[str, str]) -> tuple[float, str]:
 
 
 def _caches() -> tuple[int, int, str]:
-    """Bytes of the last-level cache and of the largest that the first core has to itself, and who says so."""
+    """Bytes of the last-level cache and of the largest private cache of the first core, and their source."""
     core = usable_cores()[0]
     last, own = 0, 0
     for index in sorted((_SYSTEM / f"cpu{core}" / "cache").glob("index*")):
@@ -197,7 +197,7 @@ def _bytes(text: str) -> int:
 
 
 def _product_gflops() -> float:
-    """The best rate of a matrix product on one thread, in a process whose libraries know of one thread only."""
+    """The best rate of a matrix product on one thread, in a process with single-threaded libraries."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PRODUCT],
@@ -223,7 +223,7 @@ def _copy_gbps(last_cache: int, memory_bytes: int, cores: int) -> tuple[float, i
     ends = [size * core // cores for core in range(cores + 1)]
     best_s = float("inf")
     with ThreadPoolExecutor(cores) as pool:
-        for _ in range(_COPIES + 1):  # the first touches the memory
+        for _ in range(_COPIES + 1):  # the first iteration touches the memory
             start_s = time.perf_counter()
             list(pool.map(lambda begin, end: np.copyto(target[begin:end], source[begin:end]), ends[:-1], ends[1:]))
             best_s = min(best_s, time.perf_counter() - start_s)

@@ -1,7 +1,7 @@
-"""A kind of device: what its devices share and the schema, fits and plausibility of profiles ask for.
+"""Kinds of devices: the properties of a kind, and what the schema, fits and plausibility checks need to know.
 
-Each kind is a module of :mod:`iossim.hardware.kinds` that holds it as ``KIND``, found by its name: that of a
-profile's ``kind``. How a kind runs ops is its target's affair (:mod:`iossim.hardware.lowering.target`). Other packages
+Each kind is a module of :mod:`iossim.hardware.kinds` that defines it as ``KIND``, named like the ``kind`` of a
+profile. The kind's target defines how it runs ops (:mod:`iossim.hardware.lowering.target`). Other packages
 add kinds by entry points ``iossim.device_kinds``: modules with ``KIND`` and ``TARGET``.
 """
 
@@ -19,13 +19,13 @@ from iossim.hardware.compute_capability import TENSOR_CORES, MultiprocessorLimit
 from iossim.hardware.parameters import EngineOverheads, ModelParameters, ParameterSpace
 from iossim.ir.types import Precision
 
-#: The kind of a profile that does not say it.
+#: The kind of a profile without one.
 GPU = "gpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """From least to most: SMs, clock in GHz, L2 in MiB, bandwidth in GB/s, memory in GiB, power in W."""
+    """Minimum and maximum: SMs, clock in GHz, L2 in MiB, bandwidth in GB/s, memory in GiB, power in W."""
 
     sm_count: tuple[float, float]
     clock_ghz: tuple[float, float]
@@ -37,7 +37,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class EngineCosts:
-    """What the engine costs where nothing else is known; ``spread`` are standard deviations of some, by name."""
+    """Default costs of the engine; ``spread`` has standard deviations of some, by name."""
 
     values: EngineOverheads
     spread: Mapping[str, float] = field(default_factory=dict)
@@ -45,16 +45,16 @@ class EngineCosts:
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """``noun`` is what one device is called in messages, ``multiprocessors`` what its SMs are.
+    """``noun`` is the name of one device in messages, ``multiprocessors`` that of its SMs.
 
-    ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, of those that kinds differ
-    in. ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``ranges`` (what such
-    devices have had) by the architecture that the limits name, ``parameters`` (the defaults) by that too, and by a
-    compute capability that differs from its generation, ``engines`` as they are.
+    ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, among those that differ
+    between kinds. ``limits`` are keyed by the datasheet's compute capability ("" if there is none), ``ranges`` (of
+    existing devices) by the architecture in those limits, ``parameters`` (the defaults) also by that, and by a
+    compute capability that differs from its generation, ``engines`` by the architecture.
 
-    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent
-    stages do, ``launches`` those that whole networks run unit after unit do, ``tensor_cores`` those that operators on
-    tensor cores do. ``borrows``: what is not measured comes from :mod:`iossim.hardware.transfer`.
+    ``kernels`` are the parameters determined by operators measured alone, ``concurrency`` those by concurrent stages,
+    ``launches`` those by whole networks run sequentially, ``tensor_cores`` those by operators on
+    tensor cores. ``borrows``: unmeasured parameters come from :mod:`iossim.hardware.transfer`.
     """
 
     noun: str
@@ -81,7 +81,7 @@ class DeviceKind:
         return self.engines[self.limits[compute_capability].architecture]
 
     def told_by(self, architecture: str, precisions: Collection[Precision]) -> ParameterSpace:
-        """The parameters that operators of these precisions tell: those of tensor cores for what runs there."""
+        """The parameters determined by operators of these precisions: the tensor cores' if they run there."""
         on_tensor_cores = {one for one in precisions if architecture in TENSOR_CORES.get(one, ())}
         if not on_tensor_cores:
             return self.kernels

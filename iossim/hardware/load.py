@@ -1,4 +1,4 @@
-"""Find and read device profiles: those that ship, a user's, a plugin's, this machine's CPU, or a file's."""
+"""Find and read device profiles: shipped ones, a user's, a plugin's, this machine's CPU, or a file's."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ _FOLDER = "iossim.hw_profiles"
 
 
 def device_names() -> list[str]:
-    """The GPUs and processors by name: those that ship, the user's, those of plugins, and last this machine's CPU."""
+    """The GPUs and processors by name: shipped ones, the user's, those of plugins, and last this machine's CPU."""
     added = {*user_names(), *DEVICES.plugins()} - set(own_names())
     return [*shipped_names(), *sorted(added), *[HOST_CPU] * host_cpu_path().exists()]
 
 
 def own_names() -> list[str]:
-    """Names that neither a user nor a plugin can give: the shipped ones, and that of this machine's CPU."""
+    """Names reserved from users and plugins: the shipped ones, and that of this machine's CPU."""
     return [*shipped_names(), HOST_CPU]
 
 
 def check_name(name: str) -> None:
-    """Raise DeviceError for a name that cannot be that of a file."""
+    """Raise DeviceError for a name that is no valid file name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
 
 
 def shipped_names() -> list[str]:
-    """The GPUs that iossim ships, sorted; edge devices are :func:`~iossim.hardware.edge_names.edge_names`."""
+    """The shipped GPUs, sorted; edge devices are :func:`~iossim.hardware.edge_names.edge_names`."""
     return [name for name in shipped_files(_FOLDER) if name not in shipped_edge_names()]
 
 
 def user_folder() -> Path:
-    """Where a user's own profiles stand, each found by the name of its file; it may not exist yet."""
+    """The folder of a user's own profiles, each found by its file name; it may not exist yet."""
     return user_data() / "devices"
 
 
 def user_names() -> list[str]:
-    """The devices of the user's folder, sorted; a name that ships is left out with a warning."""
+    """The devices of the user's folder, sorted; a name of a shipped device is left out with a warning."""
     folder = user_folder()
     found = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
     for name in set(found) & set(shipped_files(_FOLDER)):
@@ -60,7 +60,7 @@ def user_names() -> list[str]:
 
 
 def origin(name: str) -> str:
-    """Where the device of that name comes from: ``shipped``, the file of a user, or the package of a plugin."""
+    """The origin of the device of that name: ``shipped``, the file of a user, or the package of a plugin."""
     if name == HOST_CPU or name in user_names():
         return str(user_folder() / f"{name}.yaml")
     if name in edge_names():
@@ -71,14 +71,14 @@ def origin(name: str) -> str:
 
 @public
 def device(name_or_path: str | Path | DeviceProfile, *, checked: bool = True) -> DeviceProfile:
-    """The profile of a device that ships, of the user's folder, of a plugin, of this machine's CPU (``cpu``), or of a
-    YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it with that replaced (:mod:`iossim.hardware.override`).
+    """The profile of a device: shipped, in the user's folder, of a plugin, of this machine's CPU (``cpu``), or of a
+    YAML file; the suffix ``+NAME=VALUE,NAME=VALUE`` replaces values of it (:mod:`iossim.hardware.override`).
 
-    The name of a family (``v100``) takes the board that has it among its ``aliases``, and says so on standard error.
-    A profile is returned as it is.
+    The name of a family (``v100``) selects the board that has it among its ``aliases``, with a notice on standard
+    error. A profile is returned unchanged.
 
-    Raises DeviceError naming the file and the field at fault, and, unless ``checked`` is False, where a fact is
-    impossible: a clock in MHz.
+    Raises DeviceError naming the file and the invalid field, and, unless ``checked`` is False, for an impossible fact,
+    such as a clock in MHz.
     """
     if not isinstance(name_or_path, str | Path):
         from iossim.hardware.profile import DeviceProfile
@@ -112,7 +112,7 @@ def device(name_or_path: str | Path | DeviceProfile, *, checked: bool = True) ->
 
 
 def check_known(name_or_path: str) -> None:
-    """Raise DeviceError for a name that no device has; nothing of a device is read."""
+    """Raise DeviceError for a name that no device has; no profile is read."""
     path = Path(name_or_path)
     if "+" in name_or_path or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return
@@ -128,14 +128,14 @@ def _unknown(name: str) -> DeviceError:
 
 
 def file_beside(name: str) -> str:
-    """``NAME.yaml`` where that is a file of this folder and NAME no device; else the name as it is."""
+    """``NAME.yaml`` if that is a file of this folder and NAME is no device; else the name unchanged."""
     path = Path(f"{name}.yaml")
     known = [*device_names(), *edge_names(), *(other for others in aliases().values() for other in others)]
     return str(path) if name not in known and path.is_file() else name
 
 
 def _own(name: str) -> DeviceProfile | None:
-    """A device that ships, or this machine's CPU."""
+    """A shipped device, or this machine's CPU."""
     if name == HOST_CPU:
         return load_host_cpu()
     return _shipped(name) if name in shipped_names() else None
@@ -154,7 +154,7 @@ def _of_plugin(added: Plugin, found: Callable[[], Any]) -> DeviceProfile:
     return _named(_parse(text, f"of {added}"), added.name, f"of {added}")
 
 
-#: Those that no user can replace; entry points are functions that return the YAML text of a profile of their name.
+#: Devices that users cannot replace; entry points are functions that return the YAML text of a profile of their name.
 DEVICES: Group[DeviceProfile] = Group(
     "unknown device {!r}",
     own_names,
@@ -166,13 +166,13 @@ DEVICES: Group[DeviceProfile] = Group(
 
 @cache
 def aliases() -> dict[str, list[str]]:
-    """The short names of the devices that ship, as their profiles say."""
+    """The short names of the shipped devices, from their profiles."""
     texts = {name: (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names()}
     return {name: read_shipped(text).get("aliases", []) for name, text in texts.items()}
 
 
 def _parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
-    from iossim.hardware.read import parse  # pydantic with it, which lists of names do without
+    from iossim.hardware.read import parse  # imports pydantic, which lists of names do not need
 
     return parse(text, where, read)
 
@@ -186,7 +186,7 @@ def _read(path: Path, checked: bool) -> DeviceProfile:
 
 
 def _possible(profile: DeviceProfile, what: str) -> DeviceProfile:
-    """The profile; raises DeviceError where a fact is of another order than those of any device."""
+    """The profile; raises DeviceError if a fact is of another order of magnitude than for any device."""
     from iossim.hardware.plausibility import impossible
 
     if problem := next(iter(impossible(profile)), None):
@@ -195,7 +195,7 @@ def _possible(profile: DeviceProfile, what: str) -> DeviceProfile:
 
 
 def _named(profile: DeviceProfile, name: str, where: str) -> DeviceProfile:
-    """The profile, if it calls itself by the name that it is found by: schedules and stores keep the name inside."""
+    """The profile, if its name is the one that it is found by: schedules and stores record the name inside."""
     if profile.name != name:
         raise DeviceError(
             f"device profile {where} is found as {name!r} and has the name {profile.name!r}; make them one"

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi`` tells of the GPUs of this machine: no library of CUDA is needed, and none is loaded."""
+"""The GPUs of this machine as reported by ``nvidia-smi``: no CUDA library is needed, and none is loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TIMEOUT_S = 20
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU as ``nvidia-smi`` reports it now; numbers that it does not know are None."""
+    """One GPU as ``nvidia-smi`` reports it now; unavailable numbers are None."""
 
     name: str
     driver_version: str
@@ -33,7 +33,7 @@ _QUERIES = (
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The NVIDIA GPUs of this machine, in its order; none where ``nvidia-smi`` is not there or fails."""
+    """The NVIDIA GPUs of this machine, in its order; empty if ``nvidia-smi`` is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
@@ -46,9 +46,9 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def parse(text: str) -> tuple[Gpu, ...]:
-    """GPUs from the lines that ``nvidia-smi`` prints; a line of another form is passed over."""
+    """GPUs from the output lines of ``nvidia-smi``; lines of another form are skipped."""
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    # mypy does not count what a star gives.
+    # mypy does not count the items of a starred argument.
     return tuple(
         Gpu(*row[:3], *map(_number, row[3:]))  # type: ignore[arg-type]
         for row in rows

@@ -1,6 +1,6 @@
-"""A device with some of its facts, costs or parameters replaced: twice the SMs, say.
+"""A device with some of its facts, costs or parameters replaced, for example with twice the SMs.
 
-Its name tells what was replaced (``v100-sxm2+sm_count=160``), and is enough to make it again.
+Its name lists the replacements (``v100-sxm2+sm_count=160``), and suffices to make it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iossim.ir.types import Precision
 
 
 def _facts(of_type: type[Fact[Any]]) -> tuple[str, ...]:
-    """The facts of a datasheet with values of one type."""
+    """The datasheet facts whose values have this type."""
     found = ((name, field.annotation) for name, field in Datasheet.model_fields.items())
     return tuple(name for name, annotation in found if annotation in (of_type, of_type | None))
 
@@ -47,20 +47,20 @@ _RATES = {f"{precision}_tflops": str(precision) for precision in Precision if pr
 
 
 def overridable_names() -> list[str]:
-    """All that :func:`overridden` takes."""
+    """All names that :func:`overridden` takes."""
     return [*_NUMBERS, *_SHORT_NAMES, *_RATES, *ModelParameters.model_fields, *EngineOverheads.model_fields]
 
 
 def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfile:
     """The profile with ``changes``: values by the name of a datasheet fact, a parameter or an engine overhead.
 
-    Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``,
-    ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts changes
-    with them, unless it is given too: the fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x
-    clock, and bandwidth = bus width x pin rate / 8. All else stays, calibrated parameters and intervals included.
+    Facts also have short names: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``,
+    ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. Dependent facts change too, unless they are
+    given: the fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x
+    clock, and bandwidth = bus width x pin rate / 8. All else stays, including calibrated parameters and intervals.
 
-    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept for the original is taken
-    for it. Without changes the profile itself is returned. Raises DeviceError.
+    The name lists every change (:func:`changes_of` parses it), so that no data of the original is used for the
+    changed device. Without changes the profile itself is returned. Raises DeviceError.
     """
     if not changes:
         return profile
@@ -91,7 +91,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
 
 
 def changes_of(name: str) -> tuple[str, dict[str, float]]:
-    """The device that ``BASE+NAME=VALUE,NAME=VALUE`` begins with, and the changes; or DeviceError."""
+    """The device and the changes in ``BASE+NAME=VALUE,NAME=VALUE``; raises DeviceError."""
     base, _, told = name.partition("+")
     changes: dict[str, float] = {}
     for change in told.split(","):
@@ -111,7 +111,7 @@ def changes_of(name: str) -> tuple[str, dict[str, float]]:
 
 
 def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[str, float]:
-    """The changes by their full names and in their own units."""
+    """The changes by their full names and in their facts' units."""
     values: dict[str, float] = {}
     called: dict[str, str] = {}
     for short, given in changes.items():
@@ -138,7 +138,7 @@ def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[
 
 
 def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dict[str, dict[str, Any] | None]:
-    """The datasheet with the changes and what follows from them."""
+    """The datasheet with the changes and their consequences."""
     changed: dict[str, Any] = {name: value for name, value in values.items() if name in _NUMBERS}
 
     def now(name: str) -> float:
@@ -161,7 +161,7 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
         )
     if sheet["dram_bus_bits"] and sheet["dram_pin_gbps"]:
         _follow_bus(sheet, changed, now, ratio)
-    # How other SMs would lie in clusters nobody says.
+    # The assignment of other SMs to clusters is unknown.
     dropped = {"sms_per_gpc": None} if "sm_count" in changed else {}
     return {**sheet, **dropped, **{name: {"value": value, "source": _SOURCE} for name, value in changed.items()}}
 
@@ -169,7 +169,7 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
 def _follow_bus(
     sheet: dict[str, Any], changed: dict[str, Any], now: Callable[[str], float], ratio: Callable[..., float]
 ) -> None:
-    """Bandwidth = bus width x pin rate / 8: what is not given follows, the pin rate first."""
+    """Apply bandwidth = bus width x pin rate / 8: facts not given follow, the pin rate first."""
     bus, pin, rate = (name in changed for name in ("dram_bus_bits", "dram_pin_gbps", "dram_bandwidth_gbps"))
     if rate and bus and pin:
         made = now("dram_bus_bits") * now("dram_pin_gbps") / 8
@@ -187,5 +187,5 @@ def _follow_bus(
 
 
 def _exact(value: float) -> str:
-    """A number so that no two have the same text."""
+    """A number as text, different for different numbers."""
     return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)

@@ -1,11 +1,11 @@
-"""Whether the facts of a profile can be those of a device: each within what its generation has, and one with another.
+"""Plausibility of a profile's facts: each within the range of its generation, and consistent with the others.
 
-Sentences say what is off: a wrong unit, a rate with sparsity, a clock of another board. Only facts that are a hundred
-times off keep a profile from being used, as a device may be made up on purpose.
+Messages name the error: a wrong unit, a rate with sparsity, a clock of another board. Only facts that are off by a
+factor of a hundred make a profile unusable, as a device may be invented on purpose.
 
 The figures are NVIDIA's: fp32 lanes of an SM and dense rates of tensor cores from the CUDA C++ Programming Guide
 (table "Throughput of Native Arithmetic Instructions") and the whitepapers of each generation; the ranges are those of
-the boards of a generation, embedded ones included, with a fifth to spare on both sides.
+the boards of a generation, including embedded ones, with a margin of a fifth on both sides.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Iterator, Mapping
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 
-#: What stands in a template for what is to be written.
+#: Placeholder in a template.
 TO_FILL_IN = "FILL_IN"
 _MIB = 1 << 20
 _GIB = 1 << 30
 _ROOM = 1.2
-#: A unit is off by a thousand, bytes by more; what-if questions (ten times the SMs) less.
+#: A wrong unit is off by a thousand, bytes by more; what-if questions (ten times the SMs) by less.
 _BEYOND = 100.0
-#: How far a printed peak may be from the one computed: it is rounded, and clocks are too.
+#: Tolerance of a printed peak relative to the computed one: it is rounded, and clocks are too.
 _PEAK_TOLERANCE = 0.02
 _BANDWIDTH_TOLERANCE = 0.03
-#: Tensor rates are printed at a clock of their own, which may be lower.
+#: The same for tensor rates, which are printed for a separate clock, possibly lower.
 _RATE_TOLERANCE = 0.06
 
 
@@ -36,7 +36,7 @@ _LANES: dict[str, int] = {
 }  # fmt: skip
 
 _HALF, _TF32, _INT8 = Precision.FP16, Precision.TF32, Precision.INT8
-#: The most dense operations that an SM does in a clock; bf16 is as fp16.
+#: Maximum dense operations per clock and SM; bf16 is as fp16.
 _OPERATIONS: dict[str, dict[Precision, int]] = {
     "6.0": {_HALF: 256}, "6.1": {_INT8: 1024}, "6.2": {_HALF: 512, _INT8: 1024},
     "7.0": {_HALF: 1024, _INT8: 512}, "7.2": {_HALF: 1024, _INT8: 2048}, "7.5": {_HALF: 1024, _INT8: 2048},
@@ -49,7 +49,7 @@ _NO_BF16 = ("6.0", "6.1", "6.2", "7.0", "7.2", "7.5")
 
 
 def implausible(profile: DeviceProfile) -> list[str]:
-    """What is off with a profile: sentences that name the fact, what is expected and a likely cause."""
+    """Implausible facts of a profile: messages that name the fact, the expected value and a likely cause."""
     return [
         *_unfilled(profile),
         *_peak(profile),
@@ -59,12 +59,12 @@ def implausible(profile: DeviceProfile) -> list[str]:
 
 
 def impossible(profile: DeviceProfile) -> list[str]:
-    """What no device can be, not even one made up on purpose: facts a hundred times off, by a wrong unit, say."""
+    """Facts that are impossible even for an invented device: off by a factor of a hundred, as by a wrong unit."""
     return list(_out_of_range(profile, _BEYOND))
 
 
 def _unfilled(profile: DeviceProfile) -> Iterator[str]:
-    """What a template leaves to be written, where it is text and so reads well."""
+    """Placeholders of a template in text fields, which are valid to the reader."""
     for name, text in {
         "title": profile.title,
         **{f"sources.{key}": text for key, text in profile.sources.items()},
@@ -115,7 +115,7 @@ def _bandwidth(profile: DeviceProfile) -> Iterator[str]:
 
 
 def _hint(ratio: float, tolerance: float, slips: Mapping[float, str], otherwise: str) -> str:
-    """What a known slip by such a factor asks; ``otherwise`` where it is none of them."""
+    """The question about a known mistake by such a factor; ``otherwise`` if it is none of them."""
     return next((asked for factor, asked in slips.items() if abs(ratio / factor - 1) <= tolerance), otherwise)
 
 
@@ -129,7 +129,7 @@ def _of_generation(profile: DeviceProfile) -> Iterator[str]:
 
 
 def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
-    """Facts that are outside the ranges of their generation, widened by a factor on both sides."""
+    """Facts outside the ranges of their generation, widened by a factor on both sides."""
     sheet = profile.datasheet
     kind = profile.device_kind
     generation = kind.ranges[profile.architecture]
@@ -147,7 +147,7 @@ def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
 
 
 def _unit_mistake(name: str, value: float, low: float, high: float) -> str:
-    """A remark on a unit in which the value would be right."""
+    """A remark on a unit in which the value would be plausible."""
     mistakes = {
         "boost_clock_ghz": (("MHz", 1e-3),),
         "l2_bytes": (("MiB", _MIB), ("KiB", 1024)),

@@ -18,43 +18,43 @@ from iossim.hardware.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.hardware.transfer import BoardFacts, transferred_defaults
 from iossim.ir.types import Precision
 
-#: What a fact may be, in its unit; with others prices overflow.
+#: Allowed range of a fact, in its unit; beyond it prices overflow.
 _SMALLEST, _LARGEST = 1e-9, 1e18
-#: Multiply-adds of 8-bit integers in an instruction (``__dp4a``), which an SM issues as fast as those of fp32.
+#: Multiply-adds of 8-bit integers per instruction (``__dp4a``), which an SM issues at the rate of fp32.
 _DP4A = 4
 
 
 class Datasheet(Value):
-    """What the vendor prints about the device; of a CPU, what it says of itself and what was measured.
+    """Facts printed by the vendor; for a CPU, those it reports itself and measurements.
 
     A CPU's cores are its SMs, the lanes of its vector units those of an SM, its last-level cache its L2. Facts that
-    kinds differ in are optional here; :class:`~iossim.hardware.kind.DeviceKind` says which a kind needs.
+    differ between kinds are optional here; :class:`~iossim.hardware.kind.DeviceKind` says which a kind needs.
     """
 
-    #: Of GPUs.
+    #: Only for GPUs.
     compute_capability: Fact[str] | None = None
     sm_count: Fact[int]
-    #: SMs of each graphics processing cluster, in the order of their numbers: blocks are dealt to clusters in turn.
+    #: SMs of each graphics processing cluster, in the order of their numbers: blocks go to clusters in turn.
     sms_per_gpc: Fact[list[int]] | None = None
     fp32_lanes_per_sm: Fact[int]
     boost_clock_ghz: Fact[float]
     dram_bandwidth_gbps: Fact[float]
     #: Memory comes in chips of whole GiB: a card sold as 40 GB has 40 GiB; drivers may report less.
     dram_bytes: Fact[int]
-    #: The width of the memory bus, and what each of its pins carries: they make the bandwidth, to check it by.
+    #: The width of the memory bus, and the rate of each pin: their product checks the bandwidth.
     dram_bus_bits: Fact[int] | None = None
     dram_pin_gbps: Fact[float] | None = None
     l2_bytes: Fact[int]
-    #: The largest cache that a core has to itself; of CPUs only.
+    #: The largest private cache of a core; only for CPUs.
     core_cache_bytes: Fact[int] | None = None
-    #: Of GPUs; a CPU's limits nothing here.
+    #: Only for GPUs; a CPU is not power-limited here.
     board_power_w: Fact[float] | None = None
-    #: The printed fp32 peak, to check the other facts by; the model derives its own.
+    #: The printed fp32 peak, to check the other facts; the model computes its own.
     fp32_tflops: Fact[float]
     #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions.
-    #: Others compute at the fp32 rate.
+    #: Other precisions run at the fp32 rate.
     reduced_precision_tflops: Fact[dict[str, float]] | None = None
-    #: The peak of fp16 products that accumulate in fp16, where it differs: GeForce boards do twice as many.
+    #: The peak of fp16 products that accumulate in fp16, if it differs: on GeForce boards it is twice as high.
     fp16_accumulation_tflops: Fact[float] | None = None
 
     @field_validator("*")
@@ -90,7 +90,7 @@ def _is_kind(name: object) -> bool:
 
 
 def _capability(data: dict[str, Any]) -> str:
-    """The compute capability of a file's data; "" where it is missing or wrong."""
+    """The compute capability in a file's data; "" if it is missing or wrong."""
     try:
         return str(data["datasheet"]["compute_capability"]["value"])
     except (KeyError, TypeError):
@@ -98,7 +98,7 @@ def _capability(data: dict[str, Any]) -> str:
 
 
 def _transferred(data: dict[str, Any]) -> dict[str, Any]:
-    """What calibrated devices say of one whose file tells facts alone; nothing if it has a provenance."""
+    """Parameters transferred from calibrated devices for a file with facts only; empty if it has a provenance."""
     if "provenance" in data:
         return {}
     try:
@@ -112,18 +112,18 @@ def _transferred(data: dict[str, Any]) -> dict[str, Any]:
         facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
         return transferred_defaults(str(data.get("name")), facts) or {}
     except (KeyError, TypeError, AttributeError, ArithmeticError):
-        # A fact is missing or wrong: its own validation says so.
+        # A fact is missing or wrong: its own validation reports it.
         return {}
 
 
-#: What tells nodes and events of a session from those of streams.
+#: Parameters that distinguish nodes and events of a session from those of streams.
 _OF_SESSIONS = frozenset({"session_gap_factor", "notification_us", "starved_notification_us"})
 
 
 class DeviceProfile(Device):
-    """A GPU or a processor, as the lowering and the simulator see it."""
+    """A GPU or a processor, as seen by the lowering and the simulator."""
 
-    #: One of :func:`~iossim.hardware.kind.device_kinds`; a file that says none is a GPU's.
+    #: One of :func:`~iossim.hardware.kind.device_kinds`; GPU if the file has none.
     kind: str = GPU
     datasheet: Datasheet
     parameters: ModelParameters
@@ -133,14 +133,14 @@ class DeviceProfile(Device):
     @model_validator(mode="before")
     @classmethod
     def _fill_defaults(cls, data: Any) -> Any:
-        """Give the parameters and engine costs that the file leaves out their defaults."""
+        """Fill in defaults for the parameters and engine costs that the file leaves out."""
         if not isinstance(data, dict):
             return data
         capability = _capability(data)
-        # In files of before the kind was a field of its own the compute capability told it.
+        # In files from before the kind was a separate field, the compute capability implied it.
         told = [name for name in DEVICE_KINDS.own() if capability and capability in device_kind(name).limits]
         filled: dict[str, Any] = {"kind": told[0] if told else GPU, **data}
-        # Validation reports what is missing or wrong; any defaults do meanwhile.
+        # Validation reports missing or wrong fields; until then any defaults will do.
         kind = device_kind(filled["kind"] if _is_kind(filled["kind"]) else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))
         transferred = _transferred(data) if kind.borrows else {}
@@ -173,7 +173,7 @@ class DeviceProfile(Device):
 
     @model_serializer(mode="wrap")
     def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A profile that does not say its kind is a GPU's: older files read and compare alike."""
+        """A profile without a kind is a GPU's: older files read and compare equal."""
         data: dict[str, Any] = handler(self)
         return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
 
@@ -195,7 +195,7 @@ class DeviceProfile(Device):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that prices depend on: a price from another fingerprint is another device's."""
+        """Hash of everything that prices depend on: a price with another fingerprint is another device's."""
         unpriced = {"dram_bus_bits", "dram_pin_gbps", "sms_per_gpc"}
         unknown = set(_OF_SESSIONS) if self._is_no_session_known() else set[str]()
         priced = self.model_dump_json(
@@ -204,14 +204,14 @@ class DeviceProfile(Device):
         return hashlib.sha256(priced.encode()).hexdigest()[:12]
 
     def _is_no_session_known(self) -> bool:
-        """Whether nothing tells sessions from streams: such profiles are the same as before they were told apart."""
+        """Whether sessions equal streams: the fingerprint of such a profile is as before they were distinguished."""
         defaults = EngineOverheads.model_fields
         return all(getattr(self.engine, name) == defaults[name].default for name in _OF_SESSIONS)
 
     def require(self, precision: Precision) -> None:
-        """Raise DeviceError, naming what it has, where a GPU has no instructions for numbers of this precision.
+        """Raise DeviceError, listing the supported ones, if a GPU has no instructions for this precision.
 
-        Says on standard error where libraries compute in fp32 what is kept in fp16. Processors are asked for nothing.
+        A notice on standard error says if libraries compute fp16 data in fp32. Processors support every precision.
         """
         capability = self.compute_capability
         if capability and not has_precision(capability, precision):
@@ -227,23 +227,23 @@ class DeviceProfile(Device):
 
     @property
     def limits(self) -> MultiprocessorLimits:
-        """What one SM can hold."""
+        """Capacity of one SM."""
         return self.device_kind.limits[self.compute_capability]
 
     @property
     def device_kind(self) -> DeviceKind:
-        """What devices of its kind share."""
+        """Common properties of devices of its kind."""
         return device_kind(self.kind)
 
     @property
     def compute_capability(self) -> str:
-        """That of a GPU; "" for devices that have none."""
+        """The compute capability of a GPU; "" for devices without one."""
         fact = self.datasheet.compute_capability
         return fact.value if fact else ""
 
     @property
     def architecture(self) -> str:
-        """An :class:`~iossim.hardware.compute_capability.Architecture` of GPUs, or what another kind has for it."""
+        """An :class:`~iossim.hardware.compute_capability.Architecture` for GPUs, or another kind's counterpart."""
         return self.limits.architecture
 
     @property
@@ -261,7 +261,7 @@ class DeviceProfile(Device):
 
     @property
     def board_power_w(self) -> float:
-        """What limits sustained arithmetic; inf where nothing is known to."""
+        """Power limit of sustained arithmetic in W; inf if none is known."""
         fact = self.datasheet.board_power_w
         return fact.value if fact else float("inf")
 
@@ -283,7 +283,7 @@ class DeviceProfile(Device):
         return self.sm_count * self.datasheet.fp32_lanes_per_sm.value * 2 * self.boost_clock_ghz / 1e3
 
     def reduced_precision_tflops(self, precision: Precision) -> float | None:
-        """Peak of matrix products at ``precision``, or None where the device computes them as fp32.
+        """Peak of matrix products at ``precision``, or None if the device computes them as fp32.
 
         GPUs without tensor cores for 8-bit integers multiply them by ``__dp4a``.
         """
@@ -296,7 +296,7 @@ class DeviceProfile(Device):
 
 
 def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DeviceProfile:
-    """The profile with parameters replaced, in its model or its engine, wherever their name is."""
+    """The profile with parameters replaced, in its model or its engine, whichever has the name."""
     tables = {"parameters": profile.parameters, "engine": profile.engine}
     return profile.model_copy(
         update={

@@ -1,6 +1,6 @@
-"""Where the values of a profile's parameters come from, and how far they can be trusted.
+"""Provenance and uncertainty of the values of a profile's parameters.
 
-All that an interval needs is here: a profile's file alone tells how far its predictions may be off.
+It contains all data for an interval: a profile's file alone determines the uncertainty of its predictions.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _Percent = Annotated[float, Field(ge=0)]
 
 
 class DataSet(Value):
-    """A recording that parameters were fitted to: ``rows`` are those that the fit saw."""
+    """A recording that parameters were fitted to; ``rows`` are the in-sample ones."""
 
     name: str
     device: str
     rows: int = Field(ge=0)
     libraries: dict[str, str] = Field(default_factory=dict)
-    #: What its rows count together, of all that one fit saw; None where the rows of a fit count alike.
+    #: Total weight of its rows, among all in-sample rows of one fit; None if the rows of a fit have equal weights.
     weight_percent: float | None = Field(default=None, ge=0, le=100)
 
 
 class Borrowed(Value):
-    """Parameters that were fitted on another device, as nothing measured on this one tells them."""
+    """Parameters that were fitted on another device, as no measurement of this one determines them."""
 
     device: str
     parameters: list[str] = Field(min_length=1)
 
 
 class KindError(Value):
-    """How far predictions are from the measured device times of a kind of operators, on unseen shapes."""
+    """Prediction error for a kind of operators relative to measured device times, on held-out shapes."""
 
     data_set: str
     kind: str
@@ -44,16 +44,16 @@ class KindError(Value):
     #: Mean absolute relative error, of the measured time.
     mape_percent: _Percent
     median_error_percent: _Percent
-    #: Rank correlation of predicted and measured times; None where it is not defined.
+    #: Rank correlation of predicted and measured times; None if undefined.
     kendall_tau: float | None = Field(default=None, ge=-1, le=1)
 
 
 class Band(Value):
-    """Where nine of ten measured times lie, over the predicted one, for predictions of up to ``up_to_us``."""
+    """90% band of measured over predicted times, for predictions of up to ``up_to_us``."""
 
-    #: None: the band goes on without end.
+    #: None: the band has no upper limit.
     up_to_us: float | None = Field(default=None, gt=0)
-    #: How many residuals it was taken from.
+    #: Number of residuals that it was computed from.
     rows: int = Field(ge=0)
     #: The 5th percentile of measured over predicted time.
     low: _Ratio
@@ -68,41 +68,41 @@ class Band(Value):
 
 
 class Provenance(Value):
-    """Where parameter values come from: set by hand, fitted to data sets, or taken over from other devices' fits."""
+    """Origin of parameter values: set by hand, fitted to data sets, or transferred from other devices' fits."""
 
     kind: Literal["hand-set", "fitted", "transferred"]
     note: str
     #: Day of the fit, ``2026-11-21``.
     date: str | None = None
     data_sets: list[DataSet] = Field(default_factory=list)
-    #: The part of all shapes that the fit did not see.
+    #: Fraction of all shapes that was held out.
     held_out_fraction: float | None = Field(default=None, ge=0, lt=1)
-    #: Errors on those shapes.
+    #: Errors on the held-out shapes.
     held_out: list[KindError] = Field(default_factory=list)
     #: Errors on the other shapes, each predicted by a fit of the same data without it.
     cross_validated: list[KindError] = Field(default_factory=list)
     #: Residual bands by kind of operator (see ``calibration.bands``), by ascending predicted time.
     bands: dict[str, list[Band]] = Field(default_factory=dict)
-    #: The width of the interval of a network run by the published engine, over what its parts make: nine of ten
-    #: networks lie in it, each predicted by a fit without it. 1 where no networks of the device were measured.
+    #: Width of the interval of a network run by the published engine, relative to the combination of its parts: nine of
+    #: ten networks are in it, each predicted by a fit without it. 1 if no networks of the device were measured.
     network_width: float = Field(default=1.0, gt=0, le=1)
     #: Standard deviation of each fitted parameter over bootstrapped fits.
     spread: dict[str, float] = Field(default_factory=dict)
-    #: Fitted parameters that the data leaves open, near the starting point or a bound.
+    #: Fitted parameters that the data does not determine, near the starting point or a bound.
     unidentified: list[str] = Field(default_factory=list)
-    #: Fitted parameters that ended at a bound of what is plausible.
+    #: Fitted parameters that ended at a bound of plausibility.
     at_bounds: list[str] = Field(default_factory=list)
-    #: Values of parameters in some bootstrapped fits: entry ``k`` of every list is of fit ``k``.
+    #: Values of parameters in some bootstrapped fits: entry ``k`` of every list belongs to fit ``k``.
     resamples: dict[str, list[float]] = Field(default_factory=dict)
-    #: For each published network that took part, the parameters fitted without it.
+    #: For each published network in the fit, the parameters fitted without it.
     left_out: dict[str, dict[str, float]] = Field(default_factory=dict)
-    #: Parameters taken over from other devices; ``spread`` and ``resamples`` hold theirs.
+    #: Parameters borrowed from other devices; ``spread`` and ``resamples`` contain theirs.
     borrowed: list[Borrowed] = Field(default_factory=list)
 
     @field_validator("spread", "resamples", "left_out", "unidentified", "at_bounds", mode="before")
     @classmethod
     def _without_dropped(cls, told: Any) -> Any:
-        """What older files tell, less the parameters that the model no longer has."""
+        """The fields of older files without the parameters that the model no longer has."""
         if isinstance(told, dict):
             return {name: cls._without_dropped(value) for name, value in told.items() if name not in DROPPED}
         return [each for each in told if each not in DROPPED] if isinstance(told, list) else told

@@ -14,11 +14,11 @@ from iossim.base.values import first_problem
 from iossim.hardware.profile import DeviceProfile
 
 
-@lru_cache(maxsize=64)  # a study asks for the same few at each point, and profiles are immutable
+@lru_cache(maxsize=64)  # a study needs the same few at each point, and profiles are immutable
 def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
-    """A profile from YAML text, which ``read`` reads where it is a file that ships; ``where`` names it in errors.
+    """A profile from YAML text, parsed by ``read`` for shipped files; ``where`` names it in errors.
 
-    Raises DeviceError with the line of what is no YAML, and the field of a value that a profile cannot have.
+    Raises DeviceError with the line of invalid YAML, and the field of an invalid value.
     """
     try:
         data = read(text) if read is not None else read_located(text).values

@@ -1,4 +1,4 @@
-"""A device profile to fill in: every fact with what it is, its unit, and where to find it."""
+"""A device profile to fill in: every fact with its meaning, its unit, and where to find it."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ datasheet:
 
 
 def write_template(name: str, path: Path, folder: Path) -> None:
-    """Write the template of a device ``name`` to ``path``, which must not be there yet; ``folder`` is the user's.
+    """Write the template of a device ``name`` to ``path``, which must not exist yet; ``folder`` is the user's.
 
-    Raises DeviceError for a name that cannot be, or that ships, and where the file cannot be written.
+    Raises DeviceError for an invalid name, or that of a shipped device, and if the file cannot be written.
     """
     check_name(name)
     if name in own_names():
@@ -62,13 +62,13 @@ def write_template(name: str, path: Path, folder: Path) -> None:
     text = _TEMPLATE.format(name=name, file=path, folder=folder, capabilities=", ".join(LIMITS))
     try:
         if path.absolute().parent == folder.absolute():
-            # Named in the template, and not there before the first profile is.
+            # The template names it, and it does not exist before the first profile does.
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeviceError(f"cannot make the folder {folder}: {error.strerror}; choose another file") from None
     check_writable(path)
     try:
-        # 'x' refuses a file that is there, however lately it came.
+        # 'x' refuses an existing file, even one created meanwhile.
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:

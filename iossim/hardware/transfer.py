@@ -1,17 +1,17 @@
-"""Parameters of a device that nobody measured, from those of devices that were; and launch costs that devices borrow.
+"""Parameters of an unmeasured device, transferred from measured ones; and launch costs that devices borrow.
 
-Each *source device* is a calibrated chip. What scales with the datasheet is taken out, and put back for the device:
+Each *source device* is a calibrated chip. Effects that scale with the datasheet are removed, and applied again:
 
 - **The clock under load.** Dynamic power grows about with the square of the clock, so beyond an onset of ``x0``
-  GFLOP/s of peak a watt a board's clock falls to ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt.
-  Efficiencies of arithmetic are divided by this fraction. ``x0`` is what makes the sources' efficiencies agree best.
-- **The kind of memory.** The part of DRAM's peak that kernels reach depends on the kind of memory (stacked HBM, or
-  GDDR), so sources with the other kind count little there.
+  GFLOP/s of peak per W a board's clock falls to ``sqrt(x0 / x)`` of boost. Newer processes do more per watt.
+  Efficiencies of arithmetic are divided by this fraction. ``x0`` makes the sources' efficiencies agree best.
+- **The kind of memory.** The fraction of DRAM's peak that kernels reach depends on the kind of memory (stacked HBM, or
+  GDDR), so sources with the other kind have a low weight there.
 
-Otherwise sources of near generations count more. Averages are geometric where values are positive. Only fitted
+Otherwise sources of closer generations have a higher weight. Averages are geometric if values are positive. Only fitted
 parameters are transferred; all others stay those of the architecture.
 
-What the host takes to launch was fitted on one device. Others take it, with the spread of hosts.
+The host's launch times were fitted on one device. Others borrow them, with the spread of hosts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from iossim.hardware.provenance import Band, Borrowed, KindError, Provenance
 
 
 class Concurrency(Value):
-    """What the profile of ``device`` says of launches."""
+    """Launch costs in the profile of ``device``."""
 
     device: str
     values: dict[str, float] = Field(min_length=1)
@@ -40,7 +40,7 @@ class Concurrency(Value):
     resamples: dict[str, list[float]] = Field(default_factory=dict)
 
     def lent_to(self, provenance: Provenance) -> Provenance:
-        """The provenance of a device that takes these."""
+        """The provenance of a device that borrows these."""
         own = {name: values for name, values in provenance.resamples.items() if name not in self.values}
         count = min((len(values) for values in (*own.values(), *self.resamples.values())), default=0)
         resamples = {name: values[:count] for name, values in (own | self.resamples).items()}
@@ -54,7 +54,7 @@ class Concurrency(Value):
         )
 
 
-#: Efficiencies of arithmetic, each with the parameter that caps it on boards of little power.
+#: Efficiencies of arithmetic, each with the parameter that caps it on low-power boards.
 ARITHMETIC = {
     "gemm_efficiency": "gemm_sustained_gflops_per_watt",
     **dict.fromkeys(
@@ -63,7 +63,7 @@ ARITHMETIC = {
     ),
 }
 CAPS = frozenset(ARITHMETIC.values())
-#: Parts of DRAM's peak.
+#: Fractions of DRAM's peak.
 MEMORY = frozenset(
     f"{what}_efficiency" for what in ("dram", "stream", "transform", "filter_transform", "tile_generation")
 )
@@ -72,16 +72,16 @@ STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
 #: Weight of a source with the other kind of memory, for memory's parameters and for the others.
 OTHER_MEMORY_WEIGHT = 0.1
 OTHER_BOARD_WEIGHT = 0.25
-#: Of a source with the same kind of SM, over one of the same generation only.
+#: Weight of a source with the same kind of SM, relative to one of the same generation only.
 SAME_CHIP_WEIGHT = 10.0
-#: Where the clock begins to fall, GFLOP/s of peak a watt, before any source has said so, and how sure that is (of its
-#: logarithm): boards of 250 to 300 W reach their peak at about this.
+#: Prior for the onset of the clock's fall, in GFLOP/s of peak per W, and the standard deviation of its
+#: logarithm: boards of 250 to 300 W reach their peak at about this.
 ONSET_GFLOPS_PER_WATT = 50.0
 _ONSET_SPREAD = 0.3
 _EFFICIENCY_SPREAD = 0.1
 
-#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the
-#: steps from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
+#: Arithmetic per watt at one clock, relative to the 16 and 12 nm processes of the sources: foundries' claims about the
+#: steps from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded cautiously. A judgement, not a measurement.
 PROCESS_GAIN: dict[str, float] = {
     **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL), 0.4),
     Architecture.AMPERE: 2.0,
@@ -96,7 +96,7 @@ _GENERATION: dict[str, int] = {
 
 
 class BoardFacts(NamedTuple):
-    """The datasheet facts that a transfer looks at; ``peak_gflops_per_watt`` is the fp32 peak over board power."""
+    """The datasheet facts that a transfer uses; ``peak_gflops_per_watt`` is the fp32 peak over board power."""
 
     compute_capability: str
     peak_gflops_per_watt: float
@@ -104,12 +104,12 @@ class BoardFacts(NamedTuple):
 
     @property
     def fed_lanes(self) -> float:
-        """The part of the lanes that the schedulers feed with an instruction each: Kepler's need two of one warp."""
+        """Fraction of the lanes fed by one instruction per scheduler: Kepler's need two of one warp."""
         return min(1.0, LIMITS[self.compute_capability].warp_schedulers * WARP_THREADS / self.fp32_lanes_per_sm)
 
     @property
     def demand(self) -> float:
-        """GFLOP/s of peak a watt, were the chip made in the sources' process."""
+        """GFLOP/s of peak per W if the chip were made in the sources' process."""
         return self.peak_gflops_per_watt / PROCESS_GAIN.get(LIMITS[self.compute_capability].architecture, 1.0)
 
     @property
@@ -122,12 +122,12 @@ class BoardFacts(NamedTuple):
 
 
 class SourceDevice(Value):
-    """A calibrated chip: ``boards`` are the devices that its fit covers, the first the one that facts are of."""
+    """A calibrated chip: ``boards`` are the devices that its fit covers, the first the one that the facts are for."""
 
     boards: list[str] = Field(min_length=1)
     compute_capability: str
     peak_gflops_per_watt: float = Field(gt=0)
-    #: Fitted parameters, of the model and of the engine; those that its measurements cannot tell are left out.
+    #: Fitted parameters, of the model and of the engine, without those that its measurements do not determine.
     values: dict[str, float]
 
     @property
@@ -136,17 +136,17 @@ class SourceDevice(Value):
 
 
 class TransferTable(Value):
-    """Sources that ship, and how wrong a transfer to each was when its own measurements took no part."""
+    """Shipped sources, and the error of a transfer to each with its own measurements left out."""
 
     sources: list[SourceDevice] = Field(default_factory=list)
     date: str | None = None
-    #: Errors of devices left out: from datasheet facts alone, and refined with a few of their measurements.
+    #: Errors of left-out devices: from datasheet facts alone, and refined with a few of their measurements.
     zero_shot: list[KindError] = Field(default_factory=list)
     refined: list[KindError] = Field(default_factory=list)
-    #: The bands of both, over all devices left out.
+    #: The bands of both, over all left-out devices.
     bands: dict[str, list[Band]] = Field(default_factory=dict)
     refined_bands: dict[str, list[Band]] = Field(default_factory=dict)
-    #: What all GPUs take over that have no networks measured on them.
+    #: Borrowed by all GPUs without measured networks.
     concurrency: Concurrency | None = None
 
     @cached_property
@@ -162,9 +162,9 @@ class TransferTable(Value):
 def transferred_values(
     facts: BoardFacts, sources: Sequence[SourceDevice], onset: float | None = None
 ) -> dict[str, float]:
-    """Values of the parameters that sources have, for a device with these facts; raises ValueError without sources.
+    """Values of the sources' parameters for a device with these facts; raises ValueError without sources.
 
-    ``onset`` is :func:`clock_onset` of the sources, where it is known already.
+    ``onset`` is :func:`clock_onset` of the sources, if already known.
     """
     if not sources:
         raise ValueError("no source to transfer parameters from")
@@ -183,7 +183,7 @@ def transferred_values(
         else:
             result[name] = _mean([source.values[name] for source in own], weights)
     best = max([own_part, *(result[name] for name in ARITHMETIC if name in result)])
-    # The efficiencies hold the clock under load already: no cap of a board's own comes on top.
+    # The efficiencies include the clock under load already: a board's own cap must not apply again.
     result |= dict.fromkeys(sorted(CAPS), facts.peak_gflops_per_watt * best)
     return {name: float(f"{value:.4g}") for name, value in result.items()}
 
@@ -194,7 +194,7 @@ def sustained_clock(facts: BoardFacts, onset_gflops_per_watt: float) -> float:
 
 
 def clock_onset(sources: Sequence[SourceDevice]) -> float:
-    """GFLOP/s of peak a watt beyond which clocks fall: what makes the sources' efficiencies agree best.
+    """GFLOP/s of peak per W beyond which clocks fall: the value that makes the sources' efficiencies agree best.
 
     Least squares of the logarithms around each parameter's mean, with a prior, over a grid of steps of one per cent.
     """
@@ -216,7 +216,7 @@ def clock_onset(sources: Sequence[SourceDevice]) -> float:
 
 
 def _reached(source: SourceDevice, name: str) -> float:
-    """The part of the peak at boost clock that a source's kernels reach, throttling included."""
+    """Fraction of the peak at boost clock that a source's kernels reach, including throttling."""
     cap = source.values.get(ARITHMETIC[name])
     efficiency = source.values[name]
     return efficiency if cap is None else min(efficiency, cap / source.peak_gflops_per_watt)
@@ -232,7 +232,7 @@ def _weight(facts: BoardFacts, source: BoardFacts, is_memory: bool) -> float:
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Weighted mean: geometric of positive values, else arithmetic."""
+    """Weighted mean: geometric for positive values, else arithmetic."""
     total = sum(weights)
     if min(values) > 0.0:
         return exp(sum(weight * log(value) for value, weight in zip(values, weights, strict=True)) / total)
@@ -241,7 +241,7 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
 
 @cache
 def transfer_table() -> TransferTable:
-    """The table that ships, ``hardware/transfer.yaml``; ``python -m evidence.profiles.leave_one_out`` makes it."""
+    """The shipped table, ``hardware/transfer.yaml``; ``python -m evidence.profiles.leave_one_out`` makes it."""
     entry = resources.files("iossim.hardware") / "transfer.yaml"
     if not entry.is_file():
         return TransferTable()
@@ -249,9 +249,9 @@ def transfer_table() -> TransferTable:
 
 
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
-    """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
+    """``parameters``, ``engine`` and ``provenance`` of a device without known parameters.
 
-    None where the table has no sources, and for the sources' own boards: their files leave out architecture defaults.
+    None if the table has no sources, and for the sources' own boards: their files leave out architecture defaults.
     """
     table = transfer_table()
     if not table.sources or table.covers(name):
@@ -267,9 +267,7 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
 
 
 def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
-    """The provenance of transferred parameters; ``samples`` measurements of the device, of these ``kinds``, refined
-    them.
-    """
+    """Provenance of transferred parameters, refined by ``samples`` measurements of the device, of these ``kinds``."""
     sources = ", ".join(source.boards[0] for source in table.sources)
     refined = [error for error in table.refined if error.kind in kinds]
     shown = {error.kind for error in refined}

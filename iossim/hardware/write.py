@@ -1,4 +1,4 @@
-"""Write device profiles as YAML that people read: facts as the vendor prints them, then what was chosen or fitted."""
+"""Write device profiles as YAML for people: facts as the vendor prints them, then chosen or fitted parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = 118
 
 
 def write_profile(profile: DeviceProfile, path: Path) -> None:
-    """Write a profile, whole or not at all; raises DeviceError if the file cannot be written."""
+    """Write a profile, completely or not at all; raises DeviceError if the file cannot be written."""
     try:
         write_atomically(path, profile_yaml(profile))
     except OSError as error:
@@ -27,7 +27,7 @@ def write_profile(profile: DeviceProfile, path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise DeviceError if a profile cannot be written to ``path``: before long work, not after."""
+    """Raise DeviceError if a profile cannot be written to ``path``, before long work rather than after it."""
     if path.suffix not in (".yaml", ".yml"):
         raise DeviceError(f"device profile {path}: the name must end in .yaml, for `device` to take it as a file")
     if path.is_dir():
@@ -40,7 +40,7 @@ def check_writable(path: Path) -> None:
 def profile_yaml(profile: DeviceProfile) -> str:
     """The text of a profile's file, which ``devices.load.parse`` reads back as the same profile.
 
-    Of the parameters it holds those that were fitted, and those that are not the defaults of the architecture.
+    It contains the fitted parameters, and those that differ from the defaults of the architecture.
     """
     import yaml
 
@@ -104,13 +104,13 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
         own = {key: value for key, value in values if key in fitted or value != getattr(defaults, key)}
         if own:
             document[name] = own
-    # Always: parameters of a file that does not say where they come from may be filled in from other devices.
+    # Always written: parameters of a file without a provenance may be filled in from other devices.
     document["provenance"] = _provenance(profile.provenance)
     return document
 
 
 def _provenance(provenance: Provenance) -> dict[str, Any]:
-    """Fields that say something, one line a record."""
+    """Non-empty fields, one line per record."""
     data = provenance.model_dump()
     lines: dict[str, Any] = {
         "data_sets": [_data_set(each) for each in data["data_sets"]],
@@ -130,6 +130,6 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
 
 
 def _data_set(each: dict[str, Any]) -> _Line:
-    """A record without what it does not say."""
+    """A record without its empty fields."""
     told = {name: value for name, value in each.items() if value not in (None, {})}
     return _mapping({name: _mapping(value) if isinstance(value, dict) else value for name, value in told.items()})

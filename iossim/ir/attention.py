@@ -1,8 +1,8 @@
-"""Attention that is spelt out: two products with a softmax between them, as exporters write it.
+"""Unfused attention: two matrix products with a softmax between them, as exporters write it.
 
-``q -> [scale] -> @ <- [scale] <- k`` makes the scores; a scale, a mask and conversions may follow; their softmax is
-multiplied by the values. Transposes that keep a head's features together, as those which split and join heads do, are
-a part: fused kernels read and write strided rows.
+``q -> [scale] -> @ <- [scale] <- k`` makes the scores; a scale, a mask and casts may follow; their softmax is
+multiplied by the values. Transposes that keep a head's features contiguous, such as those that split and join heads,
+are part of it: fused kernels read and write strided rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from iossim.ir.types import TensorType
 
 @dataclass(frozen=True)
 class SpeltAttention:
-    """The ops of an attention, the last one first, each of the others read inside alone.
+    """The ops of an attention, the last one first; the outputs of the others are read inside only.
 
     ``types`` are queries, keys and values as :class:`Attention` takes them, and the mask if there is one.
     """
@@ -39,7 +39,7 @@ class SpeltAttention:
 
 
 def private_producer(graph: Graph, value: str) -> Node | None:
-    """The node that makes ``value``, if that is its one output and one node alone reads it."""
+    """The producer of ``value``, if that is its only output and has one consumer."""
     producer = graph.producer.get(value)
     if producer is None or len(producer.outputs) != 1 or value in graph.returned:
         return None
@@ -47,7 +47,7 @@ def private_producer(graph: Graph, value: str) -> Node | None:
 
 
 def attentions_in(graph: Graph, nodes: Iterable[Node]) -> dict[str, SpeltAttention]:
-    """Those that have all their ops among ``nodes``, by the name of the op that each ends with."""
+    """The attentions whose ops are all among ``nodes``, by the name of their last op."""
     names = {node.name: node for node in nodes}
     found = {name: spelt_attention(graph, node) for name, node in names.items()}
     whole = {name: one for name, one in found.items() if one and names.keys() >= {node.name for node in one.nodes}}
@@ -56,7 +56,7 @@ def attentions_in(graph: Graph, nodes: Iterable[Node]) -> dict[str, SpeltAttenti
 
 
 def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
-    """The attention that ends with a node, a product or the transpose behind it; None if it ends none."""
+    """The attention whose last op is this node (a product or a transpose after it); None if there is none."""
     product = last
     if isinstance(last.op, Transpose) and _keeps_last(last.op):
         product = private_producer(graph, last.inputs[0]) or last
@@ -84,21 +84,21 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
 
 @dataclass
 class _Parts:
-    """What was found of an attention, walking back from its end."""
+    """The ops of an attention found so far, walking back from its end."""
 
     graph: Graph
     nodes: list[Node]
     masks: list[str] = field(default_factory=list)
 
     def without_casts(self, node: Node) -> Node | None:
-        """The node, or what it converts."""
+        """The node, or the producer of its operand if it is a cast."""
         while isinstance(node.op, Cast) and (before := private_producer(self.graph, node.inputs[0])):
             self.nodes.append(node)
             node = before
         return node
 
     def scores(self, value: str, shape: tuple[int, ...]) -> Node | None:
-        """The product that makes what becomes ``value`` of that shape; what is between joins the parts."""
+        """The product from which ``value``, of that shape, is computed; the ops in between join the parts."""
         node = private_producer(self.graph, value)
         if node is None or self.graph.types[value].shape != shape:
             return None
@@ -115,9 +115,9 @@ class _Parts:
         return None
 
     def source(self, value: str, is_transposed: bool = False) -> str:
-        """What an operand is made of by scales, transposes and views of the same matrices, which join the parts.
+        """The value from which scales, transposes and views of the same matrices make an operand; they join the parts.
 
-        Of an operand that ``is_transposed`` a head's features are the axis before its last.
+        ``is_transposed``: the features of a head are the operand's second to last axis.
         """
         while node := private_producer(self.graph, value):
             if isinstance(node.op, Transpose):
@@ -127,7 +127,7 @@ class _Parts:
                 is_transposed = False
             elif isinstance(node.op, Reshape):
                 if self.graph.types[value].shape[-2:] != self.graph.types[node.inputs[0]].shape[-2:]:
-                    break  # it splits heads, or joins them
+                    break  # the reshape splits or joins heads
             elif not self._scales(node, node.inputs[1:]):
                 break
             self.nodes.append(node)
@@ -135,7 +135,7 @@ class _Parts:
         return value
 
     def _scales(self, node: Node, by: Sequence[str]) -> bool:
-        """Whether an op multiplies, or divides, by one known number."""
+        """Whether an op multiplies or divides by one known number."""
         known = [each for each in by if each in self.graph.constants and self.graph.types[each].elements == 1]
         return (isinstance(node.op, Mul) or node.op == Nary("div")) and len(by) == len(known) == 1
 

@@ -1,4 +1,4 @@
-"""Build a graph op by op, with units and blocks where the author knows them.
+"""Build a graph op by op, with units and blocks if the author knows them.
 
 b = GraphBuilder("tiny")
 x = b.input("x", (1, 3, 32, 32))
@@ -22,7 +22,7 @@ from iossim.ir.types import DType, Precision, TensorType
 
 
 class GraphBuilder:
-    """Collects nodes; every op added inside ``with builder.unit(...)`` is of that unit, else of one of its own."""
+    """Collects nodes; an op added inside ``with builder.unit(...)`` is part of that unit, else a unit of its own."""
 
     def __init__(self, name: str, precision: Precision = Precision.FP32, seed: int = 0) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class GraphBuilder:
         return name
 
     def constant(self, name: str, shape: Sequence[int], dtype: DType | None = None, value: float | None = None) -> str:
-        """A weight: ``value`` everywhere, or noise that depends on ``name`` and the builder's seed alone."""
+        """A weight: ``value`` everywhere, or noise that depends only on ``name`` and the builder's seed."""
         kind = TensorType(tuple(shape), dtype or self.dtype)
         constant = SeededConstant(kind, name, self._seed) if value is None else FilledConstant(kind, value)
         self._constants[name] = constant
@@ -51,18 +51,18 @@ class GraphBuilder:
         return name
 
     def numbers(self, name: str, array: Array) -> str:
-        """A constant of these numbers."""
+        """A constant with the given elements."""
         self._constants[name] = constant = ArrayConstant(array)
         self.types[name] = constant.type
         return name
 
     def add(self, op: Op, *inputs: str, name: str | None = None) -> str:
-        """Add an op with one output; returns the name of its value, which is the op's."""
+        """Add an op with one output; returns the name of that value, which is the op's name."""
         (value,) = self.add_all(op, *inputs, name=name)
         return value
 
     def add_all(self, op: Op, *inputs: str, name: str | None = None) -> tuple[str, ...]:
-        """Add an op; returns the names of its values: the op's, with a number behind it where there are several."""
+        """Add an op; returns the names of its outputs: the op's name, with a number appended if there are several."""
         name = name or f"{op.kind}_{len(self._nodes)}"
         try:
             types = op.infer([self.types[value] for value in inputs])
@@ -89,7 +89,7 @@ class GraphBuilder:
         dilation: int = 1,
         name: str | None = None,
     ) -> str:
-        """A 2-D convolution with bias and symmetric padding, with weights of its own."""
+        """A 2-D convolution with bias, symmetric padding and new weights."""
         height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
         vertical, horizontal = (padding, padding) if isinstance(padding, int) else padding
         name = name or f"conv_{len(self._nodes)}"
@@ -101,7 +101,7 @@ class GraphBuilder:
 
     @contextmanager
     def unit(self, name: str, kind: str) -> Iterator[None]:
-        """Ops added inside are one schedule unit."""
+        """Ops added inside form one schedule unit."""
         if self._open_unit is not None:
             raise GraphError(f"unit {name!r} begins inside another unit")
         self._open_unit = []
@@ -111,7 +111,7 @@ class GraphBuilder:
 
     @contextmanager
     def block(self, name: str) -> Iterator[None]:
-        """Units added inside are one block; units outside any block get a block of their own."""
+        """Units added inside form one block; units outside any block get a block of their own."""
         if self._open_block is not None:
             raise GraphError(f"block {name!r} begins inside another block")
         self._open_block = []

@@ -1,4 +1,4 @@
-"""Weights: external to the graph and lazy. A graph holds where each constant comes from, not its array."""
+"""Weights: external to the graph and lazy. A graph holds the origin of each constant, not its array."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Constant(ABC):
 
     @property
     def is_at_hand(self) -> bool:
-        """Whether loading only reads what is there. What is computed may take any time and memory, and may fail."""
+        """Whether loading only reads existing data. Computing a constant may take any time and memory, and may fail."""
         return True
 
     @property
@@ -35,13 +35,13 @@ class Constant(ABC):
 
     @property
     def origin(self) -> Constant:
-        """The constant that this one is another arrangement or rounding of: itself, if of none."""
+        """The constant that this one rearranges or rounds; itself if there is none."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayConstant(Constant):
-    """An array at hand."""
+    """An array in memory."""
 
     array: Array
     type: TensorType = field(init=False)
@@ -57,7 +57,7 @@ class ArrayConstant(Constant):
 class SeededConstant(Constant):
     """Normal noise from a seed, scaled to keep the variance of activations (He et al., 2015).
 
-    The seed is derived from ``name``, so that equal names hold equal weights in every process.
+    The seed is derived from ``name``, so that equal names mean equal weights in every process.
     """
 
     type: TensorType
@@ -87,10 +87,10 @@ class FilledConstant(Constant):
 
 @dataclass(frozen=True)
 class IdentityConstant(Constant):
-    """The weight ``[C, C / groups, *kernel]`` of a convolution that returns its input, or the unit matrix ``[n, n]``.
+    """The weight ``[C, C / groups, *kernel]`` of an identity convolution, or the identity matrix ``[n, n]``.
 
-    It is 1 at the middle of each channel's own filter (of an even size the element before it), 0 elsewhere.
-    Raises GraphError for a shape of neither kind.
+    It is 1 at the centre of each channel's own filter (for an even size the element before it), 0 elsewhere.
+    Raises GraphError for any other shape.
     """
 
     type: TensorType
@@ -111,7 +111,7 @@ class IdentityConstant(Constant):
 
 @dataclass(frozen=True)
 class AbsentConstant(Constant):
-    """Weights without values: enough to schedule and price, not to execute. ``reason`` says why, and what to do."""
+    """Weights without values: enough to schedule and price, not to execute. ``reason`` gives cause and remedy."""
 
     type: TensorType
     reason: str = "this graph was read without its weights; load the model itself to execute it"
@@ -123,7 +123,7 @@ class AbsentConstant(Constant):
 
 
 def dtype_of(array: Array) -> DType:
-    """The element type of an array; raises GraphError for one that iossim does not know."""
+    """The element type of an array; raises GraphError for one unknown to iossim."""
     found = DType.of_numpy(array.dtype)
     if found is None:
         raise GraphError(f"element type {array.dtype} is not supported; known: {', '.join(DType)}")

@@ -54,7 +54,7 @@ class Graph:
         nodes: Iterable[Node],
         constants: Mapping[str, Constant],
     ) -> Graph:
-        """Sort, infer and validate; raises GraphError naming the op at fault."""
+        """Sort, infer and validate; raises GraphError naming the offending op."""
         given = tuple(nodes)
         check_names(given, {*inputs, *constants})
         ordered = sorted_nodes(given, {value for node in given for value in node.outputs})
@@ -74,22 +74,22 @@ class Graph:
 
     @cached_property
     def returned(self) -> frozenset[str]:
-        """The outputs, to look values up in: there may be many."""
+        """The outputs as a set, for fast lookup: there may be many."""
         return frozenset(self.outputs)
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:
-        """The node that makes each value."""
+        """The node that produces each value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     def makers(self, value: str) -> tuple[Node, ...]:
-        """The node that makes a value, if one does."""
+        """The producer of a value, if any."""
         node = self.producer.get(value)
         return () if node is None else (node,)
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """The nodes that read each value, in topological order, each once."""
+        """The consumers of each value, in topological order, each once."""
         readers: dict[str, list[Node]] = {name: [] for name in self.types}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
@@ -98,7 +98,7 @@ class Graph:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """The place of each node in the topological order, by name."""
+        """The position of each node in the topological order, by name."""
         return {node.name: index for index, node in enumerate(self.nodes)}
 
     @cached_property
@@ -120,10 +120,10 @@ class Graph:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the structure: ops, attributes, types and edges; neither names nor weights count.
+        """Hash of the structure: ops, attributes, types and edges, but not names or weights.
 
-        Every value is hashed from what makes it, then every node again from what reads it, so that nodes that
-        look the same from above are told apart by their place.
+        Every value is hashed from its producer, then every node again from its consumers, so that nodes with equal
+        ancestors are distinguished by their position.
         """
         types = {name: str(value) for name, value in self.types.items()}
         above: dict[str, str] = {}
@@ -149,7 +149,7 @@ class Graph:
         return _digest(*sorted(whole))[:32]
 
     def to_json(self) -> dict[str, Any]:
-        """The structure as JSON values; weights are external and stay out."""
+        """The structure as JSON values; weights are external and excluded."""
         return {
             "inputs": {name: _type_to_json(self.types[name]) for name in self.inputs},
             "outputs": list(self.outputs),
@@ -168,7 +168,7 @@ class Graph:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Graph:
-        """Inverse of :meth:`to_json`; constants come back without their arrays."""
+        """Inverse of :meth:`to_json`; constants return without their arrays."""
         try:
             return Graph.create(
                 {name: _type_from_json(value) for name, value in data["inputs"].items()},
@@ -204,7 +204,7 @@ def _check_size(value: TensorType, what: str) -> None:
 
 
 def inferred_types(node: Node, types: Mapping[str, TensorType]) -> tuple[TensorType, ...]:
-    """The types of a node's outputs; raises GraphError naming the op where it does not take what it reads."""
+    """The types of a node's outputs; raises GraphError naming the op if its inputs do not fit it."""
     try:
         inferred = node.op.infer([types[name] for name in node.inputs])
     except GraphError as error:
@@ -224,7 +224,7 @@ def inferred_types(node: Node, types: Mapping[str, TensorType]) -> tuple[TensorT
 
 
 def check_names(nodes: Sequence[Node], known: Container[str]) -> None:
-    """Raise GraphError for a node or value that is there twice, and one that is read but not made or ``known``."""
+    """Raise GraphError for a repeated node or value, and for a value that is read but neither made nor ``known``."""
     made: set[str] = set()
     names: set[str] = set()
     for node in nodes:
@@ -242,7 +242,7 @@ def check_names(nodes: Sequence[Node], known: Container[str]) -> None:
 
 
 def sorted_nodes(nodes: Iterable[Node], made: Container[str]) -> tuple[Node, ...]:
-    """Nodes, each behind what it reads of ``made``, the values that they make; otherwise in the order given."""
+    """Nodes in topological order, otherwise in the given order; ``made`` are the values that they produce."""
     ready: set[str] = set()
     ordered: list[Node] = []
     rest = list(nodes)

@@ -1,11 +1,11 @@
 """Operator merge: several convolutions of one input as one stacked convolution (IOS thesis, section 3.1).
 
-A kernel that is smaller, or padded differently, is placed inside a larger kernel of zeros. With stride ``s``,
+A kernel that is smaller, or padded differently, is embedded in a larger kernel of zeros. With stride ``s``,
 dilation ``d`` and padding ``p`` a convolution computes ``out[o] = sum_k w[k] * x[o*s + k*d - p]``; placing ``w`` at
 offset ``(P - p) / d`` of a larger kernel padded by ``P`` computes the same outputs, if ``d`` divides ``P - p``.
-So convolutions merge exactly when they read the same input with the same strides and dilations, are dense
+So convolutions merge exactly if they read the same input with the same strides and dilations, are dense
 (one group), produce the same spatial size, apply the same activation, and their paddings agree modulo ``d``.
-The published implementation matches paddings to kernel sizes instead, which moves even kernels at stride 2,
+The published implementation matches paddings to kernel sizes instead, which shifts even kernels at stride 2,
 and merges grouped with dense convolutions; both change the outputs.
 """
 
@@ -25,7 +25,7 @@ from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import TensorType
 
-#: Unit shapes that may merge: a convolution, alone or with one of these element-wise ops behind it.
+#: Unit shapes that may merge: a convolution, alone or followed by one of these element-wise ops.
 _ACTIVATIONS = ("relu", "clip", "sigmoid")
 
 
@@ -33,8 +33,8 @@ _ACTIVATIONS = ("relu", "clip", "sigmoid")
 class MergedConvolution:
     """The stacked convolution of several units.
 
-    ``op`` applies to the shared input and a weight of type ``weight``; output channels
-    ``[channel_begin[i], channel_begin[i + 1])`` are those of part ``i``, whose kernel sits at ``offsets[i]``.
+    ``op`` applies to the shared input and a weight of type ``weight``; part ``i`` has the output channels
+    ``[channel_begin[i], channel_begin[i + 1])``, and its kernel is at ``offsets[i]``.
     """
 
     op: Conv
@@ -49,7 +49,7 @@ class MergedConvolution:
     def stack(self, weights: Sequence[Array], biases: Sequence[Array | None]) -> tuple[Array, Array | None]:
         """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from ``[M, C, *smaller]`` and biases.
 
-        A part without a bias, None, has zeros; the merged bias is None where no part has one.
+        A part without a bias (None) has zeros; the merged bias is None if no part has one.
         """
         merged = np.zeros(self.weight.shape, dtype=weights[0].dtype)
         bias = np.zeros(self.weight.shape[0], dtype=weights[0].dtype)
@@ -65,12 +65,12 @@ class MergedConvolution:
 
 
 def merge_keys(network: Network, units: Sequence[int]) -> list[str | None]:
-    """For each unit a key that is equal for units that may merge, None for one that merges with nothing."""
+    """Key of each unit, equal for units that may merge; None for a unit that merges with nothing."""
     return [_merge_key(network, network.units[unit]) for unit in units]
 
 
 def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolution:
-    """The convolution that computes all of ``units`` at once; raises ScheduleError where they do not merge."""
+    """The convolution that computes all of ``units`` at once; raises ScheduleError if they do not merge."""
     parts = [network.units[unit] for unit in units]
     names = ", ".join(part.name for part in parts)
     keys = {_merge_key(network, part) for part in parts}
@@ -119,7 +119,7 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
 def merged_graph(network: Network, units: Sequence[int]) -> Graph:
     """The stacked convolution of several units and their activation, as a graph from their input to one output.
 
-    In the output the parts are channel slices in the order of ``units``. Raises as :func:`merged_convolution`.
+    The output has the parts as channel slices in the order of ``units``. Raises as :func:`merged_convolution`.
     """
     merged = merged_convolution(network, units)
     parts = [network.unit_nodes(network.units[unit]) for unit in units]

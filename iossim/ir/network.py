@@ -1,8 +1,8 @@
 """A network as a scheduler sees it: a graph, its schedule units, and its blocks.
 
-A *schedule unit* is the smallest thing that is scheduled: a named fusion of primitive ops that runs as one
-(Conv-Relu, Relu-SepConv, a concat of adds). A *block* is a run of units between cuts of
-the graph (:mod:`iossim.models.passes.blocks`); blocks are scheduled one by one (IOS thesis, section 3.3.1).
+A *schedule unit* is the smallest schedulable entity: a named fusion of primitive ops that runs as a whole
+(Conv-Relu, Relu-SepConv, a concat of adds). A *block* is a sequence of units between cuts of
+the graph (:mod:`iossim.models.passes.blocks`); blocks are scheduled independently (IOS thesis, section 3.3.1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision
 
-#: The kind of a unit that takes images out of a batch, or puts them back, where they lie: no work for a device.
+#: The kind of a unit that slices a batch, or joins it again, in place: no work for a device.
 BATCH_VIEW = "BatchView"
 
 
@@ -28,8 +28,8 @@ BATCH_VIEW = "BatchView"
 class Unit:
     """A named fusion of the nodes ``nodes`` (indices into the graph's, in topological order).
 
-    ``inputs`` are the values that it reads from outside, constants left out; ``outputs`` those it makes that are
-    read outside, or that the graph returns.
+    ``inputs`` are the values that it reads from outside, excluding constants; ``outputs`` are those of its values that
+    are read outside, or that the graph returns.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a network came from, enough to load it again: a zoo name or a file, and how it was bound."""
+    """The origin of a network, sufficient to load it again: a zoo name or a file, and how it was bound."""
 
     model: str
     batch: int = 1
@@ -66,15 +66,15 @@ class Network(Displayed):
     blocks: tuple[Block, ...]
     precision: Precision = Precision.FP32
     source: ModelSource = field(default_factory=lambda: ModelSource(""))
-    #: The constants (names) that training learns, where that is known.
+    #: The constants (names) that training updates, if known.
     weights: frozenset[str] | None = None
-    #: What was done that keeps a search from seeing every schedule, one sentence each (a block that had to be split).
+    #: Changes that hide some schedules from a search, one sentence each (a block that had to be split).
     notes: tuple[str, ...] = ()
-    #: How the network was read otherwise than its file says, one sentence each.
+    #: Deviations of the network as read from its file, one sentence each.
     reading: tuple[str, ...] = ()
-    #: Units (names) of one block, one operator of interchangeable micro-batches: none need start before an earlier.
+    #: Units (names) of one block, interchangeable micro-batches of one operator: starting them in order loses nothing.
     interchangeable: tuple[tuple[str, ...], ...] = ()
-    #: Units (names) of one block that a search keeps in one stage: of a block with too many stages to try them all.
+    #: Units (names) of one block that a search keeps in one stage: used if the block has too many stages to try all.
     clusters: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Network(Displayed):
 
     @cached_property
     def unit_of_value(self) -> dict[str, int]:
-        """The unit that makes each value."""
+        """The unit that produces each value."""
         return {
             value: index
             for index, unit in enumerate(self.units)
@@ -106,7 +106,7 @@ class Network(Displayed):
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """For each unit the units whose outputs it reads."""
+        """Predecessors of each unit: the units whose outputs it reads."""
         of_value = self.unit_of_value
         return tuple(
             tuple(sorted({of_value[value] for value in unit.inputs if value in of_value})) for unit in self.units
@@ -121,7 +121,7 @@ class Network(Displayed):
 
     @cached_property
     def signatures(self) -> tuple[str, ...]:
-        """For each unit a hash of its ops, their attributes, wiring and types: equal work has equal signatures."""
+        """Hash of each unit's ops, their attributes, wiring and types: equal work has equal signatures."""
         return tuple(self._signature(unit) for unit in self.units)
 
     def _signature(self, unit: Unit) -> str:
@@ -146,7 +146,7 @@ class Network(Displayed):
 
     @property
     def weights_to_learn(self) -> tuple[str, ...]:
-        """The constants that training learns: where it is not known, those of more than one floating-point number."""
+        """The constants that training updates; if unknown, the floating-point ones with more than one element."""
         return tuple(
             name
             for name, each in self.graph.constants.items()
@@ -156,18 +156,18 @@ class Network(Displayed):
 
     @cached_property
     def foreign(self) -> dict[str, int]:
-        """The operators that iossim has no class of its own for, by name, and how often each is there."""
+        """The operators without a class in iossim, by name, with their counts."""
         found = Counter(node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign))
         return dict(sorted(found.items()))
 
     @property
     def foreign_listed(self) -> str:
-        """The same in words."""
+        """The same as text."""
         return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in self.foreign.items())
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """What is not known of the network, or was changed, and how that is dealt with, a sentence each."""
+        """Unknown or changed properties of the network and their treatment, a sentence each."""
         if not self.foreign:
             return self.reading
         remarks = [
@@ -196,13 +196,13 @@ class Network(Displayed):
 
 
 def make_unit(graph: Graph, name: str, kind: str, nodes: Iterable[int]) -> Unit:
-    """A unit of the given nodes, its inputs and outputs read off the graph."""
+    """A unit of the given nodes; its inputs and outputs are derived from the graph."""
     indices = tuple(sorted(nodes))
     return Unit(name, kind, indices, *boundary(graph, [graph.nodes[index] for index in indices]))
 
 
 def boundary(graph: Graph, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What nodes read from outside, constants left out, and what they make that is read outside or returned."""
+    """The external inputs of nodes, excluding constants, and their outputs that are read outside or returned."""
     made = {value: None for node in nodes for value in node.outputs}
     members = {node.name for node in nodes}
     inputs = {value: None for node in nodes for value in node.inputs if value not in made}
@@ -215,7 +215,7 @@ def boundary(graph: Graph, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tupl
 
 
 def subgraph(graph: Graph, nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-    """Nodes of a graph as one of their own, from ``inputs`` to ``outputs``."""
+    """A subset of a graph's nodes as a graph of its own, from ``inputs`` to ``outputs``."""
     read = {value for node in nodes for value in node.inputs}
     constants = {name: constant for name, constant in graph.constants.items() if name in read}
     return Graph.create({name: graph.types[name] for name in inputs}, outputs, nodes, constants)

@@ -1,7 +1,7 @@
 """ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto), and one ONNX node computed by itself.
 
-It is computed by ONNX's reference implementation, or, where that lacks it (most older versions of operators), by ONNX
-Runtime if it is installed: the meaning of ops without a class of their own, and of those defined by a page of cases.
+ONNX's reference implementation computes it, or, if that lacks it (most older versions of operators), ONNX
+Runtime if installed: this defines ops without a class of their own, and those with pages of special cases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _STRING = 8
-#: In the order of their numbers, since the oldest supported onnx does not have the last ones; a dash is for none.
+#: In the order of their codes, since the oldest supported onnx lacks the last ones; a dash marks an unused code.
 _NAMES = (
     "- fp32 uint8 int8 uint16 int16 int32 int64 - bool fp16 fp64 uint32 uint64 - - bf16 fp8_e4m3fn fp8_e4m3fnuz "
     "fp8_e5m2 fp8_e5m2fnuz uint4 int4 fp4_e2m1 fp8_e8m0 uint2 int2"
@@ -34,11 +34,11 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 def dtype_of_onnx(code: int, what: str) -> DType:
-    """The element type of an ONNX code; raises ModelError that begins with ``what``."""
+    """The element type of an ONNX code; raises ModelError with a message that begins with ``what``."""
     if code == _STRING:
         raise ModelError(f"{what} has element type STRING, and iossim schedules numbers; leave text out of the model")
     if code not in _DTYPES:
-        from onnx import TensorProto  # onnx takes long to import
+        from onnx import TensorProto  # onnx is slow to import
 
         name = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
         raise ModelError(f"{what} has element type {name}, which iossim does not know; known: {', '.join(DType)}")
@@ -50,23 +50,23 @@ def onnx_code(dtype: DType) -> int:
     return _CODES[dtype]
 
 
-#: What ONNX's own operators are called in a model: the empty domain.
+#: The domain of ONNX's own operators in a model: empty.
 STANDARD = ""
 
-#: What code raises for inputs or attributes of ranks, counts or values that an operator does not take.
+#: Exceptions for inputs or attributes of ranks, counts or values that an operator does not take.
 NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
-#: What the reference implementation raises then, or where a library is missing, as Pillow for images.
+#: Those of the reference implementation, also for a missing library, such as Pillow for images.
 _MISTAKES = (*NONSENSE, ImportError, RuntimeError, AssertionError, MemoryError)
 
 _Run = Callable[[Sequence[Array]], list[Array]]
 
 
 def canonical(node: NodeProto) -> bytes:
-    """The node without names, serialised: equal nodes are equal bytes, in every process.
+    """The node without names, serialised: equal nodes have equal bytes in every process.
 
-    Operands are named by their place, ``""`` where one is left out; attributes are sorted, and the tensors in them
-    stored one way. Where it runs graphs, the :func:`captured_values` are ``c0``, ``c1`` ... and all others in them
-    numbered. Raises ValueError for graphs that hold weights, or read what there is not.
+    Operands are named by their position, ``""`` for an omitted one; attributes are sorted, and their tensors stored
+    in one encoding. In a node's subgraphs the :func:`captured_values` are named ``c0``, ``c1`` ... and all others
+    numbered. Raises ValueError for graphs with weights or undefined values.
     """
     bare = _bare(node, [f"x{place}" if name else "" for place, name in enumerate(node.input)])
     bare.output.extend(f"y{place}" if name else "" for place, name in enumerate(node.output))
@@ -78,13 +78,13 @@ def canonical(node: NodeProto) -> bytes:
 
 
 def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs that a node runs, most often none."""
+    """The subgraphs of a node, mostly none."""
     for attribute in node.attribute:
         yield from _graphs_of(attribute)
 
 
 def nodes_within(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes, and those of the graphs in them."""
+    """The nodes, and those of their subgraphs."""
     for node in nodes:
         yield node
         for graph in graphs_in(node):
@@ -92,14 +92,14 @@ def nodes_within(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def operands(node: NodeProto) -> tuple[str, ...]:
-    """What is given to a node that stands alone: its inputs, then what its graphs read from outside."""
+    """The operands of a standalone node: its inputs, then its subgraphs' captured values."""
     return (*filter(None, node.input), *captured_values(node))
 
 
 def captured_values(node: NodeProto) -> list[str]:
-    """The values from outside that the graphs in a node read or return, in the order in which they do, each once.
+    """The outer values that a node's subgraphs read or return, in order of their first use, each once.
 
-    Graphs are in the order of their attributes' names, as in :func:`canonical` nodes.
+    Subgraphs are in the order of their attributes' names, as in :func:`canonical` nodes.
     """
     found: dict[str, None] = {}
     for attribute in sorted(node.attribute, key=lambda each: each.name):
@@ -113,7 +113,7 @@ def captured_values(node: NodeProto) -> list[str]:
 
 
 def since_versions(node: NodeProto, version: int) -> list[int]:
-    """The operator sets in which a standard node, and those in its graphs, got its meaning; raises SchemaError."""
+    """The operator sets that define a standard node, and those in its subgraphs; raises SchemaError."""
     import onnx
 
     inner = (each for graph in graphs_in(node) for each in graph.node)
@@ -126,7 +126,7 @@ def _graphs_of(attribute: AttributeProto) -> list[GraphProto]:
 
 
 def _bare(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
-    """The node with other inputs, without outputs and words, its attributes sorted."""
+    """The node with other inputs, without outputs and documentation, its attributes sorted."""
     from onnx import NodeProto, TensorProto, numpy_helper
 
     bare = NodeProto(op_type=node.op_type, domain=node.domain)
@@ -141,7 +141,7 @@ def _bare(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
 
 
 def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[int]) -> GraphProto:
-    """The graph with its own values numbered, and those from ``outer`` called as that says."""
+    """The graph with its own values numbered, and outer ones renamed by ``outer``."""
     from onnx import GraphProto
 
     if graph.initializer or graph.sparse_initializer:
@@ -168,10 +168,10 @@ def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[i
 
 
 def compute(node: bytes, version: int, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of a :func:`canonical` node, from its inputs and what it captures, without those that are left out.
+    """The outputs of a :func:`canonical` node, from its inputs and captured values, excluding omitted ones.
 
-    ``version`` is that of the operator set of the node's domain. Raises GraphError for operands that it cannot take,
-    and where neither the reference nor an installed ONNX Runtime computes it.
+    ``version`` is that of the operator set of the node's domain. Raises GraphError for invalid operands, and if
+    neither the reference nor an installed ONNX Runtime computes it.
     """
     return _runner(node, version)(inputs)
 
@@ -179,7 +179,7 @@ def compute(node: bytes, version: int, inputs: Sequence[Array]) -> list[Array]:
 def compute_standard(
     op_type: str, version: int, inputs: Sequence[Array | None], attributes: dict[str, Any], outputs: int = 1
 ) -> list[Array]:
-    """The outputs of one of ONNX's own operators; None is an input that is left out. Raises as :func:`compute`."""
+    """The outputs of one of ONNX's own operators; None is an omitted input. Raises as :func:`compute`."""
     from onnx import helper
 
     names = ["" if array is None else "x" for array in inputs]
@@ -196,7 +196,7 @@ def _runner(node: bytes, version: int) -> _Run:
     names = operands(proto)
     try:
         reference = ReferenceEvaluator(_model(proto, version, map(helper.make_empty_tensor_value_info, names)))
-    except Exception:  # whatever it raises for an operator that it does not have
+    except Exception:  # it raises anything for an operator that it lacks
         return _onnxruntime(proto, version)
     is_of_version = re.search(r"_\d+$", type(reference.rt_nodes_[0]).__name__) is not None
     is_newer = not is_of_version and _has_changed(proto, version)
@@ -208,7 +208,7 @@ def _runner(node: bytes, version: int) -> _Run:
             try:
                 return runtime(inputs)
             except GraphError:
-                pass  # it has fewer operators and element types than the reference
+                pass  # ONNX Runtime has fewer operators and element types
         try:
             with np.errstate(all="ignore"):
                 made = reference.run(None, dict(zip(names, inputs, strict=True)))
@@ -251,7 +251,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
 
     if node.domain == STANDARD:
         try:
-            version = max(since_versions(node, version))  # it refuses sets newer than itself
+            version = max(since_versions(node, version))  # it refuses operator sets newer than itself
         except defs.SchemaError as error:
             raise GraphError(f"cannot be computed: {first_line(error)}") from None
     options = onnxruntime.SessionOptions()

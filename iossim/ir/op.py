@@ -1,7 +1,7 @@
-"""What an op is: one class per kind, holding everything the rest of iossim must know about it.
+"""Ops: one class per kind, with everything the rest of iossim must know about it.
 
-An op class is a frozen dataclass whose fields are its attributes. It states the types of its outputs, the
-work it does, how NumPy computes it and how ONNX spells it. Defining a subclass with a ``kind`` registers it;
+An op class is a frozen dataclass whose fields are its attributes. It defines the types of its outputs, its
+work, its NumPy evaluation and its ONNX spelling. Defining a subclass with a ``kind`` registers it;
 the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file.
 """
 
@@ -27,11 +27,11 @@ _T = TypeVar("_T")
 
 
 class NotCoveredError(ModelError):
-    """An ONNX node that an op kind does not cover, although it may be valid: it is then carried as a foreign op."""
+    """An ONNX node that an op kind does not cover, although it may be valid: it becomes a foreign op."""
 
 
 class Role(Enum):
-    """How an op takes part in the fusion inside a unit."""
+    """Role of an op in the fusion inside a unit."""
 
     ANCHOR = "anchor"  #: a call or kernel of its own
     ELEMENTWISE = "elementwise"  #: joins its element-wise neighbours in one kernel
@@ -42,7 +42,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an op asks of a machine: arithmetic (a multiply-add is two) and unique bytes moved."""
+    """Work of an op: arithmetic (a multiply-add is two operations) and unique bytes moved."""
 
     flops: int
     bytes_read: int
@@ -55,10 +55,10 @@ class Work:
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """The view of an ONNX node that an op reads itself from.
+    """An ONNX node as seen by an op's ``from_onnx``.
 
-    ``inputs`` are value names, ``""`` where an optional one is left out; ``constants`` are the values that are known
-    at import (initializers, and what folds to a constant), whose arrays ``load`` gives.
+    ``inputs`` are value names, ``""`` for an omitted optional one; ``constants`` are the values that are known
+    at import (initializers, and values that fold to constants), whose arrays ``load`` returns.
     """
 
     op_type: str
@@ -81,7 +81,7 @@ class OnnxNode:
         return self.types[self.inputs[index]]
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``; raises NotCoveredError where it is computed at run time."""
+        """The array of input ``index``; raises NotCoveredError if it is computed at run time."""
         name = self.inputs[index]
         if name not in self.constants:
             raise NotCoveredError(
@@ -91,7 +91,7 @@ class OnnxNode:
         return self.load(name)
 
     def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
-        """Whole numbers that are input ``index``, or in older operator sets the attribute ``name``; None if neither."""
+        """Integers given as input ``index``, or in older operator sets as attribute ``name``; None if neither."""
         if self.has_input(index):
             return [int(value) for value in self.constant(index, what or name).reshape(-1)]
         given = self.attribute(name)
@@ -104,37 +104,37 @@ class OnnxNode:
 
 @dataclass(frozen=True)
 class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
-    """Base of all op kinds. Their attributes are those of frozen dataclasses: ints, floats, strings, bools, tuples."""
+    """Base of all op kinds. Their attributes are frozen dataclass fields: ints, floats, strings, bools, tuples."""
 
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
     onnx_types: ClassVar[tuple[str, ...]] = ()
-    #: What ONNX calls the fields that are attributes, or parameters that are inputs, there.
+    #: ONNX names of the fields, be they attributes, or parameters that are inputs, in ONNX.
     onnx_names: ClassVar[Mapping[str, str]] = {}
-    #: How many of an ONNX node's inputs carry data; None where all do.
+    #: Number of an ONNX node's inputs that carry data; None for all.
     onnx_inputs: ClassVar[int | None] = None
-    #: Floating-point operations of each element of the first output, besides multiply-adds, and of the first input.
+    #: Floating-point operations per element of the first output, besides multiply-adds, and of the first input.
     flops_per_element: ClassVar[int] = 0
     flops_per_read_element: ClassVar[int] = 0
-    #: Whether ONNX lets the last outputs be left out.
+    #: Whether ONNX allows omitting the last outputs.
     may_leave_out_outputs: ClassVar[bool] = False
-    #: Whether one more input, of the shape of its output, is what its result is added to.
+    #: Whether it accepts one more input, of its output's shape, to accumulate into.
     may_accumulate: ClassVar[bool] = False
-    #: The kind of op whose kernels it takes on devices that have none of its own for it: ``foreign`` moves each byte
-    #: once and computes :meth:`flops`; it has none by default.
+    #: The kind of op whose kernels price it on devices without kernels of its own: ``foreign`` moves each byte
+    #: once and computes :meth:`flops`; an empty string means none.
     priced_as: ClassVar[str] = ""
     role: ClassVar[Role] = Role.ANCHOR
-    #: Whether inference libraries compute what is element-wise behind it as it writes its result.
+    #: Whether inference libraries fuse element-wise consumers into its epilogue.
     has_epilogue: ClassVar[bool] = False
-    #: Whether they compute what is element-wise before its first operand as it loads that.
+    #: Whether they fuse element-wise producers of its first operand into its prologue.
     has_prologue: ClassVar[bool] = False
     registry: ClassVar[dict[str, type[Op]]] = {}
     onnx_registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls, onnx_types: str = "", onnx_names: str = "", **declared: Any) -> None:
-        """Class keywords give the constants above: ``class Softmax(Op, kind="softmax", onnx_types="Softmax")``.
+        """Class keywords set the constants above: ``class Softmax(Op, kind="softmax", onnx_types="Softmax")``.
 
-        Names of ONNX are divided by spaces; one that differs from its field's is given as ``groups=num_groups``.
+        ONNX names are separated by spaces; one that differs from its field's is given as ``groups=num_groups``.
         """
         super().__init_subclass__()
         if onnx_types:
@@ -154,44 +154,44 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
                 Op.onnx_registry[onnx_type] = cls
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        """Types of the outputs, by default the one input's; raises GraphError, without the op's name, for no fit."""
+        """Types of the outputs, by default that of the single input; raises GraphError, without the op's name."""
         return (one_input(inputs),)
 
     def making(self, shape: tuple[int, ...]) -> Op | None:
-        """The op that makes ``shape``, for an op that has its output's shape as an attribute; None for any other."""
+        """The op that produces ``shape``, for an op whose output shape is an attribute; None for any other."""
         return None
 
     def mixes_images(self, first_varies: bool) -> bool:
-        """Whether it may combine different places of its leading dimension, or put them in another order.
+        """Whether it may combine different positions of its leading dimension, or reorder them.
 
-        ``first_varies`` tells whether its first input depends on what the network is given. An op that changes that
-        dimension's size need not say so: the type of its output does.
+        ``first_varies``: whether its first input depends on the network's inputs. An op that changes the size of that
+        dimension need not report it: its output type shows it.
         """
         return False
 
     @property
     def sums_images(self) -> bool:
-        """Whether it sums over the leading dimension, so that results of parts of a batch add up to that of all."""
+        """Whether it sums over the leading dimension: results of parts of a batch then add up to that of the whole."""
         return False
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether it joins its element-wise neighbours in one kernel."""
+        """Whether it fuses with its element-wise neighbours into one kernel."""
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, computed with NumPy: the meaning of the op. :meth:`infer` gives their types.
+        """The outputs, computed with NumPy: the definition of the op. :meth:`infer` gives their types.
 
-        By default what :meth:`compute` makes of the inputs, rounded to the first one's element type.
+        By default, :meth:`compute` applied to the inputs, rounded to the first one's element type.
         """
         return (np.asarray(self.compute(*map(widen, inputs))).astype(inputs[0].dtype, copy=False),)
 
     def compute(self, *inputs: Array) -> Array:
-        """The one output from inputs whose 16-bit floats are widened to fp32."""
+        """The single output, from inputs whose 16-bit floats are widened to fp32."""
         raise NotImplementedError(f"op kind {self.kind!r} has no evaluation")
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
+        """Multiply-adds of convolutions and matrix products, excluding bias: the measure of network size in papers."""
         return 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
@@ -200,16 +200,16 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         return 2 * self.multiply_adds(inputs, outputs) + per_element
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-        """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
+        """Arithmetic and the bytes of all inputs (including weights) and outputs, each moved once."""
         return Work(
             self.flops(inputs, outputs), sum(value.bytes for value in inputs), sum(value.bytes for value in outputs)
         )
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op that an ONNX node spells, by default by ``onnx_names``, and the node's inputs that carry data.
+        """The op of an ONNX node, by default by ``onnx_names``, and the node's data inputs.
 
-        Raises ModelError for a node that is not valid, NotCoveredError for one that the op kind does not cover.
+        Raises ModelError for an invalid node, NotCoveredError for one that the op kind does not cover.
         """
         usual = {field.name: 0 if field.default is MISSING else field.default for field in fields(cls)}
         given = {name: type(usual[name])(node.attribute(key, usual[name])) for name, key in cls.onnx_names.items()}
@@ -222,7 +222,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         return self.onnx_types[0], {key: _spelled(getattr(self, name)) for name, key in self.onnx_names.items()}
 
     def least_opset(self, x: DType) -> int:
-        """The first operator set in which :meth:`to_onnx` means this on an input ``x``, where schemas do not tell."""
+        """The first operator set in which :meth:`to_onnx` is right for an input ``x``, if schemas do not say."""
         return 1
 
     @cached_property
@@ -255,7 +255,7 @@ def _of_plugin(added: Plugin, found: type[Op]) -> type[Op]:
     return found
 
 
-#: Op kinds by name; a class of another package registers itself as it is imported.
+#: Op kinds by name; a class of another package is registered when it is imported.
 OPS: Group[type[Op]] = Group(
     "unknown op kind {!r}",
     lambda: [kind for kind, op in Op.registry.items() if op.__module__.startswith("iossim.")],
@@ -273,7 +273,7 @@ def op_class(kind: str) -> type[Op]:
 
 
 def onnx_class(op_type: str) -> type[Op] | None:
-    """The class that reads one of ONNX's own operators; ops of other packages are imported where iossim has none."""
+    """The class that reads one of ONNX's own operators; plugin ops are imported if iossim has none."""
     if op_type not in Op.onnx_registry:
         for kind in sorted(OPS.plugins().keys() - Op.registry.keys()):
             try:
@@ -284,10 +284,10 @@ def onnx_class(op_type: str) -> type[Op] | None:
 
 
 class KindTable(dict[str, _T]):
-    """What one part of iossim alone asks of each op kind (a gradient, a kernel), by name; ``get`` may give None."""
+    """A table of one property per op kind (a gradient, a kernel), by name, private to one part of iossim."""
 
     def register(self, *kinds: str | type[Op]) -> Callable[[_T], _T]:
-        """A decorator that enters what it decorates for op kinds, each given by its name or its class."""
+        """Decorator that enters the decorated object for op kinds, each given by its name or its class."""
 
         def enter(entry: _T) -> _T:
             self.update(dict.fromkeys((each if isinstance(each, str) else each.kind for each in kinds), entry))
@@ -297,7 +297,7 @@ class KindTable(dict[str, _T]):
 
 
 def is_product(onnx_type: str) -> bool:
-    """Whether one of ONNX's own operators multiplies matrices: what convolutions and recurrent layers do too."""
+    """Whether one of ONNX's own operators multiplies matrices, including convolutions and recurrent layers."""
     import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 
     found = onnx_class(onnx_type)
@@ -327,17 +327,17 @@ def one_input(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def widen(array: Array) -> Array:
-    """An array of any shape as arithmetic should see it: 16-bit floats in fp32, everything else as it is."""
+    """An array of any shape as an operand of arithmetic: 16-bit floats in fp32, others unchanged."""
     return as_float32(array) if array.dtype in (np.float16, DType.BFLOAT16.numpy) else array
 
 
 def as_float32(array: Array) -> NDArray[np.float32]:
-    """An array of any shape widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
+    """An array of any shape in fp32: NumPy evaluation of 16-bit floats accumulates in fp32."""
     return array.astype(np.float32, copy=False)
 
 
 def broadcast(inputs: Sequence[TensorType]) -> TensorType:
-    """The type that inputs of one element type broadcast to; raises GraphError where they do not."""
+    """The type that inputs of one element type broadcast to; raises GraphError if they do not broadcast."""
     dtypes = {value.dtype for value in inputs}
     listed = " and ".join(map(str, inputs))
     require(len(dtypes) == 1, f"its inputs {listed} differ in element type")
@@ -345,7 +345,7 @@ def broadcast(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def broadcast_shapes(inputs: Sequence[TensorType]) -> tuple[int, ...]:
-    """The shape that inputs of any element types broadcast to; raises GraphError where they do not."""
+    """The shape that inputs of any element types broadcast to; raises GraphError if they do not broadcast."""
     listed = " and ".join(map(str, inputs))
     rank = max(len(value.shape) for value in inputs)
     shape = []
@@ -357,7 +357,7 @@ def broadcast_shapes(inputs: Sequence[TensorType]) -> tuple[int, ...]:
 
 
 def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
-    """``axis`` counted from the front; raises GraphError unless it is one of ``rank`` (or up to ``last``)."""
+    """``axis`` counted from the front; raises GraphError unless it is below ``rank`` (or at most ``last``)."""
     top = rank - 1 if last is None else last
     require(-rank <= axis <= top, f"axis {axis} is not one of a tensor with {rank} dimensions")
     return axis + rank if axis < 0 else axis
@@ -365,7 +365,7 @@ def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
 
 @dataclass(frozen=True)
 class AlongAxis(Op):
-    """Base of ops along one axis of their first input; as read from ONNX it is counted from the front."""
+    """Base of ops along one axis of their first input; when read from ONNX, the axis is counted from the front."""
 
     axis: int
 

@@ -1,7 +1,7 @@
-"""A graph from another one that differs in a few nodes, in time that mostly depends on these.
+"""A graph derived from another by changing a few nodes, in time that mostly depends on the size of the change.
 
-A search over rewritten graphs makes thousands. What is new is inferred and validated, and put in order with what lies
-between; all else is taken over, and with it what the graph knows of who makes and who reads each value.
+A search over rewritten graphs makes thousands. New nodes are inferred, validated and sorted together with the nodes
+between them; the rest is reused, and with it the graph's tables of producers and consumers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from iossim.ir.graph import Graph, Node, check_names, inferred_types, sorted_nod
 def spliced(graph: Graph, gone: Collection[str], made: Sequence[Node], constants: Mapping[str, Constant]) -> Graph:
     """The graph without the nodes named ``gone``, with ``made``, and with the new ``constants`` that are read.
 
-    A node of ``made`` replaces the one of its name. The same as :meth:`Graph.create` gives for these nodes; raises
-    GraphError as that does, and where a value that stays would have another type than before.
+    A node of ``made`` replaces the one of its name. Equal to the result of :meth:`Graph.create` for these nodes; raises
+    GraphError as that does, and if a remaining value would change its type.
     """
     position = graph.position
     instead = {node.name: node for node in made}
@@ -51,13 +51,13 @@ def spliced(graph: Graph, gone: Collection[str], made: Sequence[Node], constants
     producer = {value: node for value, node in graph.producer.items() if value not in lost}
     producer.update({value: node for node in made for value in node.outputs})
     result = Graph(graph.inputs, graph.outputs, (*graph.nodes[:begin], *between, *graph.nodes[end:]), types, kept)
-    # What a graph computes once and keeps, filled in beforehand.
+    # Fill in the graph's cached properties.
     vars(result).update(returned=graph.returned, producer=producer, consumers=consumers)
     return result
 
 
 def _stretch(graph: Graph, out: Sequence[Node], made: Sequence[Node]) -> tuple[int, int]:
-    """From the first to behind the last node that goes, makes what the new ones read, or reads what they make."""
+    """The range that contains all removed nodes, producers for the new nodes and consumers of them; end exclusive."""
     position = graph.position
     places = [position[node.name] for node in out]
     makers = [position[graph.producer[value].name] for node in made for value in node.inputs if value in graph.producer]
@@ -67,7 +67,7 @@ def _stretch(graph: Graph, out: Sequence[Node], made: Sequence[Node]) -> tuple[i
 
 
 def _between(nodes: Sequence[Node], gone: Collection[str], made: Mapping[str, Node]) -> tuple[Node, ...]:
-    """A stretch of nodes after the change, each behind what it reads; raises GraphError for a cycle."""
+    """A range of nodes after the change, in topological order; raises GraphError for a cycle."""
     staying = [made.get(node.name, node) for node in nodes if node.name not in gone]
     names = {node.name for node in staying}
     staying += [node for node in made.values() if node.name not in names]
@@ -77,7 +77,7 @@ def _between(nodes: Sequence[Node], gone: Collection[str], made: Mapping[str, No
 def _consumers(
     graph: Graph, out: Sequence[Node], between: Sequence[Node], begin: int, end: int
 ) -> dict[str, tuple[Node, ...]]:
-    """Who reads each value, where ``between`` stands for the nodes from ``begin`` to ``end``."""
+    """The consumers of each value, with ``between`` in place of the nodes from ``begin`` to ``end``."""
     inside: dict[str, list[Node]] = {value: [] for node in out for value in (*node.inputs, *node.outputs)}
     for node in between:
         for value in node.outputs:

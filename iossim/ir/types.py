@@ -1,4 +1,4 @@
-"""Tensor types: a shape and an element type. Images lie as NCHW, but where an op says NHWC."""
+"""Tensor types: a shape and an element type. Images are NCHW unless an op says NHWC."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DType(StrEnum):
     INT64 = "int64"
     UINT64 = "uint64"
     BOOL = "bool"
-    # Of quantised tensors; those of less than a byte count a byte an element, as arrays hold them.
+    # Types of quantised tensors; those below a byte occupy a byte per element, as in arrays.
     FLOAT8_E4M3FN = "fp8_e4m3fn"
     FLOAT8_E4M3FNUZ = "fp8_e4m3fnuz"
     FLOAT8_E5M2 = "fp8_e5m2"
@@ -42,27 +42,27 @@ class DType(StrEnum):
 
     @property
     def bits(self) -> int:
-        """Of an element as files pack it."""
+        """Bits of an element as packed in files."""
         return _BITS[self]
 
     @property
     def bytes(self) -> int:
-        """Of an element in an array."""
+        """Bytes of an element in an array."""
         return _BYTES[self]
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it has fewer than 16 bits and is neither int8, uint8 nor bool: what NumPy does not compute in."""
+        """Whether it has fewer than 16 bits and is neither int8, uint8 nor bool: NumPy cannot compute in it."""
         return self.bytes == 1 and self not in (DType.INT8, DType.UINT8, DType.BOOL)
 
     @property
     def is_floating(self) -> bool:
-        """Whether networks compute in it: not so the 8-bit and smaller ones, which need scales."""
+        """Whether networks compute in it: not in the 8-bit and smaller ones, which need scales."""
         return self in (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy element type; those that NumPy lacks come from ``ml_dtypes``, which onnx brings."""
+        """The NumPy element type; those that NumPy lacks come from ``ml_dtypes``, a dependency of onnx."""
         try:
             return np.dtype(self.numpy_name)
         except TypeError:
@@ -73,25 +73,25 @@ class DType(StrEnum):
 
     @property
     def numpy_name(self) -> str:
-        """What NumPy, or ``ml_dtypes``, calls the element type."""
+        """Name of the element type in NumPy or ``ml_dtypes``."""
         return _NUMPY.get(self) or self.replace("fp", "float")
 
     @staticmethod
     def of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
-        """The element type of that NumPy type; None for one that iossim does not know."""
+        """The element type of a NumPy type; None for one unknown to iossim."""
         return _BY_NUMPY_NAME.get(dtype.name)
 
 
-#: The first number of a name; truth values take a byte.
+#: The first number in the name; booleans take a byte.
 _BITS = {dtype: int((re.findall(r"\d+", dtype) or ["8"])[0]) for dtype in DType}
 _BYTES = {dtype: max(1, bits // 8) for dtype, bits in _BITS.items()}
-#: Where NumPy's name is another, besides that it spells ``float`` out.
+#: Names that differ in NumPy, other than by spelling out ``float``.
 _NUMPY = {DType.BFLOAT16: "bfloat16", DType.FLOAT8_E8M0: "float8_e8m0fnu", DType.FLOAT4_E2M1: "float4_e2m1fn"}
 _BY_NUMPY_NAME = {dtype.numpy_name: dtype for dtype in DType}
 
 
 class Precision(StrEnum):
-    """How a network computes: the storage type of its tensors, and the arithmetic done on them.
+    """Arithmetic of a network: the storage type of its tensors, and the arithmetic on them.
 
     ``tf32`` stores fp32 and multiplies on tensor cores with a 10-bit mantissa.
     """
@@ -115,7 +115,7 @@ class Precision(StrEnum):
         return DType.FLOAT32 if self is Precision.TF32 else DType(self.value)
 
 
-#: A tensor of more is none that a machine holds; NumPy's arrays have no more dimensions.
+#: No machine holds a larger tensor; NumPy's arrays have no more dimensions.
 LARGEST_TENSOR_BYTES, MOST_DIMENSIONS = 1 << 40, 64
 
 
@@ -136,7 +136,7 @@ class TensorType:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether there can be no such tensor: more than a TiB, or more than 64 dimensions."""
+        """Whether no such tensor can exist: more than a TiB, or more than 64 dimensions."""
         return len(self.shape) > MOST_DIMENSIONS or self.bytes > LARGEST_TENSOR_BYTES
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""The model zoo as a list: what each network is called, what it is, and how it is built.
+"""The model zoo as a list: the name, description and construction of each network.
 
-A network is one module of :mod:`iossim.models.zoo`, which states its ``MODELS``; dropping a file there adds one.
+A network is one module of :mod:`iossim.models.zoo`, which defines its ``MODELS``; adding a file there adds one.
 Listing the zoo builds nothing.
 """
 
@@ -23,9 +23,9 @@ _PACKAGE = "iossim.models.zoo"
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How a network of the zoo is built: ``input_shape`` with the batch first, ``seed`` of weights and random graphs.
+    """Options to build a zoo network: ``input_shape`` with the batch first, ``seed`` of weights and random graphs.
 
-    ``graphs`` is a folder of edge lists, for networks that are made from graphs; ``dimensions`` are the sizes of all
+    ``graphs`` is a folder of edge lists, for networks built from graphs; ``dimensions`` are the sizes of all
     dimensions that the network names.
     """
 
@@ -38,20 +38,20 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """A network of the zoo. ``input_shape`` is the default one without the batch: channels, height, width."""
+    """A network of the zoo. ``input_shape`` is the default, without the batch: channels, height, width."""
 
     name: str
     description: str
     input_shape: tuple[int, ...]
     #: Adds the network to a builder, given its input; returns its output, or several. With ``takes_graphs`` or
-    #: ``dimensions`` it is given the options too.
+    #: ``dimensions`` it also gets the options.
     add: Callable[..., str | list[str]]
     takes_graphs: bool = False
-    #: What its input is called.
+    #: Name of its input.
     input_name: str = "image"
-    #: What the dimensions of its input are.
+    #: Names of its input's dimensions.
     axes: str = "batch x channels x height x width"
-    #: Sizes that may be bound by name, and what they are if they are not. One that ``axes`` names is the input's.
+    #: Sizes that may be bound by name, with their defaults. Those named in ``axes`` are the input's.
     dimensions: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, options: BuildOptions) -> Network:
@@ -68,7 +68,7 @@ def _by_name() -> dict[str, ZooModel]:
 
 
 def _own(name: str) -> ZooModel | None:
-    """The network of that name; most are in a module of their name, and no other is loaded for them."""
+    """The network of that name; most are in a module of that name, and no other is loaded for them."""
     if name in module_names(_PACKAGE):
         models: list[ZooModel] = import_module(f"{_PACKAGE}.{name}").MODELS
         for model in models:

@@ -1,6 +1,6 @@
-"""The schedule units that the networks of the zoo are written in: each function adds one and returns its value.
+"""The schedule units that the networks of the zoo are composed of: each function adds one and returns its value.
 
-Batch norm is folded, so that every convolution has a bias. A *term* of a join is a value, or several that are summed.
+Batch norm is folded, so that every convolution has a bias. A *term* of a join is a value, or several summed values.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def relu_sepconv(b: GraphBuilder, name: str, terms: Sequence[str], channels: int
 
 
 def relu(b: GraphBuilder, name: str, x: str) -> str:
-    """A ReLU on its own."""
+    """A separate ReLU."""
     with b.unit(name, "Relu"):
         return b.add(Relu(), x, name=f"{name}.relu")
 
@@ -95,7 +95,7 @@ def global_average_pool(b: GraphBuilder, name: str, x: str) -> str:
 
 
 def join(b: GraphBuilder, name: str, terms: Sequence[str | Sequence[str]]) -> str:
-    """Concatenation of sums along the channels, one unit: a plain concat, a plain add or an identity if so be."""
+    """Concatenation of sums along the channels, one unit; in simple cases a concat, an add or an identity."""
     sums = [(term,) if isinstance(term, str) else tuple(term) for term in terms]
     with b.unit(name, "Concat"):
         if sums == [sums[0][:1]]:
@@ -116,7 +116,7 @@ def add_relu(b: GraphBuilder, name: str, *terms: str) -> str:
 
 
 def flatten(b: GraphBuilder, name: str, x: str) -> str:
-    """All but the batch as one dimension."""
+    """All dimensions but the batch as one."""
     with b.unit(name, "Flatten"):
         return b.add(Flatten(1), x, name=f"{name}.flatten")
 
@@ -131,7 +131,7 @@ def fully_connected(b: GraphBuilder, name: str, x: str, features: int, activated
 
 
 def head(b: GraphBuilder, x: str) -> str:
-    """The block at the end of a network for ImageNet: the mean of each channel, and a fully connected layer."""
+    """The final block of a network for ImageNet: the mean of each channel, and a fully connected layer."""
     with b.block("head"):
         x = flatten(b, "flatten", global_average_pool(b, "avgpool", x))
         return fully_connected(b, "fc", x, 1000)

@@ -1,6 +1,6 @@
-"""Load a model, a network that is ready to be scheduled.
+"""Load a model as a network that is ready to be scheduled.
 
-It is one of the zoo by name, an ONNX file, a file of the IOS engine, or a PyTorch module: each a file of
+Sources are the zoo by name, an ONNX file, a file of the IOS engine, or a PyTorch module: one file each in
 :mod:`iossim.models.sources`.
 """
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where models come from: a module of :mod:`iossim.models.sources`."""
+    """A source of models: a module of :mod:`iossim.models.sources`."""
 
     def takes(self, model: Any) -> bool:
-        """Whether it is a model of this source, going by its type and name."""
+        """Whether it is a model of this source, judging by its type and name."""
         ...
 
     def load(self, model: Any, options: LoadOptions) -> Network:
-        """The network; its source names the model alone. Raises OptionError for options that it cannot take."""
+        """The network; its ``source`` has the model only. Raises OptionError for options that do not apply to it."""
         ...
 
 
-#: The first that takes a model loads it; a name that no file has is one of the zoo.
+#: The first source that accepts a model loads it; a name without a file is one of the zoo.
 _SOURCES: tuple[Source, ...] = (torch_module, ios_file, onnx_file, zoo)
 
 
@@ -65,25 +65,25 @@ def load(
     A name ending in ``.json`` is a network and schedule that the published IOS engine saved
     (:mod:`iossim.models.ios_engine.file`).
 
-    ``batch`` is the number of images; by default one, or what ``shapes`` or an ONNX file say. ``dtype`` names a
-    :class:`~iossim.ir.types.Precision`; by default it is that of the file's or module's weights, fp32 otherwise.
-    ``shapes`` gives whole shapes of graph inputs by name, batch included; ``dimensions`` binds symbolic dimensions of
-    an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``. ``units`` names a unit policy
+    ``batch`` is the number of images; it defaults to one, or to that of ``shapes`` or an ONNX file. ``dtype`` names a
+    :class:`~iossim.ir.types.Precision`; it defaults to that of the file's or module's weights, otherwise to fp32.
+    ``shapes`` gives complete shapes of graph inputs by name, batch included; ``dimensions`` binds symbolic dimensions
+    of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``. ``units`` names a unit policy
     (:mod:`iossim.models.passes.unit_fusion`). Blocks of more than ``max_block`` units are split. ``seed`` is that of
-    the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and would price as
-    memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that rewrite an
-    ONNX file's graph behind the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of its
-    maps and weights (:func:`iossim.models.passes.training.training_network`); the batch norms of an ONNX file or a
-    module then take the statistics of the batch. ``block`` takes one block alone, by its name or number
+    the zoo's weights and random graphs. ``strict`` refuses operators unknown to iossim, which are otherwise priced as
+    memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names plugin passes that rewrite an
+    ONNX file's graph after the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of
+    activations and weights (:func:`iossim.models.passes.training.training_network`); the batch norms of an ONNX file
+    or a module then use batch statistics. ``block`` selects a single block, by its name or number
     (:func:`iossim.models.passes.blocks.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the
     arguments of its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch``
-    sets another leading dimension. Inputs are called as the arguments, outputs as the keys of a returned dict. The
-    module must be in eval mode, since dropout and batch norms do something else in training, and no schedule is for
-    that. Its weights are not copied: while the network is used, leave them as they are. A schedule of such a network
-    does not say where to load it from, so that reading the schedule needs ``network=``, or a file: with ``onnx_file``
-    the module is written there, as ONNX, and the network is that file's.
+    sets another leading dimension. Inputs are named after the arguments, outputs after the keys of a returned dict.
+    The module must be in eval mode, since dropout and batch norms behave differently in training, and no schedule is
+    for that. Its weights are not copied: leave them unchanged while the network is in use. A schedule of such a network
+    does not record where to load it from, so that reading the schedule needs ``network=``, or a file: with
+    ``onnx_file`` the module is exported there, as ONNX, and the network is that file's.
 
     Raises ModelError, OptionError or GraphError.
     """
@@ -109,15 +109,15 @@ def load(
 
 
 def check_known(model: str) -> None:
-    """Raise ModelError for a name that is no file's and none of the zoo; nothing is built or read."""
+    """Raise ModelError for a name that is neither a file nor in the zoo; nothing is built or read."""
     if _source(model) is zoo:
         zoo.known(model)
 
 
 def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Network:
-    """Load a network again from where it came from, with inputs of other ``shapes`` if they are given.
+    """Load a network again from its recorded source, with inputs of other ``shapes`` if given.
 
-    Raises ModelError for one that was made in memory, or has moved.
+    Raises ModelError for one that was made in memory, or whose file has moved.
     """
     if _source(source.model) in (ios_file, onnx_file) and not os.path.isfile(source.model):
         raise ModelError(f"model file {source.model!r} does not exist; say where it is now with `model`")
@@ -128,7 +128,7 @@ def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | Non
 
 
 def _loaded(model: Any, options: LoadOptions) -> Network:
-    # What training adds to a block counts for its size: the whole is split.
+    # Gradients count towards a block's size: only the whole is split.
     network = _source(model).load(model, replace(options, max_block=None) if options.training else options)
     source = options.source(network)
     if options.training:

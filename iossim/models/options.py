@@ -1,4 +1,4 @@
-"""How a model is loaded: the options of :func:`iossim.load` as one value, and as text in a network's source."""
+"""Options of :func:`iossim.load` as one value, and as text in a network's source."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from iossim.ir.types import Precision
 from iossim.models.passes.blocks import check_max_block
 from iossim.models.passes.unit_fusion import MODEL, unit_policy
 
-#: The batch of inputs that are as the file declares them, since they have none in common.
+#: The batch of inputs as declared in the file, since they have no common one.
 _DECLARED = "declared"
 
 
 @dataclass(frozen=True)
 class _Text:
-    """How an option stands in a :class:`~iossim.ir.network.ModelSource`: its key, and the way to text and back.
+    """An option in a :class:`~iossim.ir.network.ModelSource`: its key, and its conversion to text and back.
 
-    What is ``omitted`` is left out, as is what has no text. ``read`` takes the name for errors, and the text. Of a
+    The ``omitted`` value is left out, as is one without text. ``read`` gets the name, for errors, and the text. For a
     mapping ``each`` item is an option ``KEY.NAME``.
     """
 
@@ -69,7 +69,7 @@ _BATCH = _Text(
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What :func:`iossim.load` takes besides the model; options with a text are kept in a network's source."""
+    """Arguments of :func:`iossim.load` besides the model; those with a text are kept in a network's source."""
 
     dtype: Annotated[Precision | None, _PRECISION] = None
     graphs: Annotated[str | Path | None, _Text("graphs", _plain)] = None
@@ -92,16 +92,16 @@ class LoadOptions:
         if not is_count(self.seed, 0):
             raise OptionError(f"seed {self.seed!r} is not possible: give a whole number, 0 or more")
         check_max_block(self.max_block)
-        unit_policy(self.units)  # an unknown one is an error before anything is read
+        unit_policy(self.units)  # report an unknown one before anything is read
 
     @property
     def precision(self) -> Precision:
-        """What models compute in that have no weights of a type of their own."""
+        """The precision of models whose weights do not determine it."""
         return self.dtype or Precision.FP32
 
     @classmethod
     def of_source(cls, source: ModelSource) -> LoadOptions:
-        """Those that a network was loaded with; raises ModelError for what :meth:`source` does not write."""
+        """The options that a network was loaded with; raises ModelError for text that :meth:`source` does not write."""
         given: dict[str, Any] = {"batch": source.batch, "dtype": Precision.FP32}
         for option, text in source.options:
             key, dot, item = option.partition(".")
@@ -113,13 +113,13 @@ class LoadOptions:
         return cls(**given)
 
     def source(self, network: Network) -> ModelSource:
-        """Where ``network``, whose source has the model alone, was loaded from by these options."""
+        """The source of ``network``, loaded with these options; its own source has the model only."""
         bound = replace(self, dtype=network.precision, batch=self.batch or _common_batch(network.graph))
         options = [option for name, kept in _KEPT.values() for option in kept.written(getattr(bound, name))]
         return ModelSource(network.source.model, bound.batch or 1, tuple(options))
 
 
-#: For each option that a source keeps, by its key there: its name here, and its text.
+#: By key in a source: each kept option's name here, and its text.
 _KEPT: dict[str, tuple[str, _Text]] = {
     text.key: (name, text)
     for name, hint in get_type_hints(LoadOptions, include_extras=True).items()
@@ -128,6 +128,6 @@ _KEPT: dict[str, tuple[str, _Text]] = {
 
 
 def _common_batch(graph: Graph) -> int | None:
-    """The leading dimension of all inputs, None where they have none in common."""
+    """The leading dimension of all inputs, None if they differ."""
     leading = {graph.types[name].shape[:1] for name in graph.inputs}
     return leading.pop()[0] if len(leading) == 1 and leading != {()} else None

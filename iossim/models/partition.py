@@ -16,7 +16,7 @@ from iossim.models.passes.blocks import cut_blocks, split_blocks
 from iossim.models.passes.retype import retype
 from iossim.models.passes.unit_fusion import MODEL, unit_policy, with_units
 
-#: The network of a graph and a precision with the units and blocks that its model gives, None where it gives none.
+#: Function of a graph and a precision to a network with its model's units and blocks, or None if it has none.
 GivenUnits = Callable[[Graph, Precision], Network | None]
 
 #: Element types that networks compute in.

@@ -1,6 +1,6 @@
 """Directed acyclic graphs for randomly wired networks: drawn by the Watts-Strogatz model, or read from edge lists.
 
-An undirected random graph becomes acyclic by giving each edge the direction from its lower to its higher node
+An undirected random graph becomes acyclic by directing each edge from its lower to its higher node
 (Xie et al., 2019, arXiv:1904.01569, section 3).
 """
 
@@ -24,12 +24,12 @@ class RandomGraph:
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """For each node those with an edge to it, ascending."""
+        """Predecessors of each node, ascending."""
         return tuple(tuple(low for low, high in self.edges if high == node) for node in range(self.count))
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """For each node those it has an edge to, ascending."""
+        """Successors of each node, ascending."""
         return tuple(tuple(high for low, high in self.edges if low == node) for node in range(self.count))
 
     @property
@@ -62,9 +62,9 @@ class RandomGraph:
 def watts_strogatz(count: int, neighbours: int, probability: float, seed: str) -> RandomGraph:
     """A connected small-world graph WS(count, neighbours, probability) (Watts and Strogatz, 1998).
 
-    A ring in which each node knows its ``neighbours`` nearest (half of them on each side); lap by lap, the far end
-    of each edge is moved with ``probability`` to a node chosen evenly among those that are neither the near end nor
-    joined to it. Drawn again from the same stream until it is connected; equal seeds give equal graphs everywhere.
+    It starts as a ring in which each node is joined to its ``neighbours`` nearest (half of them on each side); lap by
+    lap, the far end of each edge is rewired with ``probability`` to a uniformly chosen node, neither the near end nor
+    joined to it. Redrawn from the same stream until connected; equal seeds give equal graphs everywhere.
     """
     if neighbours % 2 or not 0 < neighbours < count or not 0 <= probability <= 1:
         raise OptionError(
@@ -95,7 +95,7 @@ def watts_strogatz(count: int, neighbours: int, probability: float, seed: str) -
 
 
 def read_edge_list(path: Path) -> RandomGraph:
-    """The graph of a text file: numbers of nodes and edges, then an edge (two nodes) a line; raises ModelError."""
+    """The graph of a text file: numbers of nodes and edges, then one edge (two nodes) per line; raises ModelError."""
     text = read_text(path, "edge list", "give a text file", ModelError)
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if len(lines) < 2:

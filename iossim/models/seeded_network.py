@@ -1,4 +1,4 @@
-"""Small made-up networks from a seed, for tests of whatever takes a network: branches, merges, sums and concats."""
+"""Small synthetic networks from a seed, for tests of anything that takes a network: branches, merges, sums, concats."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from iossim.models.layers import conv_relu, join, max_pool
 def seeded_network(
     seed: int, units: int = 8, blocks: int = 2, batch: int = 1, precision: Precision = Precision.FP32
 ) -> Network:
-    """A network of ``blocks`` blocks in a row, each of about ``units`` units between one input and one concat.
+    """A network of ``blocks`` sequential blocks, each of about ``units`` units between one input and one concat.
 
-    Most convolutions read what others read too, so that there are groups to run side by side and convolutions to
+    Most convolutions share an input with others, so that there are groups to run concurrently and convolutions to
     merge. Equal arguments give equal networks everywhere. Raises OptionError for sizes below 1 (units: below 3).
     """
     for name, value, least in (("units", units, 3), ("blocks", blocks, 1), ("batch", batch, 1)):
@@ -31,7 +31,7 @@ def seeded_network(
             values, ends = [x], {x}
             for index in range(units - 1):
                 name = f"block{block}.unit{index}"
-                # Often what stands first: branches of one value are what there is to schedule.
+                # Often the first value: branches of one value are the opportunity for scheduling.
                 source = values[0] if stream.random() < 0.4 else values[int(stream.random() * len(values))]
                 chosen = stream.random()
                 if chosen < 0.75:

@@ -1,7 +1,7 @@
 """PyTorch modules as graphs: ``torch.export`` traces, torch's ONNX exporter translates, and the ONNX importer reads.
 
-Nothing of PyTorch's own operators is known here, so that what is exported to a file and what is loaded from memory
-are the same network. Weights stay where they are: an array of the graph is a view of the module's own memory.
+PyTorch's own operators are unknown here, so that a module exported to a file and one loaded from memory
+are the same network. Weights are not copied: an array of the graph is a view of the module's own memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Program = Any
 
 
 def read_module(module: Any, example_inputs: Any) -> OnnxModel:
-    """A module as ONNX has it, at the shapes of its example inputs; its network is called as its class."""
+    """A module in ONNX's form, at the shapes of its example inputs; its network is named after its class."""
     program = _exported(module, example_inputs)
     parameters = frozenset(name for name, value in program.model.graph.initializers.items() if _is_parameter(value))
     weights = _without_weights(program.model)
@@ -35,12 +35,12 @@ def read_module(module: Any, example_inputs: Any) -> OnnxModel:
 
 
 def save_module(module: Any, example_inputs: Any, path: Path) -> None:
-    """Write the module as an ONNX file, its weights beside it (``NAME.data``) where they are more than a file holds."""
+    """Write the module as an ONNX file, with external weights (``NAME.data``) if they exceed the file's limit."""
     program = _exported(module, example_inputs)
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, _silence():
             program.save(Path(folder) / path.name)
-            # The model last: whoever finds it finds its weights too.
+            # The model last: once it exists, its weights do too.
             for written in sorted(os.listdir(folder), key=lambda name: name == path.name):
                 os.replace(Path(folder) / written, path.parent / written)
     except OSError as error:
@@ -71,7 +71,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
     with _silence(), torch.no_grad():
         try:
             traced = torch.export.export(module, arguments, keywords)
-        except Exception as error:  # whatever the module's own code raises, too
+        except Exception as error:  # including anything that the module's own code raises
             raise ModelError(
                 f"torch.export cannot trace module {name}: {_reason(error)}; change that in the module or its "
                 "example inputs, or load an ONNX file of it"
@@ -79,11 +79,11 @@ def _exported(module: Any, example_inputs: Any) -> Program:
         import onnxscript.optimizer
 
         try:
-            # Folds no more than shape arithmetic: fusing batch norms here would copy every weight.
+            # Optimise no further than shape arithmetic: fusing batch norms here would copy every weight.
             program = torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False)
             onnxscript.optimizer.inline(program.model)
             onnxscript.optimizer.fold_constants(program.model, should_fold=_may_fold)
-        except Exception as error:  # the exporter raises what its translations do
+        except Exception as error:  # the exporter passes on exceptions of its translations
             raise ModelError(
                 f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an "
                 "ONNX file of it"
@@ -109,7 +109,7 @@ def _arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[st
 
 
 def _name_outputs(graph: Any, structure: Any) -> None:
-    """Outputs that the module returns as a dict get their names there, unless a value has that name already."""
+    """Name outputs of a module that returns a dict by its keys, unless a value has that name already."""
     keys = structure.context
     if not isinstance(keys, Sequence) or len(keys) != len(graph.outputs) or structure.num_leaves != len(keys):
         return
@@ -126,12 +126,12 @@ def _is_parameter(value: Any) -> bool:
 
 
 def _may_fold(node: Any) -> bool | None:
-    """Nothing that is computed of a parameter, so that weights keep their names; else what the optimiser decides."""
+    """False for nodes that depend on a parameter, so that weights keep their names; None leaves it to the optimiser."""
     return False if node.op_type != "Shape" and any(map(_is_parameter, node.inputs)) else None
 
 
 def _without_weights(model: Any) -> dict[str, Constant]:
-    """The weights of an ONNX program by name, views of the module's memory, taken out of it."""
+    """Remove the weights of an ONNX program; returns them by name, as views of the module's memory."""
     weights: dict[str, Constant] = {}
     for name, value in list(model.graph.initializers.items()):
         array = value.const_value.numpy().view()
@@ -143,7 +143,7 @@ def _without_weights(model: Any) -> dict[str, Constant]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """No warnings, no log, no listings of a trace that failed."""
+    """Suppress warnings, logs, and listings of failed traces."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -155,7 +155,7 @@ def _silence() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what was wrong first: the exporter wraps it in advice."""
+    """The first line of the root cause: the exporter wraps it in advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -1,7 +1,7 @@
 """The schedule units of transformers: each function adds one, or the few of a part, and returns its value.
 
-Values are ``[batch, tokens, features]``; heads lie side by side in the features, as fused attentions read them. A
-decoder's keys and values of earlier tokens come as inputs of ``past`` tokens, and are concatenated with the new ones,
+Values are ``[batch, tokens, features]``; heads are contiguous in the features, as fused attentions read them. A
+decoder's keys and values of earlier tokens are inputs with ``past`` tokens, and are concatenated with the new ones,
 as exporters write it.
 """
 
@@ -47,7 +47,7 @@ def layer_norm(b: GraphBuilder, name: str, x: str, epsilon: float = 1e-5) -> str
 
 
 def feed_forward(b: GraphBuilder, name: str, x: str, norm: str, activation: str) -> str:
-    """Two products, four times as wide between them, of what a layer norm makes of ``x``, which is added."""
+    """Layer norm of ``x``, two products with a four times wider layer between them, and the sum with ``x``."""
     width = b.types[x].shape[-1]
     inner = linear(b, f"{name}.inner", layer_norm(b, f"{name}.{norm}", x), 4 * width, activation=activation)
     return linear(b, f"{name}.outer", inner, width, added=x)
@@ -61,7 +61,7 @@ def rms_norm(b: GraphBuilder, name: str, x: str) -> str:
 
 
 def rotary(b: GraphBuilder, name: str, x: str, head: int, past: int) -> str:
-    """Rotary positions (Su et al., 2021, arXiv:2104.09864) of tokens behind ``past``, neighbouring features paired."""
+    """Rotary positions (Su et al., 2021, arXiv:2104.09864) of tokens after ``past``, adjacent features paired."""
     _, tokens, width = b.types[x].shape
     angles = np.outer(np.arange(past, past + tokens), 1e4 ** (-np.arange(0, head, 2) / head)).repeat(2, axis=1)
     angles = np.tile(angles, width // head)
@@ -86,7 +86,7 @@ def attention(b: GraphBuilder, name: str, q: str, k: str, v: str, heads: int, kv
 
 
 def cached(b: GraphBuilder, name: str, x: str, past: int) -> str:
-    """Keys or values of this call behind those of ``past`` earlier tokens, which are an input ``NAME.past``."""
+    """Keys or values of this call, appended to those of ``past`` earlier tokens, which are an input ``NAME.past``."""
     if not past:
         return x
     batch, _, width = b.types[x].shape
@@ -96,7 +96,7 @@ def cached(b: GraphBuilder, name: str, x: str, past: int) -> str:
 
 
 def last_token(b: GraphBuilder, name: str, x: str) -> str:
-    """The last token alone."""
+    """The last token only."""
     if b.types[x].shape[1] == 1:
         return x
     with b.unit(name, "Slice"):
@@ -105,13 +105,13 @@ def last_token(b: GraphBuilder, name: str, x: str) -> str:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Adapters of low rank beside projections (Hu et al., 2021, arXiv:2106.09685): which projections have one."""
+    """Low-rank adapters of projections (Hu et al., 2021, arXiv:2106.09685): the names of the adapted projections."""
 
     rank: int = 0
     of: tuple[str, ...] = ("query", "value")
 
     def projection(self, b: GraphBuilder, name: str, x: str, features: int, bias: bool) -> str:
-        """A projection, and what its adapter adds; ``name`` ends with which projection it is."""
+        """A projection plus the output of its adapter; ``name`` ends with the name of the projection."""
         y = linear(b, name, x, features, bias=bias)
         if not self.rank or name.rpartition(".")[2] not in self.of:
             return y
@@ -132,9 +132,9 @@ def self_attention(
     rotates: bool = False,
     low_rank: LowRank = LowRank(),
 ) -> tuple[str, list[str]]:
-    """Projections to queries, keys and values apart, positions, the cache, and the attention.
+    """Separate projections to queries, keys and values, positions, the cache, and the attention.
 
-    Returns what the heads make, and the keys and values to keep.
+    Returns the output of the heads, and the keys and values to keep.
     """
     head = b.types[x].shape[2] // heads
     widths = {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head}

@@ -1,4 +1,4 @@
-"""Several networks as one: side by side, with nothing in common, every name behind the label of its network."""
+"""Several networks as one: disjoint, with every name prefixed by the label of its network."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, ModelSource, Network, Unit
 
-#: What stands between the label of a network and the names of what is in it.
+#: Separator between the label of a network and the names in it.
 BEHIND = "/"
 
 
 def union(networks: Mapping[str, Network]) -> Network:
-    """The disjoint union of networks by label, of one block: the name ``x`` of network ``a`` is ``a/x``.
+    """The disjoint union of networks by label, with one block: the name ``x`` of network ``a`` is ``a/x``.
 
-    Raises GraphError for none, or for networks that compute in different precisions.
+    Raises GraphError if there are none, or if they compute in different precisions.
     """
     if not networks:
         raise GraphError("a union of no networks is none; give one or more")

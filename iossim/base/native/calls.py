@@ -1,6 +1,6 @@
-"""C through which the interpreter calls a function: parameters are taken out of Python's objects and results made.
+"""C glue through which the interpreter calls a function: arguments are unpacked from Python objects, results packed.
 
-What is needed of Python's stable interface is declared here, so that a compiler without Python's headers does.
+The required part of Python's stable ABI is declared here, so that Python's headers are not needed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _MOST_ARRAYS = 64
 
 
 def entry(name: str, signature: Signature, held: Callable[[Type], str], is_used: Callable[[Array], bool]) -> str:
-    """What the interpreter calls for a function of C. ``held`` names types; an array that is not used is not taken."""
+    """The C entry point of a function for the interpreter. ``held`` names types; an unused array is not unpacked."""
     lines: list[str] = []
     arrays = 0
 
@@ -136,7 +136,7 @@ static PyObject *{name}_entry(PyObject *self, PyObject *const *given, int64_t co
 
 
 def table(names: list[str]) -> str:
-    """What gives the interpreter a function by its name, None where there is none."""
+    """The C function that returns an entry point by its name, or None."""
     rows = "".join(f'    {{"{name}", {name}_entry, 0x80, 0}},\n' for name in names)
     return f"""
 static PyMethodDef methods[] = {{

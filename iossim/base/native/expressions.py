@@ -41,7 +41,7 @@ Expression = tuple[str, Type]
 
 
 class Expressions:
-    """The expressions of one function."""
+    """The expressions of one function, translated."""
 
     def __init__(self, unit: Unit, function: Callable[..., Any]):
         self.unit, self.function, self.name = unit, function, c_name(function)
@@ -76,7 +76,7 @@ class Expressions:
         return text
 
     def array(self, node: ast.expr, dimensions: int = 1) -> tuple[str, Array]:
-        """An array of at least so many dimensions."""
+        """An array expression, with at least this number of dimensions."""
         text, kind = self.value(node)
         if not isinstance(kind, Array):
             raise self.refuse(node)
@@ -88,7 +88,7 @@ class Expressions:
         return text, kind
 
     def found(self, node: ast.expr) -> Any:
-        """What a name that is no variable stands for, None if it is one."""
+        """The value of a global or builtin name, None for a variable."""
         if isinstance(node, ast.Attribute):
             return getattr(self.found(node.value), node.attr, None)
         if not isinstance(node, ast.Name) or node.id in self.parameters or (self.name, node.id) in self.unit.locals:
@@ -157,7 +157,7 @@ class Expressions:
         return f"(({self.unit.declare(rest)}){{{text}.at + {place}, {', '.join(sizes[len(indices) :])}}})", rest
 
     def stored(self, node: ast.expr) -> str:
-        """The type in C of the element that a subscript names."""
+        """The C type of the element that a subscript denotes."""
         assert isinstance(node, ast.Subscript)
         return self.array(node.value)[1].c_element
 
@@ -252,7 +252,7 @@ class Expressions:
             text, own = self.value(argument)
             if isinstance(kind, Array):
                 if not isinstance(own, Array):
-                    # A row of an array that is not known yet to have rows.
+                    # A row of an array that is not yet known to have two dimensions.
                     if isinstance(argument, ast.Subscript):
                         count = len(argument.slice.elts) if isinstance(argument.slice, ast.Tuple) else 1
                         self.array(argument.value, count + kind.dimensions)
@@ -281,7 +281,7 @@ class Expressions:
         raise self.refuse(node, "whole numbers with and without a sign do not mix")
 
     def constant(self, name: str, values: Sequence[Any] | np.ndarray[Any, Any]) -> Expression:
-        """A table of numbers that a function finds among the names of its module."""
+        """A numeric table among the globals of the function's module."""
         array = np.asarray(values)
         kind = Array(array.dtype)
         text = ", ".join(literal(value)[0] for value in array.tolist())
@@ -290,12 +290,12 @@ class Expressions:
 
 
 def own_name(name: str) -> str:
-    """A variable's name in C, none of C's own words."""
+    """A variable's name in C, distinct from C's keywords."""
     return f"{name}_"
 
 
 def literal(value: object) -> Expression:
-    """A number of Python's in C."""
+    """A Python number as a C literal."""
     if isinstance(value, bool):
         return str(int(value)), TRUTH
     if isinstance(value, int):

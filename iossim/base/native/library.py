@@ -1,8 +1,8 @@
-"""Libraries of compiled functions, one a module: made once by the machine's C compiler, kept on disk, and called.
+"""Libraries of compiled functions, one per module: made once by the machine's C compiler, kept on disk, and called.
 
-A library is named after a hash of all that it is made of: the bytecode of the functions and of those that they call,
-the constants and types that these name, and the translation itself. It is complete from the moment that it has its
-name, whoever makes it at the same time. ``IOSSIM_COMPILER`` names another compiler, or ``numba`` for none.
+A library is named after a hash of everything it is made from: the bytecode of the functions and of their callees, the
+constants and types that these name, and the translator itself. A file under its final name is complete, even if
+several processes make it at the same time. ``IOSSIM_COMPILER`` names another compiler, or ``numba`` for none.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import numpy as np
 
 from iossim.base.native.types import c_name
 
-#: No products are fused with sums, and whole numbers wrap: results are those of any other compiler.
+#: Products are not fused with sums, and integers wrap: results equal those of any other compiler.
 _FLAGS = ("-O2", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
 
 
 @cache
 def compiler() -> str | None:
-    """The C compiler, where there is one. Of macOS the one is not asked: it may open a window that offers itself."""
+    """The C compiler, or None. macOS's stub is not run: it may open a window that offers to install one."""
     chosen = os.environ.get("IOSSIM_COMPILER", "")
     if chosen == "numba" or sys.maxsize < 2**32 or (not chosen and sys.platform != "linux"):
         return None
@@ -42,16 +42,16 @@ def compiler() -> str | None:
 
 
 class Library:
-    """The functions of a library that was made; raises OSError where there is none."""
+    """The functions of a library on disk; raises OSError if there is none."""
 
     def __init__(self, path: Path):
         self._find: Any = ctypes.PyDLL(str(path)).find
         self._find.argtypes, self._find.restype = (ctypes.c_char_p,), ctypes.py_object
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
-        """What a function is in the library, None where it could not be translated.
+        """A function's entry in the library, None if it could not be translated.
 
-        Raises TypeError, ValueError or BufferError for arguments of other types than it was translated for.
+        Calling it raises TypeError, ValueError or BufferError for arguments of other types than it was translated for.
         """
         found: Callable[..., Any] | None = self._find(c_name(function).encode())
         return found
@@ -112,7 +112,7 @@ def _add_code(code: CodeType, digest: Any) -> None:
 
 
 def make(path: Path, text: str) -> bool:
-    """Have a library made of C; whether it was."""
+    """Compile C into a library; returns whether that succeeded."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
         source, made = Path(folder) / "source.c", Path(folder) / "library.so"
         source.write_text(text)

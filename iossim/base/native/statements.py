@@ -154,14 +154,14 @@ class FunctionText(Expressions):
             self.assign(first, self.value(value))
 
     def held(self, node: ast.expr) -> Expression:
-        """A value that is computed now, for later."""
+        """A value that is computed now and kept in a temporary."""
         text, kind = self.value(node)
         place = self.fresh()
         self.say(f"{self.unit.declare(kind)} {place} = {text};")
         return place, kind
 
     def items(self, node: ast.expr, count: int) -> list[Expression]:
-        """What a value that is taken apart consists of."""
+        """The items that a value is unpacked into."""
         if isinstance(node, ast.Attribute) and node.attr == "shape":
             array, own = self.array(node.value, count)
             return [(f"{array}.n{axis}", INTEGER) for axis in range(own.dimensions)]
@@ -193,7 +193,7 @@ class FunctionText(Expressions):
             raise self.refuse(target)
 
     def widened(self, target: ast.Name, kind: Type) -> Type:
-        """The type of a variable that is given a value of one; a number of it may be both whole and not."""
+        """The type of a variable after assigning ``kind`` to it: integers widen to floats when both are assigned."""
         if target.id in self.parameters:
             return self.parameters[target.id]
         key = self.name, target.id
@@ -216,7 +216,7 @@ class FunctionText(Expressions):
         return self.found(function) in (np.empty, np.zeros, np.full)
 
     def make_room(self, target: ast.expr, call: ast.Call) -> None:
-        """An array that the function has for itself."""
+        """Allocate a local array of the function."""
         if not isinstance(target, ast.Name):
             raise self.refuse(target)
         shape = call.args[0]

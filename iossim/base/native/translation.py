@@ -1,8 +1,8 @@
-"""C of compiled functions: a translation of the small part of Python that they are written in.
+"""C of compiled functions: a translation of the small subset of Python that they are written in.
 
-Numbers have 64 bits and arrays know their sizes; every operation is the same one in the same order, so that results are
-those of numba to the last bit. What is not known here raises UntranslatableError. Indices are not checked, and none is
-negative but for those that are written so; no whole number is divided by 0.
+Numbers have 64 bits and arrays know their sizes; operations are the same in the same order, so that results equal
+numba's to the last bit. Unsupported constructs raise UntranslatableError. Indices are not checked, and none is
+negative except literal ones; no integer is divided by 0.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ MOST(double, max_d)
 
 
 def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]) -> str:
-    """The C of those functions that can be translated, and of all that they call.
+    """The C of the translatable ones of the functions, and of all their callees.
 
-    ``callee`` gives the function behind a compiled one, and whether it is inlined; None for anything else.
+    ``callee`` gives the Python function of a compiled one, and whether it is inlined; None for anything else.
     """
     with suppress(Exception):
         return Translation(functions, callee).text
     able = []
     for function in functions:
-        with suppress(Exception):  # numba compiles, or refuses, what a plugin wrote in a way that is not foreseen here
+        with suppress(Exception):  # unforeseen code of a plugin is left to numba
             Translation([function], callee)
             able.append(function)
     return Translation(able, callee).text
 
 
 class Translation(Unit):
-    """The C of functions and of all that they call, see :func:`translate`; raises UntranslatableError."""
+    """The C of functions and of all their callees, see :func:`translate`; raises UntranslatableError."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]):
         super().__init__(callee)
@@ -65,19 +65,19 @@ class Translation(Unit):
         self.text = "\n".join([_PRELUDE, calls.DECLARATIONS, *self.types.values(), *self.parts.values(), *entries])
 
     def define(self, function: Callable[..., Any], inline: bool = False) -> str:
-        """The name of a function in C, which is defined."""
+        """Define a function in C; returns its name there."""
         name = c_name(function)
         if name not in self.parts:
             before = -1
             while before != len(self.locals) + self.widened:
                 before = len(self.locals) + self.widened
                 self.parts[name] = FunctionText(self, function, inline).text
-            # Behind those that it calls, which were defined meanwhile.
+            # Move it after its callees, which were defined meanwhile.
             self.parts[name] = self.parts.pop(name)
         return name
 
     def _is_inner(self, function: Callable[..., Any]) -> bool:
-        """Whether a function is there for compiled ones alone: calls from elsewhere go to numba."""
+        """Whether a function is called by compiled ones only: calls from elsewhere go to numba."""
         takes_rows = any(isinstance(kind, Row) for _, kind in self.signature(function).parameters)
         return takes_rows or (function.__name__.startswith("_") and c_name(function) in self.called)
 

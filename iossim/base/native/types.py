@@ -1,4 +1,4 @@
-"""The types of compiled functions, as their annotations say them: numbers, arrays, rows of tables, and named tuples."""
+"""Types of compiled functions, from their annotations: numbers, arrays, rows of tables, and named tuples."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 
 class UntranslatableError(Exception):
-    """What stands in a function is no part of the Python that is translated."""
+    """A construct outside the subset of Python that is translated."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """``code`` is that of ``struct``: a 64-bit integer (q), an unsigned one (Q), a double (d), a truth value (?)."""
+    """``code`` is that of ``struct``: a 64-bit integer (q), an unsigned one (Q), a double (d), a boolean (?)."""
 
     code: str
 
@@ -27,7 +27,7 @@ class Number:
 
 INTEGER, MASK, FLOAT, TRUTH = map(Number, "qQd?")
 
-#: The elements of arrays, and what they are computed with.
+#: The elements of arrays, and the types that they are computed in.
 _ELEMENTS = {
     "f8": ("double", FLOAT), "u8": ("uint64_t", MASK), "i8": ("int64_t", INTEGER), "i4": ("int32_t", INTEGER),
     "i1": ("int8_t", INTEGER), "u1": ("uint8_t", INTEGER), "b1": ("uint8_t", TRUTH),
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Array:
-    """``place`` is whose number of dimensions this is, in :attr:`Dimensions.of`; empty for an array of known ones."""
+    """``place`` keys its number of dimensions in :attr:`Dimensions.of`; its parts are empty if the number is known."""
 
     dtype: np.dtype[Any]
     dimensions: int = 1
@@ -59,7 +59,7 @@ class Array:
 
     @property
     def element(self) -> Number | Row:
-        """What an element is once it is loaded."""
+        """Type of an element once it is loaded."""
         return Row(self.dtype) if self.dtype.kind == "V" else _ELEMENTS[self.dtype.str[1:]][1]
 
     @property
@@ -69,7 +69,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Record:
-    """A named tuple, handed over by its address; its fields by name."""
+    """A named tuple, passed by address; its fields by name."""
 
     name: str
     fields: tuple[tuple[str, Type], ...]
@@ -81,7 +81,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Tuple:
-    """What a function returns several of."""
+    """Several return values of a function."""
 
     items: tuple[Number, ...]
 
@@ -94,13 +94,13 @@ Type = Number | Row | Array | Record | Tuple
 
 
 class Dimensions:
-    """How many dimensions arrays have: no annotation says it, but what is done with them does."""
+    """Numbers of dimensions of arrays: inferred from their use, since annotations do not state them."""
 
     def __init__(self) -> None:
         self.of: dict[tuple[str, str], int] = {}
 
     def annotated(self, annotation: Any, names: Mapping[str, Any], place: tuple[str, str]) -> Type:
-        """The type that an annotation of ``place`` means; raises UntranslatableError for others."""
+        """The type that the annotation of ``place`` denotes; raises UntranslatableError for unsupported ones."""
         if isinstance(annotation, str):
             try:
                 annotation = eval(annotation, {**vars(builtins), **names})
@@ -133,7 +133,7 @@ class Dimensions:
 
 @dataclass(frozen=True)
 class Signature:
-    """The parameters of a function by name, and what it returns, None for nothing."""
+    """The parameters of a function by name, and its return type, None for nothing."""
 
     parameters: tuple[tuple[str, Type], ...]
     returned: Number | Tuple | None

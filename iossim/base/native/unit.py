@@ -1,4 +1,4 @@
-"""What functions that are translated together share: types, constants, and what is known of their variables."""
+"""The state shared by functions that are translated together: types, constants, and inferred types of variables."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ Callee = tuple[Callable[..., Any], bool]
 
 
 class MoreKnownError(Exception):
-    """More became known of a type: what was translated with less is translated anew."""
+    """A type was refined: code that was translated with the former type has to be translated again."""
 
 
 class Unit:
-    """What is translated together: the types and functions that are declared, and what is known of variables."""
+    """A translation unit: the declared types and functions, and the inferred types of variables."""
 
     def __init__(self, callee: Callable[[Any], Callee | None]):
         self.callee = callee
         self.dimensions = Dimensions()
-        #: The types of variables, by function and name; how often one was found to be wider than it seemed.
+        #: The types of variables, by function and name; the number of times that one was widened.
         self.locals: dict[tuple[str, str], Type] = {}
         self.widened = 0
-        #: The C of types, and of constants and functions, by name in the order in which they need each other.
+        #: The C of types, and of constants and functions, by name in dependency order.
         self.types: dict[str, str] = {}
         self.parts: dict[str, str] = {}
         self.called: set[str] = set()
-        #: The places of arrays with which something is done: others may have any number of dimensions.
+        #: The places of arrays that are accessed: others may have any number of dimensions.
         self.used: set[tuple[str, str]] = set()
 
     def define(self, function: Callable[..., Any], inline: bool = False) -> str:
-        """The name of a function in C, which is defined."""
+        """Define a function in C; returns its name there."""
         raise NotImplementedError
 
     def signature(self, function: Callable[..., Any]) -> Signature:
         return Signature.of(function, self.dimensions)
 
     def declare(self, kind: Type) -> str:
-        """The name of a type in C, which is declared."""
+        """Declare a type in C; returns its name there."""
         if isinstance(kind, Array) and kind.c_name not in self.types:
             sizes = ", ".join(f"n{axis}" for axis in range(kind.dimensions))
             self.types[kind.c_name] = f"typedef struct {{ {kind.c_element} *at; int64_t {sizes}; }} {kind.c_name};"
@@ -52,12 +52,12 @@ class Unit:
         return kind.c_name
 
     def held(self, kind: Type) -> str:
-        """The name of a type in C, as what holds a value of it."""
+        """The C name of a type for a variable that stores a value of it."""
         name = self.declare(kind)
         return kind.name if isinstance(kind, Record) else name
 
     def widen(self, place: tuple[str, str], dimensions: int) -> None:
-        """The array of a place has at least so many dimensions."""
+        """Record that an array has at least this number of dimensions; raises MoreKnownError if that is new."""
         if self.dimensions.of.get(place, 1) < dimensions:
             self.dimensions.of[place] = dimensions
             raise MoreKnownError

@@ -1,4 +1,4 @@
-"""CPUs: a core is an SM that holds one block of one warp, as an op runs on one thread."""
+"""CPUs: a core corresponds to an SM that holds one block of one warp, as an op runs on one thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from iossim.hardware.kind import DeviceKind, EngineCosts, Ranges
 from iossim.hardware.parameters import EngineOverheads, FittedParameter, ModelParameters, ParameterSpace
 
 _LIMITS = MultiprocessorLimits("cpu", WARP_THREADS, 1, 1, 0, 0, 0, 1)
-#: A core hides its own latency and starts without a ramp; what a unit costs besides its work is the gap.
+#: A core hides its own latency and has no ramp; the overhead of a unit is the gap.
 _PARAMETERS = ModelParameters(
     gemm_efficiency=0.8,
     implicit_gemm_efficiency=0.88,
@@ -28,7 +28,7 @@ _PARAMETERS = ModelParameters(
     interference=0.02,
 )
 #: The thread of a stream calls the library itself: a call is part of the work (the gap), and nothing is issued ahead.
-#: What a synchronisation costs is handing work to the threads and waiting for them.
+#: The cost of a synchronisation is that of handing work to the threads and waiting for them.
 _OVERHEADS = EngineOverheads(
     dispatch_us=0.0,
     dispatch_kernel_us=0.0,
@@ -53,12 +53,12 @@ KIND = DeviceKind(
     multiprocessors="cores",
     needs=frozenset({"core_cache_bytes"}),
     lacks=frozenset(),
-    # Files of before the kind was a field of its own say "cpu" where a GPU has its compute capability.
+    # Files from before the kind was a separate field have "cpu" in place of a GPU's compute capability.
     limits={"": _LIMITS, "cpu": _LIMITS},
     parameters={"cpu": _PARAMETERS},
     engines={"cpu": EngineCosts(_OVERHEADS)},
     ranges={"cpu": Ranges((1, 256), (0.5, 6.2), (0.25, 1152), (2, 1200), (0.25, 6144), (1, 1000))},
-    # What measured calls of one thread tell.
+    # Determined by measured calls of one thread.
     kernels=ParameterSpace(
         (
             FittedParameter("gemm_efficiency", 0.1, 1.0),
@@ -74,7 +74,7 @@ KIND = DeviceKind(
             FittedParameter("kernel_gap_us", 0.5, 100.0, True),
         )
     ),
-    # Threads call the library themselves; what is left is handing work over. Cores may share less than they have.
+    # Threads call the library themselves; the rest is handing work over. Cores may share less than they have.
     concurrency=ParameterSpace(
         (FittedParameter("interference", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
     ),

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: limits, default parameters and ranges by generation, and what fits determine."""
+"""NVIDIA GPUs: limits, default parameters and ranges by generation, and the parameters that fits determine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from iossim.hardware.parameters import EngineOverheads, FittedParameter, ModelPa
 _VOLTA = ModelParameters()
 _PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
 # A T4 of 70 W sustains 42 of its 65 TFLOP/s on tensor cores. Its convolutions reach 0.7 of its products, the V100's
-# 0.98: halfway.
+# 0.98; the default is halfway.
 _TURING = _VOLTA.model_copy(
     update={
         "sustained_gflops_per_watt": 75.0,
@@ -20,13 +20,13 @@ _TURING = _VOLTA.model_copy(
         "tensor_sustained_gflops_per_watt": 600.0,
     }
 )
-# An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
+# An SM of 192 lanes and 4 schedulers uses all lanes only if warps issue two instructions at a time.
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
 # Asynchronous copies fetch whole lines of L2, so that short pieces lose little. An A100 of 300 W sustains 200 to 245
 # TFLOP/s, of 400 W 290.
 _AMPERE = _VOLTA.model_copy(update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0})
 # ``evidence.profiles.graph_products`` fits these and Hopper's to bf16 products in CUDA graphs of an A100, an H100 and
-# an H200: rows held out are within 9% on each, and 3,826 fp16 products of an A100 that took no part within 6% (7%
+# an H200: held-out rows are within 9% on each, and 3,826 fp16 products of an A100 that took no part within 6% (7%
 # before).
 _GA100 = _AMPERE.model_copy(
     update={
@@ -41,7 +41,7 @@ _GA100 = _AMPERE.model_copy(
 )
 # GA10x: another process, and GDDR takes more power: an A40 of 300 W sustains 104 to 123 of its 150 TFLOP/s.
 _GA10X = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 400.0})
-# Nobody measured Ada: its process does about a third more with a watt, rounded down. An L4 of 72 W then sustains 65 of
+# Ada was not measured: its process does about a third more per watt, rounded down. An L4 of 72 W then sustains 65 of
 # its 121 TFLOP/s. The large products of an H100 and an H200, of 700 W, sustain 740 of 989.
 _ADA = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 900.0})
 _HOPPER = _AMPERE.model_copy(
@@ -56,8 +56,8 @@ _HOPPER = _AMPERE.model_copy(
         "tensor_sustained_gflops_per_watt": 1060.0,
     }
 )
-#: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest
-#: of these. Tensor cores' were measured from Volta to Hopper, but for Ada. Some compute capabilities differ.
+#: Volta, Turing and Pascal are validated by measured kernels (Volta by networks too); the others use the nearest
+#: of these. Tensor cores were measured from Volta to Hopper, except Ada. Some compute capabilities differ.
 PARAMETERS: dict[str, ModelParameters] = {
     Architecture.KEPLER: _KEPLER,
     Architecture.MAXWELL: _PASCAL,
@@ -85,15 +85,15 @@ _RANGES: dict[str, Ranges] = {
     Architecture.BLACKWELL_RTX: Ranges((16, 192), (1.5, 2.7), (16, 128), (256, 8000), (8, 288), (40, 1400)),
 }
 
-#: What measured kernels determine: the model's fitted parameters, then two dispatch costs.
+#: Determined by measured kernels: the model's fitted parameters, then two dispatch costs.
 GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
-#: What rows of tensor cores' precisions tell, and no others: they are fitted beside the parameters above, which stay.
+#: Determined only by rows of tensor core precisions: they are fitted beside the parameters above, which are fixed.
 TENSOR_SPACE = ParameterSpace((*fitted(ModelParameters, True), *fitted(EngineOverheads, True)))
-#: What launches, graphs and synchronisations cost, rounded from single measured figures
-#: (``evidence.profiles.launch_costs`` makes them anew from their table), with standard deviations. A graph's node was
-#: measured on a Volta, on an RTX A5000 and on an RTX 5070 Ti; the last two are known less well, since the gap of a
-#: stream that it is a part of is. What the host takes is no affair of the generation: an operator of the published
-#: engine takes 9.2 us at least, on a Maxwell as on an A100.
+#: Costs of launches, graphs and synchronisations, rounded from single measurements
+#: (``evidence.profiles.launch_costs`` reproduces them from their table), with standard deviations. A graph's node was
+#: measured on a Volta, on an RTX A5000 and on an RTX 5070 Ti; the last two are less certain, since they depend on the
+#: gap of a stream. The host's time does not depend on the generation: an operator of the published
+#: engine takes at least 9.2 us, on a Maxwell as on an A100.
 _HOST_SPREAD = {"kernel_gap_us": 0.75, "bare_launch_us": 3.3, "synchronise_us": 4.0, "fork_us": 0.75, "join_us": 0.75}
 _UNTIL_VOLTA = EngineCosts(EngineOverheads(graph_gap_factor=0.8), {**_HOST_SPREAD, "graph_gap_factor": 0.1})
 _TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST_SPREAD, "graph_gap_factor": 0.26})
@@ -101,8 +101,8 @@ _ADA_SPREAD = {**_HOST_SPREAD, "graph_gap_factor": 0.2}
 _ADA_COSTS = EngineCosts(
     EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.6, graph_tensor_kernel_us=2.6), _ADA_SPREAD
 )
-#: Timelines of 14 networks on an H100: behind a fork or a join a kernel starts as soon as in a chain (0.42 us), and
-#: further branches 0.16 to 0.20 us after one another.
+#: Timelines of 14 networks on an H100: after a fork or a join a kernel starts as soon as in a chain (0.42 us), and
+#: further branches at intervals of 0.16 to 0.20 us.
 _HOPPER_GRAPHS = {"graph_kernel_us": 1.4, "cold_convolution_us": 0.1, "fork_us": 0.0, "join_us": 0.0}
 _SINCE_HOPPER = EngineCosts(
     _ADA_COSTS.values.model_copy(update={**_HOPPER_GRAPHS, "graph_apart_us": 0.19}), _ADA_SPREAD
@@ -120,18 +120,18 @@ ENGINES: dict[str, EngineCosts] = {
     Architecture.BLACKWELL_RTX: _BLACKWELL_RTX,
 }
 
-#: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a
-#: fork and a join, and nothing tells one from the other; an event between two streams costs 3 us), and their gap.
+#: Determined by stages that replay a graph, beyond their kernels: the cost of an edge between two streams (a stage has
+#: a fork and a join, which the data cannot separate; an event between two streams costs 3 us), and their gap.
 GPU_CONCURRENCY = ParameterSpace(
     (FittedParameter("graph_gap_factor", 0.1, 1.0), FittedParameter("fork_us", 0.0, 10.0)),
     ties=(("join_us", "fork_us", 1.0),),
 )
-#: What networks run unit after unit tell (``calibration.host_fit``): the gap between kernels, and one cost of any
-#: launch. A launch alone is queued in 2 us at least; twice the 9 us that a call of an engine was seen to take is
-#: ample. What a synchronisation costs they do not tell: nothing is waited for in them.
+#: Determined by networks run sequentially (``calibration.host_fit``): the gap between kernels, and a common cost of
+#: all launches. Queueing a single launch takes at least 2 us; twice the observed 9 us per call of an engine is
+#: ample. The cost of a synchronisation is not determined: nothing is waited for in them.
 #:
-#: A library call launches its first kernel, and each further one, as the engine launches its own: what checks and
-#: heuristics cost on top is a part of that (the descriptors are made beforehand), and nothing tells it apart.
+#: A library call launches its first kernel, and each further one, as the engine launches its own: the additional cost
+#: of checks and heuristics is included (the descriptors are made beforehand), and cannot be separated.
 GPU_LAUNCHES = ParameterSpace(
     (FittedParameter("kernel_gap_us", 0.5, 10.0), FittedParameter("bare_launch_us", 2.0, 18.0)),
     ties=(("library_call_us", "bare_launch_us", 1.0), ("library_kernel_us", "bare_launch_us", 1.0)),

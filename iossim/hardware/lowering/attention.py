@@ -1,4 +1,4 @@
-"""An attention as the three ops that compute it where no kernel does all: scores, softmax, mixed values."""
+"""An attention as the three ops that compute it if no fused kernel does: scores, softmax, mixed values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iossim.ir.types import TensorType
 
 
 def unfused(step: Step, families: KindTable[Lower]) -> list[Candidate]:
-    """Every way to run the ops of an attention one after the other; of the op alone a mask is an epilogue."""
+    """Candidates for running the ops of an attention sequentially; an attention op's mask is an epilogue."""
     found: list[Candidate] = []
     parts = [families[part.op.kind](part) for part in step.parts or _parts(step)]
     for chosen in product(*parts):
@@ -36,7 +36,7 @@ def _parts(step: Step) -> tuple[Step, Step, Step]:
     assert isinstance(step.op, Attention)
     types = [operand.type for operand in step.operands]
     shape, dtype = step.op.shape(types), types[0].dtype
-    # Heads that share keys are more rows of one product.
+    # Heads that share keys are additional rows of one product.
     rows = (shape.batch, shape.kv_heads, shape.heads // shape.kv_heads * shape.queries)
     q, k, v, scores, y = (
         TensorType((*sizes, last), dtype)

@@ -1,4 +1,4 @@
-"""The numbers of a convolution that its algorithms need."""
+"""Dimensions of a convolution that its algorithms depend on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConvolutionShape:
 
     @staticmethod
     def of(step: Step) -> ConvolutionShape:
-        """The numbers of a step that is a convolution; of a gradient those of the convolution that it is of."""
+        """The dimensions of a step that is a convolution; for a gradient those of the differentiated convolution."""
         op, made = step.op, step.outputs[0]
         first, second = (operand.type for operand in step.operands[:2])
         assert isinstance(op, Conv | ConvBackwardData | ConvBackwardFilter)
@@ -58,7 +58,7 @@ class ConvolutionShape:
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of the input that are read: a stride beyond the kernel skips some."""
+        """Bytes of the input that are read: a stride larger than the kernel skips some."""
         read = 1
         for size, out, kernel, stride in zip(self.input_size, self.output_size, self.kernel, self.strides, strict=True):
             read *= min(size, out * min(kernel, stride) + max(0, kernel - stride))
@@ -74,25 +74,25 @@ class ConvolutionShape:
 
     @property
     def on_lanes(self) -> ConvolutionShape:
-        """The convolution without tensor cores: of tensors that are stored as fp32, in fp32 arithmetic."""
+        """The convolution without tensor cores: in fp32 arithmetic if tensors are stored as fp32."""
         return replace(self, precision=Precision.FP32) if self.precision in FP32_STORED else self
 
     @property
     def turned(self) -> ConvolutionShape:
-        """The convolution of the output's gradient with the turned filter: the input's gradient at stride 1."""
+        """The convolution of the output's gradient with the flipped filter: the input's gradient at stride 1."""
         turned = replace(self, channels=self.filters, filters=self.channels)
         return replace(turned, input_size=self.output_size, output_size=self.input_size)
 
     @property
     def of_a_group(self) -> ConvolutionShape:
-        """The convolution that one of its groups is."""
+        """The convolution of a single group."""
         channels, filters = self.channels // self.groups, self.filters // self.groups
         epilogue_flops = self.epilogue_flops // self.groups
         return replace(self, channels=channels, filters=filters, groups=1, epilogue_flops=epilogue_flops)
 
     @property
     def is_dense_unit_stride(self) -> bool:
-        """One group, stride 1, no dilation: what the fast algorithms take."""
+        """Whether it has one group, stride 1 and no dilation, as the fast algorithms require."""
         return self.groups == 1 and all(s == 1 for s in self.strides) and all(d == 1 for d in self.dilations)
 
     @property

@@ -1,13 +1,13 @@
 """CPUs: a step runs on one thread, as a library call that is one block on one core.
 
-The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution
+The candidates are those of ONNX Runtime's own library (MLAS). *nchw* keeps the layout of tensors: a convolution
 gathers the windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector
-register holds one block of them: the arithmetic is faster and gathers nothing, but a tensor is reordered before and
-after the call. It needs channels that divide evenly: by four for inputs of a block and more, by the block for
+register holds one block of them: the arithmetic is faster and needs no gathering, but a tensor is reordered before
+and after the call. The channels must be divisible: by four for inputs of at least one block, by the block for
 pooling.
 
-Weights count as other operands do: the last-level cache keeps them, if they fit. Bytes moved are those between core
-and caches, so that what is packed, gathered or reordered counts again. How often it counts, and strided windows, are
+Weights count like other operands: the last-level cache keeps them, if they fit. Bytes moved are those between core
+and caches, so that packed, gathered or reordered data count again. The number of times, and strided windows, are
 pinned on 200 measured operators.
 """
 
@@ -29,12 +29,12 @@ from iossim.ir.types import Precision, TensorType
 
 #: Channels of a block: the fp32 lanes of an AVX-512 register.
 BLOCK = 16
-#: What the input channels of a blocked convolution are a multiple of.
+#: Divisor of the input channels of a blocked convolution.
 ALIGNMENT = 4
-#: A product packs the columns of its input: so often they are moved where they are the input itself, where windows
-#: are gathered from runs of neighbours, and where they are gathered value by value, at a stride.
+#: A product packs the columns of its input. Number of times they are moved: if they are the input itself, if windows
+#: are gathered from contiguous runs, and if they are gathered value by value, with a stride.
 PACKED, GATHERED, GATHERED_AT_STRIDE = 2.0, 5.0, 10.0
-#: Pooling at a stride reads no runs of neighbours either.
+#: Strided pooling reads no contiguous runs either.
 STRIDED_WINDOW = 1.5
 
 FAMILIES = KindTable[Lower]()
@@ -42,7 +42,7 @@ FAMILIES = KindTable[Lower]()
 
 @FAMILIES.register("conv")
 def convolution(step: Step) -> list[Candidate]:
-    """In blocks of channels where it may be, and as tensors lie."""
+    """Candidates in blocks of channels if possible, and in the layout of the tensors."""
     shape = ConvolutionShape.of(step)
     plain = _candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step) + _column_bytes(shape))
     return [*_blocked_convolution(step, shape), plain]
@@ -50,7 +50,7 @@ def convolution(step: Step) -> list[Candidate]:
 
 @FAMILIES.register("max_pool", "average_pool")
 def pooling(step: Step) -> list[Candidate]:
-    """In blocks of channels where they divide evenly, and as tensors lie."""
+    """Candidates in blocks of channels if they divide evenly, and in the layout of the tensors."""
     assert isinstance(step.op, MaxPool | AveragePool)
     slower = STRIDED_WINDOW if any(stride > 1 for stride in step.op.strides) else 1.0
     window = _candidate(step, "nchw", WorkClass.CORE_WINDOW, round(step.flops * slower), _moved(step))
@@ -63,7 +63,7 @@ def pooling(step: Step) -> list[Candidate]:
     "conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc"
 )
 def channels_last(step: Step) -> list[Candidate]:
-    """As NCHW, between a copy of the input and one of the output: the library's fp32 kernels take no NHWC."""
+    """The NCHW candidates, between a copy of the input and one of the output: fp32 kernels of MLAS take no NHWC."""
     first = as_channels_first(step)
     (before,), (after,) = (_copy(moved).kernels for moved in (first.operands[0].type, first.outputs[0]))
     return [replace(one, kernels=(before, *one.kernels, after)) for one in FAMILIES[first.op.kind](first)]
@@ -74,7 +74,7 @@ def channels_last(step: Step) -> list[Candidate]:
     "integer_conv", "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn",
 )  # fmt: skip
 def product(step: Step) -> list[Candidate]:
-    """A matrix product, whatever is multiplied."""
+    """A matrix product of any operands."""
     return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
 
 
@@ -89,13 +89,13 @@ def reduction(step: Step) -> list[Candidate]:
 
 @FAMILIES.register("attention")
 def attention(step: Step) -> list[Candidate]:
-    """The library fuses none that is spelt out."""
+    """No candidates: the library does not fuse an attention from its parts."""
     return unfused(step, FAMILIES)
 
 
 @FAMILIES.register("gather", "gather_elements", "gather_nd", "gather_backward")
 def pick(step: Step) -> list[Candidate]:
-    """Of the data as much is read as is picked."""
+    """A lookup reads as much of the data as it selects."""
     return _stream(replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:])))
 
 
@@ -111,7 +111,7 @@ def normalisation(step: Step) -> list[Candidate]:
     "depth_to_space", "space_to_depth", "identity", "reshape", "flatten", "foreign",
 )  # fmt: skip
 def stream(step: Step) -> list[Candidate]:
-    """Element-wise chains and copies, and what only ONNX knows: each byte moved once."""
+    """Element-wise chains and copies, and ops known only to ONNX: each byte moved once."""
     return _stream(step)
 
 
@@ -121,7 +121,7 @@ def _copy(moved: TensorType) -> Candidate:
 
 
 #: The thread of a stream calls the library itself: recorded stages are calls; a core runs one at a time. Only tensors
-#: as they lie are split: one copy out of the blocks of channels, one into parts, one into blocks again.
+#: in plain layout are split: one copy out of the blocks of channels, one into parts, one into blocks again.
 TARGET = Target(FAMILIES, _copy, runs_one_kernel_per_sm=True, records_graphs=False, has_warps=False, split_copies=3)
 
 
@@ -144,7 +144,7 @@ def _moved(step: Step) -> int:
 
 
 def _column_bytes(shape: ConvolutionShape) -> int:
-    """What is moved to make columns of the input's windows."""
+    """Bytes moved to make columns of the input's windows."""
     columns = shape.channels * math.prod(shape.kernel) * shape.pixels * shape.element_bytes
     if any(stride > 1 for stride in shape.strides):
         return round(GATHERED_AT_STRIDE * columns)
@@ -159,7 +159,7 @@ def _blocked_convolution(step: Step, shape: ConvolutionShape) -> list[Candidate]
         return []
     if shape.groups > 1 and not (shape.is_depthwise and reads_blocks):
         return []
-    # Blocks that are not full cost as much as full ones.
+    # Partial blocks cost as much as full ones.
     padding = ceil_div(shape.filters, BLOCK) * BLOCK / shape.filters
     reordered = step.bytes_written + (step.operands[0].type.bytes if reads_blocks else 0)
     work_class = WorkClass.CORE_BLOCKED_WINDOW if shape.groups > 1 else WorkClass.CORE_BLOCKED

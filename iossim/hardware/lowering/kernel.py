@@ -1,7 +1,7 @@
-"""Kernels as the simulator sees them, the candidates that an op may run as, and the occupancy of an SM by a kernel.
+"""Kernels as seen by the simulator, the candidates that an op may run as, and the occupancy of an SM by a kernel.
 
-A kernel is a grid of equal thread blocks with the resources that each block holds, the arithmetic that all blocks do
-(tile padding included) and the bytes that they move. The kernel model says how long it takes.
+A kernel is a grid of equal thread blocks with the resources that each block holds, the total arithmetic (including
+tile padding) and the bytes moved. The kernel model computes its time.
 
 Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads, block slots, and registers and shared memory in units.
 """
@@ -18,59 +18,59 @@ from iossim.ir.types import Precision
 
 
 class WorkClass(StrEnum):
-    """What a kernel mostly does: the key of its efficiency."""
+    """Dominant work of a kernel: the key of its efficiency."""
 
     GEMM = "gemm"  #: matrix product
     TENSOR = "tensor"  #: matrix product on tensor cores
-    TENSOR_CONVOLUTION = "tensor_convolution"  #: convolution as one, which gathers an operand
+    TENSOR_CONVOLUTION = "tensor_convolution"  #: convolution as matrix product, which gathers an operand
     ATTENTION = "attention"  #: both products of an attention on tensor cores, the softmax of their tiles between them
     #: cuDNN's: convolution as a matrix product that gathers its operand by precomputed offsets
     IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
-    IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed where it is needed
+    IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed on demand
     WINOGRAD_FUSED = "winograd_fused"  #: Winograd convolution in one kernel
     WINOGRAD_GEMM = "winograd_gemm"  #: batched product between separate transforms (Winograd, FFT)
-    DEPTHWISE = "depthwise"  #: a window over each channel, with weights, an output a thread
+    DEPTHWISE = "depthwise"  #: a window over each channel, with weights, one output per thread
     GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
     WINDOW = "window"  #: pooling
     AVERAGE_WINDOW = "average_window"  #: cuDNN's pooling by the mean
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
-    ROW = "row"  #: a block a row, which goes over it more than once: layer norm, long softmax
+    ROW = "row"  #: one block per row, in several passes: layer norm, long softmax
     NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
     TRANSFORM = "transform"  #: data to or from the Winograd or frequency domain
     FILTER_TRANSFORM = "filter_transform"  #: weights to the Winograd or frequency domain
     TILE_GENERATION = "tile_generation"  #: weights to the tiles of one-kernel Winograd
     LAYOUT = "layout"  #: a tensor from NCHW to NHWC or back
-    INDEX = "index"  #: a table of offsets: a launch and no work to speak of
+    INDEX = "index"  #: a table of offsets: a launch with negligible work
     CORE_PRODUCT = "core_product"  #: on a core: matrix product, and convolution by one
     CORE_BLOCKED = "core_blocked"  #: convolution in blocks of channels, into and out of which tensors are reordered
     CORE_BLOCKED_WINDOW = "core_blocked_window"  #: the same of windows over each channel: depthwise and pooling
-    CORE_WINDOW = "core_window"  #: pooling as tensors lie
+    CORE_WINDOW = "core_window"  #: pooling in plain layout
     CORE_STREAM = "core_stream"  #: element-wise and copies
 
 
 class Libraries(StrEnum):
-    """Whose kernels an engine calls, where the age of the libraries decides which there are."""
+    """Versions of the libraries that an engine calls, which determine the available kernels."""
 
     CUDNN_7 = "cudnn 7"  #: cuDNN 7.6, which the published engine calls
     CUDNN_8 = "cudnn 8"  #: cuDNN 8 and later, called for every op that it has
     CURRENT = "current"  #: frameworks' own kernels and libraries of today
-    #: those of today, as inference compilers call them: tensors lie as tensor cores want them, from one op to the next
+    #: those of today, called by inference compilers: tensors keep the layout of tensor cores from one op to the next
     COMPILED = "compiled"
 
 
 class Issue(StrEnum):
-    """How kernels come to the device, which decides what stands between them."""
+    """Launch mode of kernels, which determines the overhead between them."""
 
-    CALLS = "calls"  #: one operator called again and again, as it is measured alone: the host is seen
-    STREAM = "stream"  #: a network, call after call, the host a part of its own
+    CALLS = "calls"  #: one operator called repeatedly, as measured alone: host time is included
+    STREAM = "stream"  #: a network, call after call; host time is modelled separately
     GRAPH = "graph"  #: nodes of a CUDA graph
-    PROFILER = "profiler"  #: one at a time under a profiler that flushes the caches before each (Nsight Compute)
+    PROFILER = "profiler"  #: one at a time under a profiler that flushes the caches first (Nsight Compute)
 
 
-#: Those that call cuDNN for all that it has; and those whose cuDNN is of today.
+#: Versions that call cuDNN for every op it has.
 ALL_OF_CUDNN = frozenset({Libraries.CUDNN_7, Libraries.CUDNN_8})
 OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT, Libraries.COMPILED})
-#: Those of frameworks and compilers, which have kernels of their own beside cuDNN's.
+#: Versions of frameworks and compilers, which have their own kernels besides cuDNN's.
 OF_FRAMEWORKS = frozenset({Libraries.CURRENT, Libraries.COMPILED})
 
 
@@ -78,8 +78,8 @@ class Panels(NamedTuple):
     """The operands of a matrix product as its blocks load them: a panel of rows and one of columns each.
 
     The grid is ``row_tiles`` by ``column_tiles`` blocks, rows fastest; ``row_bytes`` and ``column_bytes`` are the
-    whole operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are of the operands whose
-    inner dimension is the contiguous one: a panel of those lies strewn over the whole operand.
+    whole operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are those of operands whose
+    inner dimension is contiguous: a panel of such an operand is spread over all of it.
     """
 
     row_tiles: int
@@ -102,29 +102,29 @@ class Kernel:
     shared_bytes_per_block: int
     #: Arithmetic of all blocks together; a multiply-add is two.
     flops: int
-    #: Activations and intermediate results read: in L2 if the kernel before left them there.
+    #: Activations and intermediate results read: from L2 if the previous kernel left them there.
     activation_bytes: int
     #: Weights read: from DRAM, as a whole network's weights pass through L2 between two uses.
     weight_bytes: int
     bytes_written: int
-    #: Traffic between the SMs and L2: operands count as often as blocks load them.
+    #: Traffic between the SMs and L2: operands count once per load by a block.
     l2_bytes: int
-    #: Arithmetic precision; tensor cores do it where the device has them for it.
+    #: Arithmetic precision; on tensor cores if the device has them for it.
     precision: Precision = Precision.FP32
-    #: Output tile of a block of a matrix product, as ``128x64``.
+    #: Output tile of a block of a matrix product, such as ``128x64``.
     tile: str = ""
-    #: What the blocks of a library's dense product load; None for every other kernel.
+    #: Operand panels of a library's dense product; None for every other kernel.
     panels: Panels | None = None
-    #: Steps that a block takes along the inner dimension in products on tensor cores; 0 elsewhere.
+    #: Steps of a block along the inner dimension in products on tensor cores; 0 otherwise.
     steps: int = 0
-    #: Time of such a step over one whose operands lie as the kernel wants them.
+    #: Time of such a step relative to one whose operands have the kernel's preferred layout.
     slowdown: float = 1.0
-    #: Activations that a block reads again: from L2 if all that the resident blocks go over fits there.
+    #: Activations that a block reads again: from L2 if the working set of the resident blocks fits there.
     reread_bytes: int = 0
-    #: The part of its time in which a block keeps its SM busy at least, so that blocks beside it wait: what its
-    #: arithmetic does not tell of loads, barriers and the code that begins and ends it.
+    #: Minimum fraction of its time in which a block occupies its SM, so that other blocks wait: it covers loads,
+    #: barriers and the code at the start and end of a block, which are not part of its arithmetic.
     contention: float = 0.0
-    #: Exponentials between products on tensor cores, which the special-function units compute.
+    #: Exponentials between products on tensor cores, computed by the special-function units.
     exponentials: int = 0
 
     @property
@@ -137,7 +137,7 @@ class Kernel:
 class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
-    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures``
+    ``is_library_call``: a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures``
     are those whose libraries have these kernels, ``libraries`` those that have them; None for all.
     """
 
@@ -147,7 +147,7 @@ class Candidate:
     is_library_call: bool = True
     architectures: frozenset[Architecture] | None = None
     libraries: frozenset[Libraries] | None = None
-    #: A library's choice takes it only where it is faster than others by more than this.
+    #: A library's heuristics select it only if it is faster than others by more than this.
     passed_over_us: float = 0.0
 
     def runs_on(self, architecture: str) -> bool:
@@ -160,7 +160,7 @@ class Candidate:
 
 
 def ceil_div(count: int, size: int) -> int:
-    """How many pieces of ``size`` cover ``count``."""
+    """Number of pieces of ``size`` that cover ``count``."""
     return -(-count // size)
 
 
@@ -168,7 +168,7 @@ def ceil_div(count: int, size: int) -> int:
 def resident_blocks(
     limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
 ) -> int:
-    """Blocks resident on one SM; 0 where not even one fits."""
+    """Blocks resident on one SM; 0 if not even one fits."""
     if threads_per_block > limits.max_threads_per_block or registers_per_thread > limits.max_registers_per_thread:
         return 0
     warps = ceil_div(threads_per_block, WARP_THREADS)
@@ -185,7 +185,7 @@ def resident_blocks(
 def block_slots(
     limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
 ) -> tuple[float, float, float, float]:
-    """The parts of an SM's warps, blocks, registers and shared memory that one block takes; zeros where none fits."""
+    """Fractions of an SM's warps, blocks, registers and shared memory that one block takes; zeros if none fits."""
     if not resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block):
         return 0.0, 0.0, 0.0, 0.0
     warps = ceil_div(threads_per_block, WARP_THREADS)
@@ -201,20 +201,20 @@ def block_slots(
 def occupancy(
     limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
 ) -> float:
-    """Resident warps over the most that an SM holds."""
+    """Resident warps over the maximum of an SM."""
     blocks = resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block)
     return blocks * ceil_div(threads_per_block, WARP_THREADS) / limits.max_warps
 
 
 def warps_by_registers(limits: MultiprocessorLimits, registers_per_thread: int) -> int:
-    """Warps with that many registers (1 or more) a thread that a register file of ``registers_per_block`` holds."""
+    """Warps with that many registers (1 or more) per thread that a register file of ``registers_per_block`` holds."""
     unit = limits.register_granularity
     per_warp = ceil_div(registers_per_thread * WARP_THREADS, unit) * unit
     return limits.registers_per_block // per_warp // limits.warp_granularity * limits.warp_granularity
 
 
 def allocated_shared_bytes(limits: MultiprocessorLimits, shared_bytes_per_block: int) -> int:
-    """Shared memory that a block takes, what the system takes and rounding up included."""
+    """Shared memory allocated to a block, including the system's reservation and rounding."""
     unit = limits.shared_granularity_bytes
     return ceil_div(shared_bytes_per_block + limits.reserved_shared_bytes_per_block, unit) * unit
 
@@ -222,7 +222,7 @@ def allocated_shared_bytes(limits: MultiprocessorLimits, shared_bytes_per_block:
 def _by_registers(limits: MultiprocessorLimits, warps: int, registers_per_thread: int) -> int:
     if registers_per_thread == 0:
         return limits.max_blocks
-    # The calculator fills one block's most registers, then counts how often those are in the register file.
+    # The calculator fills a block's maximum of registers, then counts how often that fits into the register file.
     files = limits.registers // limits.registers_per_block
     return warps_by_registers(limits, registers_per_thread) // warps * files
 

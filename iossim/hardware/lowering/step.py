@@ -1,6 +1,6 @@
-"""A step of a unit: one op with everything that was fused into it.
+"""A step of a unit: one op with all ops fused into it.
 
-Families of ops (``iossim.hardware.lowering.gpu.families``) register what turns a step into candidates.
+Families of ops (``iossim.hardware.lowering.gpu.families``) register the functions from a step to candidates.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Operand:
 class Step:
     """One op, or a fused chain that ends in it.
 
-    ``operands`` are those of the anchor op, in its order, or all that an element-wise chain reads from outside.
-    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what fused
-    element-wise ops read besides the anchor's operands, such as a residual. ``parts`` are the steps that compute the
-    same one after the other, of an op that is spelt out in several.
+    ``operands`` are those of the anchor op, in its order, or all external inputs of an element-wise chain.
+    ``outputs`` are the types that are written; ``flops`` includes fused ops. ``fused_reads`` are the inputs of fused
+    element-wise ops besides the anchor's operands, such as a residual. ``parts`` are the steps that compute the same
+    sequentially, for an op that the graph has in several parts.
     """
 
     op: Op

@@ -1,7 +1,7 @@
-"""How one kind of device runs ops: ``iossim/hardware/lowering/KIND`` (a module or a package) holds it as ``TARGET``, or
-the module of a kind that another package adds (:mod:`iossim.hardware.kind`).
+"""Execution of ops by one kind of device: ``iossim/hardware/lowering/KIND`` (a module or a package) defines it as
+``TARGET``, or the module of a kind from another package (:mod:`iossim.hardware.kind`).
 
-A profile's ``kind`` selects its target; nothing else of iossim asks which kinds there are. All kinds fuse the same
+A profile's ``kind`` selects its target; no other part of iossim distinguishes kinds. All kinds fuse the same
 ops into one step (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
 """
 
@@ -21,22 +21,22 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
 
-#: What a step of an op kind may run as; each target has a :class:`~iossim.ir.op.KindTable` of these.
+#: Candidates of a step of an op kind; each target has a :class:`~iossim.ir.op.KindTable` of these.
 Lower = Callable[[Step], list[Candidate]]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What lowering asks of a kind of device.
+    """Lowering rules of a kind of device.
 
-    ``families`` says for each op kind what its steps may run as, on any architecture of the kind (an op without a row
-    runs as the kind that it is :attr:`~iossim.ir.op.Op.priced_as`), and ``copy`` what copies a tensor. ``algorithms``
-    sorts, for op kinds of which a library names its algorithms, what it can be told to run by those names; no library
-    would choose some of that by itself, and no family has it.
+    ``families`` has for each op kind the candidates of its steps, on any architecture of the kind (an op without a row
+    runs as the kind that it is :attr:`~iossim.ir.op.Op.priced_as`), and ``copy`` those of a tensor copy. ``algorithms``
+    has, for op kinds whose algorithms a library names, the candidates by those names, including some that no library
+    would choose by itself and no family contains.
     ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise only registers,
     shared memory, warps and slots limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
-    issued call by call. ``has_warps``: it makes sense to count resident warps. ``split_copies``: so often a runtime
-    without views copies the output of a merged convolution until its parts are tensors.
+    issued call by call. ``has_warps``: counting resident warps is meaningful. ``split_copies``: number of times that a
+    runtime without views copies the output of a merged convolution to separate its parts.
     """
 
     families: Mapping[str, Lower]
@@ -48,12 +48,12 @@ class Target:
     split_copies: int = 1
 
     def family(self, op: Op) -> Lower | None:
-        """What the steps of an op run as: the row of its kind, or of the one that it is priced as."""
+        """The candidates of an op's steps: the row of its kind, or of the kind that it is priced as."""
         return self.families.get(op.kind) or self.families.get(op.priced_as)
 
 
 def target_of(profile: DeviceProfile) -> Target:
-    """The target of a device; raises DeviceError where its kind has none."""
+    """The target of a device; raises DeviceError if its kind has none."""
     return _target(profile.kind)
 
 
@@ -69,9 +69,9 @@ def _target(kind: str) -> Target:
 
 
 def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
-    """All that a step may run as on a device; which is fastest is chosen later.
+    """All candidates of a step on a device; the fastest is chosen later.
 
-    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for unknown kinds.
+    Reads of fused ops count in the last kernel, which computes them. Raises DeviceError for unknown kinds.
     """
     lower = target_of(profile).family(step.op)
     if lower is None:
@@ -83,9 +83,9 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
 
 
 def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:
-    """What a step runs as by each algorithm that a library can be told to use on the device.
+    """The candidates of a step by each algorithm that a library can be told to use on the device.
 
-    Where the library has no names of its own, each candidate is an algorithm. Raises as :func:`step_candidates`.
+    If the library does not name its algorithms, each candidate is one. Raises as :func:`step_candidates`.
     """
     sort = target_of(profile).algorithms.get(step.op.kind)
     if sort is None:
@@ -95,7 +95,7 @@ def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candi
 
 
 def _of_device(candidates: Sequence[Candidate], step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
-    """Those that the device's architecture has, with what fused ops read besides."""
+    """The candidates available on the device's architecture, with the reads of fused ops added."""
     found = [one for one in candidates if one.runs_on(profile.architecture)]
     if not step.fused_reads:
         return tuple(found)
@@ -114,5 +114,5 @@ def _of_device(candidates: Sequence[Candidate], step: Step, profile: DeviceProfi
 
 
 def copy_candidates(moved: TensorType, profile: DeviceProfile) -> tuple[Candidate, ...]:
-    """What a copy of a tensor may run as on a device."""
+    """The candidates of a tensor copy on a device."""
     return (target_of(profile).copy(moved),)

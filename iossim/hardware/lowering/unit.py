@@ -1,16 +1,16 @@
 """A unit's kernels: its ops fused into steps, and the candidates of each step.
 
-Inside a unit, what is element-wise behind a convolution or a matrix product is its epilogue, as the bias is: an
-activation, and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or
-softmax is computed as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their
-number; a concat is a kernel per term, and a term that an element-wise chain of the unit makes is written to its place
-by that chain; views cost nothing. So Relu-SepConv is an element-wise kernel, a depthwise call and a pointwise call. A
+Inside a unit, element-wise ops after a convolution or a matrix product are fused into its epilogue, as is the bias: an
+activation, and a residual sum, which the epilogue reads; element-wise ops before a normalisation or
+softmax are computed while it loads its input. Other adjacent element-wise ops are one kernel, whatever their
+number; a concat is a kernel per term, and an element-wise chain of the unit that makes a term writes it in place;
+views cost nothing. So Relu-SepConv is an element-wise kernel, a depthwise call and a pointwise call. A
 unit that is only an identity is a copy.
 
-An attention that is spelt out is one step, which a fused kernel computes, or one kernel for each of its ops.
+An attention in several ops is one step, run by a fused kernel, or one kernel for each of its ops.
 
 Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
-neither the merged convolution nor they pay for the separation. A runtime without views copies the parts instead.
+neither the merged convolution nor its consumers pay for the split. A runtime without views copies the parts instead.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ StepCandidates = tuple[tuple[Candidate, ...], ...]
 
 
 def lower_unit(network: Network, unit: Unit, profile: DeviceProfile) -> StepCandidates:
-    """For each step of a unit, in execution order, the candidates that it may run as; none for a unit of views."""
+    """The candidates of each step of a unit, in execution order; none for a unit of views."""
     return tuple(step_candidates(step, profile) for step in unit_steps(network, unit))
 
 
 def lower_merged(
     network: Network, units: Sequence[int], profile: DeviceProfile, is_split: bool = False
 ) -> StepCandidates:
-    """The candidates of several units as one stacked convolution, and of the copies of its parts where it ``is_split``.
+    """The candidates of several units as one stacked convolution, and of the copies of its parts if it ``is_split``.
 
-    Raises ScheduleError where the units do not merge.
+    Raises ScheduleError if the units do not merge.
     """
     step = merged_step(network, units)
     copies = [copy_candidates(step.outputs[0], profile)] * (is_split * target_of(profile).split_copies)
@@ -51,7 +51,7 @@ def lower_merged(
 
 
 def merged_step(network: Network, units: Sequence[int]) -> Step:
-    """Several units as one stacked convolution; raises ScheduleError where they do not merge."""
+    """Several units as one stacked convolution; raises ScheduleError if they do not merge."""
     merged = merged_convolution(network, units)
     x = network.graph.types[merged.input]
     extra = merged.output.elements * (bool(merged.activation) + merged.has_bias)
@@ -61,21 +61,21 @@ def merged_step(network: Network, units: Sequence[int]) -> Step:
 
 
 def unit_steps(network: Network, unit: Unit) -> list[Step]:
-    """The steps of a unit, in execution order; none of one that only looks at ranges of the batch."""
+    """The steps of a unit, in execution order; none for one that only views slices of the batch."""
     if unit.kind == BATCH_VIEW:
         return []
     return list(_Fusion(network.graph, network.unit_nodes(unit), network.precision).steps())
 
 
 def main_kind(network: Network, unit: Unit) -> str:
-    """The kind of a unit's op that works most: that by which time is dealt to kinds."""
+    """The kind of a unit's op with the most work, to which the unit's time is attributed."""
     steps = unit_steps(network, unit)
     most = max(steps, key=lambda step: (step.flops, step.activation_bytes + step.bytes_written), default=None)
     return unit.kind if most is None else most.op.kind
 
 
 def unit_bytes(network: Network, unit: Unit) -> int:
-    """What a unit must move: each value from outside once, weights included, and what is needed of it outside."""
+    """Compulsory traffic of a unit: each external input once, weights included, and each external output."""
     graph, nodes = network.graph, network.unit_nodes(unit)
     made = {name for node in nodes for name in node.outputs}
     read = {name for node in nodes for name in node.inputs if name and name not in made}
@@ -88,14 +88,14 @@ def unit_bytes(network: Network, unit: Unit) -> int:
     return sum(graph.types[name].bytes for name in read | written)
 
 
-#: A kernel of element-wise ops: the op that it ends with, and the value that it computes for another's.
+#: A kernel of element-wise ops: its last op, and the value that it computes for another op.
 _Chain = tuple[str, str]
 
 
 class _Fusion:
-    """Which op of a unit is computed in which step.
+    """Assignment of a unit's ops to steps.
 
-    ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the
+    ``chain_of`` has for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the
     chain in its epilogue.
     """
 
@@ -141,7 +141,7 @@ class _Fusion:
             yield self._step(first.op, first.inputs, graph.output_types(first), 0)
 
     def _anchor(self, node: Node) -> Step:
-        """A call of its own, with the chains before and behind it that it takes along."""
+        """A call of its own, with the chains fused before and after it."""
         graph = self.graph
         flops, outputs = graph.work(node).flops, node.outputs
         operands, fused_reads = list(node.inputs), []
@@ -160,7 +160,7 @@ class _Fusion:
         return self._step(node.op, operands, written, flops, fused_reads)
 
     def _attention(self, node: Node) -> Step:
-        """An attention that is spelt out, as the op that it is, with the chain behind it."""
+        """An attention in several ops, as one op, with the chain after it."""
         spelt, step = self.attentions[node.name], self._anchor(node)
         flops = spelt.flops + step.flops - self.graph.work(node).flops
         chain = self.epilogue_of.get(node.name)
@@ -170,7 +170,7 @@ class _Fusion:
         return replace(step, op=Attention(), operands=tuple(map(Operand, spelt.types)), flops=flops, parts=parts)
 
     def _computed(self, chain: _Chain, values: Sequence[str]) -> tuple[int, list[str]]:
-        """The arithmetic of a chain that makes ``values``, and the values that it reads, each once."""
+        """The arithmetic of a chain that makes ``values``, and its inputs, each once."""
         graph = self.graph
         flops = 0
         members: set[str] = set()
@@ -188,7 +188,7 @@ class _Fusion:
         return flops, list(read)
 
     def _flows_from_product(self, node: Node, value: str) -> bool:
-        """Whether an element-wise op reads, in its own shape, the result of a product, or of a chain behind one."""
+        """Whether an element-wise op reads, in its own shape, the result of a product, or of a chain after one."""
         producer = self.graph.producer.get(value)
         if not node.op.is_elementwise or producer is None or producer.name not in self.position:
             return False
@@ -197,14 +197,14 @@ class _Fusion:
         return from_product and self.graph.types[value].shape == made.shape
 
     def _readers(self, node: Node) -> list[Node]:
-        """The nodes that read a node's one output; none where something outside the unit reads it."""
+        """The consumers of a node's single output; none if something outside the unit reads it."""
         if len(node.outputs) != 1 or node.outputs[0] in self.graph.returned:
             return []
         readers = self.graph.consumers[node.outputs[0]]
         return list(readers) if all(reader.name in self.position for reader in readers) else []
 
     def _chain_through(self, node: Node, reader: Node) -> _Chain | None:
-        """The chain that an element-wise op is part of if ``reader`` alone reads it: the reader's, or None."""
+        """The chain of an element-wise op whose only consumer is ``reader``: the reader's, or None."""
         if reader.op.is_elementwise and reader.name not in self.in_attention:
             return self.chain_of[reader.name]
         (value,) = node.outputs
@@ -215,7 +215,7 @@ class _Fusion:
         return (reader.name, value) if takes else None
 
     def _epilogue(self, node: Node) -> _Chain | None:
-        """The chain that a product can compute in its epilogue: all that reads it, in its shape."""
+        """The chain that a product can compute in its epilogue: all its consumers, in its shape."""
         readers = self._readers(node) if node.op.has_epilogue else []
         chains = {self.chain_of.get(reader.name) for reader in readers}
         chain = chains.pop() if len(chains) == 1 else None
@@ -230,7 +230,7 @@ class _Fusion:
         return chain if before.issuperset(inside.intersection(map(self._viewed, read))) else None
 
     def _viewed(self, value: str) -> str:
-        """What a value is a view of in the unit: it is there as soon as that is."""
+        """The source of a view in the unit, with which the view is available."""
         producer = self.graph.producer.get(value)
         while producer is not None and producer.name in self.position and producer.op.role is Role.VIEW:
             value = producer.inputs[0]

@@ -1,4 +1,4 @@
-"""Every op kind, a file a family. Importing this package registers them all; there is no list to extend."""
+"""Every op kind, one file per family. Importing this package registers them all; there is no list to extend."""
 
 from iossim.base.registry import modules
 

@@ -13,7 +13,7 @@ from iossim.ir.types import DType, TensorType
 
 
 class AttentionShape(NamedTuple):
-    """The sizes of an attention: heads of queries and of keys, tokens of both, and features of a head."""
+    """Sizes of an attention: heads of queries and of keys, tokens of both, and features of a head."""
 
     batch: int
     heads: int
@@ -25,7 +25,7 @@ class AttentionShape(NamedTuple):
 
     @property
     def scores(self) -> tuple[int, int, int, int]:
-        """The shape of what is weighed: ``[batch, heads, queries, keys]``."""
+        """The shape of the scores: ``[batch, heads, queries, keys]``."""
         return self.batch, self.heads, self.queries, self.keys
 
 
@@ -33,13 +33,13 @@ class AttentionShape(NamedTuple):
 class Attention(
     Op, kind="attention", onnx_types="Attention", onnx_names="q_num_heads kv_num_heads scale is_causal softcap"
 ):
-    """``softmax(q @ k^T * scale + mask) @ v`` of each head; a scale of 0 stands for ``1 / sqrt(features)``.
+    """``softmax(q @ k^T * scale + mask) @ v`` of each head; a scale of 0 means ``1 / sqrt(features)``.
 
     ``q [batch, heads, queries, features]``, ``k [batch, kv_heads, keys, features]``, ``v [batch, kv_heads, keys,
-    value features]``, where neighbouring heads of queries share one of keys; or, where the numbers of heads are given,
-    ``[batch, tokens, heads * features]`` each. An optional mask broadcasts to the scores: numbers that are added, or
-    truth values of what is seen. A causal query sees no later keys. ``softcap`` bounds scores by a tangent before the
-    mask. The softmax is fp32 at least; a row that sees nothing is zero.
+    value features]``, where consecutive heads of queries share one of keys; or, if the numbers of heads are given,
+    ``[batch, tokens, heads * features]`` each. An optional mask broadcasts to the scores: numbers to add, or booleans
+    of the visible keys. A causal query sees no later keys. ``softcap`` bounds scores by a hyperbolic tangent before the
+    mask. The softmax is at least fp32; a row without visible keys is zero.
     """
 
     q_num_heads: int = 0
@@ -88,7 +88,7 @@ class Attention(
         return value.shape
 
     def pairs(self, shape: AttentionShape) -> int:
-        """Pairs of a query and a key that it sees, all heads together."""
+        """Number of query-key pairs in which the query sees the key, over all heads."""
         batch, heads, queries, keys = shape.scores
         if not self.is_causal:
             return batch * heads * queries * keys
@@ -100,7 +100,7 @@ class Attention(
         return self.pairs(shape) * (shape.features + shape.value_features)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        """A score's scale, and the five operations of its softmax, count besides; so does a mask."""
+        """Includes the scale of each score and five operations of its softmax, and the mask if there is one."""
         besides = 6 + len(inputs[3:]) + 2 * bool(self.softcap)
         return 2 * self.multiply_adds(inputs, outputs) + besides * self.pairs(self.shape(inputs))
 
@@ -132,7 +132,7 @@ class Attention(
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Keys and values of earlier calls, windows and an own precision of the softmax are not covered."""
+        """Keys and values of earlier calls, windows and a separate precision of the softmax are not covered."""
         what = f"Attention {node.name!r}"
         if any(node.has_input(place) for place in (4, 5, 6)):
             raise NotCoveredError(f"{what} reads keys and values of earlier calls; concatenate them before it")
@@ -148,7 +148,7 @@ class Attention(
         return op, node.data_inputs(4)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """What is zero is left out: of a scale and of heads ONNX takes no zero."""
+        """Zeros are omitted: ONNX accepts no zero for a scale or a number of heads."""
         op_type, given = super().to_onnx()
         return op_type, {name: value for name, value in given.items() if value}
 

@@ -1,7 +1,7 @@
-"""Ops on images that lie as NHWC, channels last: what the op of the same name makes of NCHW, in the other layout.
+"""Ops on images in NHWC, channels last: the op of the same name for NCHW, in the other layout.
 
-The layout of a value is the order of its axes; :class:`~iossim.ir.ops.reshape.Transpose` leads from one to the other.
-Weights are the same tensors for both. ONNX has no such ops: they are written as those of NCHW between transposes.
+The layout of a value is the order of its axes; :class:`~iossim.ir.ops.reshape.Transpose` converts between them.
+Weights are the same tensors for both. ONNX has no such ops: they are exported as NCHW ops between transposes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ChannelsLast(Op, Generic[_First]):
 
     @property
     def channels_first(self) -> _First:
-        """The op that computes the same of NCHW."""
+        """The same op for NCHW."""
         made: _First = self.first(*astuple(self))
         return made
 
@@ -62,7 +62,7 @@ class ChannelsLast(Op, Generic[_First]):
 
 
 class ConvNhwc(ChannelsLast[Conv], ConvAttributes, kind="conv_nhwc", first=Conv, has_epilogue=True):
-    """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
+    """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as for :class:`Conv`."""
 
 
 class MaxPoolNhwc(ChannelsLast[MaxPool], MaxPoolAttributes, kind="max_pool_nhwc", first=MaxPool):
@@ -82,10 +82,10 @@ class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool], kind="global_max_pool_nhwc"
 
 
 def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:
-    """The type of a tensor whose axes are put in another order."""
+    """The type of a tensor with permuted axes."""
     return TensorType(tuple(value.shape[axis] for axis in permutation), value.dtype)
 
 
 def first_types(types: Sequence[TensorType]) -> list[TensorType]:
-    """Types of which the first are images as NHWC, with these as NCHW."""
+    """The types with the first one, images in NHWC, converted to NCHW."""
     return [permuted(types[0], TO_FIRST), *types[1:]]

@@ -16,7 +16,7 @@ from iossim.ir.types import TensorType
 
 @dataclass(frozen=True)
 class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
-    """Base of convolutions and their gradients; ``pads`` are those before each axis, then those after, as in ONNX."""
+    """Base of convolutions and their gradients; ``pads`` are before each axis, then after each, as in ONNX."""
 
     strides: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (0, 0, 0, 0)
@@ -28,7 +28,7 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
         return super().flops(inputs, outputs) + added
 
     def padded(self, x: Array) -> Array:
-        """Images ``[N, C, *spatial]`` with zeros around them."""
+        """Images ``[N, C, *spatial]`` with zero padding."""
         return np.pad(x, [(0, 0), (0, 0), *zip(*self._sides(), strict=True)]) if any(self.pads) else x
 
     def _sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -102,7 +102,7 @@ def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
     if groups == channels == filters:
         letters = "xyz"[:rank]
         window = "uvw"[:rank]
-        for image in range(batch):  # each by itself: what it makes does not depend on how many there are
+        for image in range(batch):  # each by itself, so that its result is independent of the batch size
             np.einsum(
                 f"c{letters}{window},c{window}->c{letters}", patches[image], weight[:, 0], out=y[image], optimize=True
             )
@@ -120,7 +120,7 @@ def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
 
 
 def onnx_window(node: OnnxNode) -> tuple[int, ...]:
-    """Spatial size of a convolution's weight; raises ModelError where the node says that it is another."""
+    """Spatial size of a convolution's weight; raises ModelError if the node states another."""
     window = node.input_type(1).shape[2:]
     said = node.attribute("kernel_shape")
     if said is not None and tuple(said) != window:
@@ -134,7 +134,7 @@ def onnx_window(node: OnnxNode) -> tuple[int, ...]:
 def onnx_pads(
     node: OnnxNode, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[int, ...]:
-    """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError for ranks that differ."""
+    """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError if ranks differ."""
     auto = node.attribute("auto_pad", "NOTSET")
     if isinstance(auto, bytes):
         auto = auto.decode()

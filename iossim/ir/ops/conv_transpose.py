@@ -23,7 +23,7 @@ class ConvTranspose(
     """Inputs ``x [N, C, *spatial]``, ``weight [C, M/groups, *kernel]`` and, if present, ``bias [M]``.
 
     Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial
-    dimension, then after each) is cut off, ``output_padding`` rows of bias alone stand at the end.
+    dimension, then after each) are cropped, ``output_padding`` rows of bias alone are appended.
     """
 
     output_padding: tuple[int, ...] = (0, 0)
@@ -58,7 +58,7 @@ class ConvTranspose(
         return (TensorType((x.shape[0], filters, *spatial), x.dtype),)
 
     def _whole(self, size: Sequence[int], kernel: Sequence[int]) -> list[int]:
-        """The spatial size before padding is cut off."""
+        """The spatial size before cropping."""
         return [
             stride * (length - 1) + extra + dilation * (taps - 1) + 1
             for length, taps, stride, dilation, extra in zip(
@@ -106,7 +106,7 @@ class ConvTranspose(
         return op._onnx_padded(node, size, kernel), node.data_inputs(3)
 
     def _onnx_padded(self, node: OnnxNode, size: Sequence[int], kernel: Sequence[int]) -> Self:
-        """The op, itself without padding, with that which ``pads``, ``auto_pad`` or ``output_shape`` say."""
+        """The op with the padding given by ``pads``, ``auto_pad`` or ``output_shape``; its own is ignored."""
         rank = len(kernel)
         auto = node.attribute("auto_pad", "NOTSET")
         wanted = node.attribute("output_shape")
@@ -117,7 +117,7 @@ class ConvTranspose(
         total = [
             length - target for length, target in zip(self._whole(size, kernel), list(wanted)[-rank:], strict=True)
         ]
-        # An output larger than all windows is padded at the end.
+        # An output larger than all windows together is padded at the end.
         extra = tuple(more - min(0, amount) for more, amount in zip(self.output_padding, total, strict=True))
         small = [max(0, amount) // 2 for amount in total]
         large = [max(0, amount) - half for amount, half in zip(total, small, strict=True)]
@@ -126,7 +126,7 @@ class ConvTranspose(
 
 
 class ConvBackward(ConvAttributes):
-    """What both share: the attributes are those of the convolution that they are gradients of."""
+    """Base of both gradients; the attributes are those of the differentiated convolution."""
 
     @property
     def forward(self) -> Conv:
@@ -134,7 +134,7 @@ class ConvBackward(ConvAttributes):
         return Conv(self.strides, self.pads, self.dilations, self.groups)
 
     def _require_gradient(self, x: TensorType, weight: TensorType, grad_output: TensorType) -> None:
-        """Raise GraphError unless a convolution of ``x`` with ``weight`` makes the shape of ``grad_output``."""
+        """Raise GraphError unless a convolution of ``x`` with ``weight`` has the shape of ``grad_output``."""
         (y,) = self.forward.infer((x, weight))
         require(
             y.shape == grad_output.shape,
@@ -151,9 +151,9 @@ class ConvBackward(ConvAttributes):
 
 @dataclass(frozen=True)
 class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
-    """Makes ``[N, C, *input_size]`` from ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``.
+    """Gradient ``[N, C, *input_size]`` from ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``.
 
-    A stride leaves the size of the input open, so it is an attribute. ONNX calls the op ConvTranspose.
+    With a stride the size of the input is ambiguous, so it is an attribute. ONNX calls the op ConvTranspose.
     """
 
     input_size: tuple[int, ...] = (1, 1)
@@ -174,14 +174,14 @@ class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
         return self.transposed(grad_output.shape[2:], weight.shape[2:]).evaluate((grad_output, weight))
 
     def transposed(self, size: Sequence[int], kernel: Sequence[int]) -> ConvTranspose:
-        """The transposed convolution that it is, for a gradient of spatial ``size`` and such a ``kernel``."""
+        """The equivalent transposed convolution, for a gradient of spatial ``size`` and such a ``kernel``."""
         bare = ConvTranspose(self.strides, self.pads, self.dilations, self.groups, (0,) * len(self.strides))
         (made,) = bare.infer((TensorType((1, self.groups, *size)), TensorType((self.groups, 1, *kernel))))
         extra = tuple(length - least for length, least in zip(self.input_size, made.shape[2:], strict=True))
         return replace(bare, output_padding=extra)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """Without its padding: :mod:`iossim.models.onnx.spelling` cuts ``input_size`` out of what that makes."""
+        """The op without padding: :mod:`iossim.models.onnx.spelling` crops its output to ``input_size``."""
         return "ConvTranspose", {
             "strides": list(self.strides),
             "dilations": list(self.dilations),
@@ -192,11 +192,11 @@ class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
 
 @dataclass(frozen=True)
 class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumulate=True):
-    """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]``, maybe ``accumulated``.
+    """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]`` and optionally ``accumulated``.
 
-    It is ``[M, C/groups, *kernel_size]``, summed image by image from ``accumulated``, of the same shape, or from zero
-    (cuDNN's beta: 1 or 0): parts of a batch, each given the sum before it, make bit for bit what the batch does.
-    A stride leaves the size of the kernel open, so it is an attribute.
+    It is ``[M, C/groups, *kernel_size]``, summed image by image onto ``accumulated``, of the same shape, or onto zero
+    (cuDNN's beta: 1 or 0): accumulating over parts of a batch is bit for bit the same as the whole batch.
+    With a stride the size of the kernel is ambiguous, so it is an attribute.
     """
 
     kernel_size: tuple[int, ...] = (1, 1)
@@ -225,7 +225,7 @@ class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumula
         return inputs[1].elements * math.prod(outputs[0].shape[1:])
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """A convolution of images with gradients; :mod:`iossim.models.onnx.spelling` writes what is around it."""
+        """A convolution of images with gradients; :mod:`iossim.models.onnx.spelling` writes the ops around it."""
         return "Conv", {
             "strides": list(self.dilations),
             "pads": list(self.pads),

@@ -1,4 +1,4 @@
-"""Operators that iossim has no class of its own for: carried whole, priced as memory traffic, computed by ONNX."""
+"""Operators without a class in iossim: carried unchanged, priced as memory traffic, computed by ONNX."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from iossim.ir.op import Array, Op, is_product, require
 from iossim.ir.types import DType, TensorType
 
 _RUN_GRAPHS = ("If", "Loop", "Scan")
-#: An element type and a shape, as JSON holds them.
+#: An element type and a shape, in JSON form.
 RecordedType = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Foreign(Op, kind="foreign"):
-    """An ONNX node with the types that it was read with.
+    """An ONNX node with the types recorded when it was read.
 
     ``node`` is the node without names, serialised (:func:`iossim.ir.onnx_node.canonical`), in base64; ``version``
-    that of the operator set of its domain. Inputs and outputs are those that the node does not leave out. Its work is
-    not known: it counts as the bytes of its operands.
+    that of the operator set of its domain. Inputs and outputs are those that the node does not omit. Its work is
+    unknown: it counts as the bytes of its operands.
     """
 
     op_type: str
@@ -34,7 +34,7 @@ class Foreign(Op, kind="foreign"):
     outputs: tuple[RecordedType, ...]
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        """The recorded outputs. A graph that computes in another floating-point type has them in that type too."""
+        """The recorded outputs; if the graph computes in another floating-point type, in that type."""
         recorded = [tensor_type(each) for each in self.inputs]
         require(
             [value.shape for value in inputs] == [value.shape for value in recorded],
@@ -52,7 +52,7 @@ class Foreign(Op, kind="foreign"):
 
     @property
     def is_product(self) -> bool:
-        """Whether it multiplies matrices, or runs graphs that do: then it takes far longer than its traffic."""
+        """Whether it, or an op of its subgraphs, multiplies matrices: then it takes far longer than its traffic."""
         if self.op_type not in _RUN_GRAPHS:
             return is_product(self.op_type)
         from onnx import NodeProto
@@ -61,7 +61,7 @@ class Foreign(Op, kind="foreign"):
         return any(is_product(each.op_type) for each in nodes_within([node]))
 
     def mixes_images(self, first_varies: bool) -> bool:
-        return True  # for all that is known
+        return True  # conservatively
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         try:
@@ -83,7 +83,7 @@ class Foreign(Op, kind="foreign"):
         return tuple(array.astype(value.dtype.numpy, copy=False) for array, value in zip(made, types, strict=True))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """Exported by :mod:`iossim.models.onnx.spelling` as the node itself."""
+        """Raises GraphError, since :mod:`iossim.models.onnx.spelling` exports the node itself."""
         raise GraphError(f"{self.op_type} is exported as the node that it was read from")
 
 
@@ -92,7 +92,7 @@ def recorded_type(value: TensorType) -> RecordedType:
 
 
 def tensor_type(recorded: RecordedType) -> TensorType:
-    """Inverse of :func:`recorded_type`; raises GraphError for what is no type."""
+    """Inverse of :func:`recorded_type`; raises GraphError for an invalid type."""
     try:
         return TensorType(tuple(recorded[1]), DType(recorded[0]))
     except (ValueError, TypeError, IndexError):

@@ -1,4 +1,4 @@
-"""Entries picked by index (embedding tables, the selection of slices), and the gradient of that."""
+"""Lookup of entries by index (embedding tables, selection of slices), and its gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INDEX_TYPES = (DType.INT32, DType.INT64)
 
 
 class _Picking(Op):
-    """Base of ops that pick entries of data by index: what is read of the data is what is picked, not the whole."""
+    """Base of ops that look up entries of data by index: they read only the selected entries, not all data."""
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return Work(0, min(inputs[0].bytes, outputs[0].bytes) + inputs[1].bytes, outputs[0].bytes)
@@ -35,7 +35,7 @@ class _Picking(Op):
 
 class _PickingAlongAxis(AlongAxis, _Picking, onnx_names="axis"):
     def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0 and first_varies  # picked from a table of weights, each image has its own
+        return self.axis == 0 and first_varies  # in a lookup in a weight table each image has its own entries
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class GatherElements(_PickingAlongAxis, kind="gather_elements", onnx_types="Gath
 class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="batch_dims"):
     """``data`` at each index of ``indices [..., depth]``: ``[..., *data.shape[batch_dims + depth:]]``.
 
-    The first ``batch_dims`` axes of both are the same; an index says a place on the ``depth`` axes of ``data`` behind
-    them, where a negative number counts from the end.
+    The first ``batch_dims`` axes of both are the same; an index is a position on the following ``depth`` axes of
+    ``data``, where a negative number counts from the end.
     """
 
     batch_dims: int = 0
@@ -102,7 +102,7 @@ class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="ba
         return (TensorType((*indices.shape[:-1], *data.shape[together + depth :]), data.dtype),)
 
     def mixes_images(self, first_varies: bool) -> bool:
-        return self.batch_dims == 0 and first_varies  # picked from a table of weights, each image has its own
+        return self.batch_dims == 0 and first_varies  # in a lookup in a weight table each image has its own entries
 
     def _picked(self, data: Array, indices: Array) -> Array:
         places: list[Array] = list(np.ix_(*map(range, indices.shape[: self.batch_dims])))
@@ -119,7 +119,7 @@ def _data_and_indices(inputs: Sequence[TensorType]) -> tuple[TensorType, TensorT
 
 @dataclass(frozen=True)
 class GatherBackward(Op, kind="gather_backward", flops_per_read_element=1):
-    """Inputs ``grad_output [..., *indices, ...]`` and ``indices``; makes the gradient of the data.
+    """Inputs ``grad_output [..., *indices, ...]`` and ``indices``; the output is the gradient of the data.
 
     The data has ``size`` entries along ``axis``.
     """

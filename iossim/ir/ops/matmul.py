@@ -1,4 +1,4 @@
-"""Matrix products: stacks of them, and one of matrices that may be transposed and scaled."""
+"""Matrix products: batched ones, and a single one with optional transposition and scaling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iossim.ir.types import TensorType
 class MatMul(Op, kind="matmul", onnx_types="MatMul", has_epilogue=True):
     """``a [..., M, K] @ b [..., K, N]``, the leading dimensions broadcast.
 
-    A vector stands for a matrix of one row on the left, of one column on the right; that row or column is then
+    A vector on the left is a matrix of one row, on the right of one column; that row or column is then
     dropped from the output.
     """
 
@@ -55,7 +55,7 @@ class Gemm(
 ):
     """``alpha * a @ b + beta * c``: ``a [M, K]``, ``b [K, N]`` and, if present, ``c`` that broadcasts to ``[M, N]``.
 
-    ``trans_a`` and ``trans_b`` say that ``a`` is given as ``[K, M]``, ``b`` as ``[N, K]``.
+    ``trans_a`` and ``trans_b``: ``a`` is given as ``[K, M]``, ``b`` as ``[N, K]``.
     """
 
     alpha: float = 1.0

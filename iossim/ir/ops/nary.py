@@ -1,6 +1,6 @@
-"""Element-wise ops of several tensors, broadcast against each other: sum, product, choice, and a table of functions.
+"""Element-wise ops of several tensors, broadcast against each other: sum, product, select, and a function table.
 
-Each function of the table counts one operation for each input after the first.
+Each function of the table counts as one operation per input after the first.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ class PRelu(Op, kind="prelu", onnx_types="PRelu", role=Role.ELEMENTWISE, flops_p
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         x, slope = (node.input_type(index).shape for index in (0, 1))
-        # Models converted from operator sets that had no broadcasting keep the old shape.
+        # Models converted from operator sets without broadcasting keep the old shape.
         per_channel = len(x) > 2 and slope == x[1:2] and slope[0] not in (1, x[-1])
         return cls(per_channel), node.inputs
 
 
 @dataclass(frozen=True)
 class Function:
-    """``compute`` takes two arrays, and is applied from left to right where there are more (``variadic``).
+    """``compute`` takes two arrays; with more (``variadic``) it is applied from left to right.
 
-    ``attributes`` are those that tell functions of one ONNX type apart. Inputs are of one element type unless
-    ``mixed``: then the output has the first's.
+    ``attributes`` distinguish functions of one ONNX type. Inputs have one element type unless ``mixed``; then the
+    output has the first one's.
     """
 
     onnx_type: str
@@ -109,7 +109,7 @@ class Function:
 
 
 def _divide(a: Array, b: Array) -> Any:
-    """Whole numbers are divided towards zero, as in C."""
+    """Integer division truncates towards zero, as in C."""
     if a.dtype.kind not in "iu":
         return a / b
     floor = a // b
@@ -149,7 +149,7 @@ FUNCTIONS: dict[str, Function] = {
 
 @dataclass(frozen=True)
 class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in FUNCTIONS.values()), role=Role.ELEMENTWISE):
-    """``function`` of all inputs, element by element; the functions are :data:`FUNCTIONS`."""
+    """``function`` of all inputs, element by element; the functions are in :data:`FUNCTIONS`."""
 
     function: str
 
@@ -170,7 +170,7 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in FUNCT
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         function = self._known()
-        with np.errstate(all="ignore"):  # what divides by zero is infinite, as everywhere
+        with np.errstate(all="ignore"):  # division by zero gives infinity, as in IEEE 754
             y = np.asarray(reduce(function.compute, [widen(array) for array in inputs]))
             if self.function == "mean":
                 y = y / y.dtype.type(len(inputs))
@@ -191,7 +191,7 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in FUNCT
         return function.onnx_type, dict(function.attributes)
 
     def least_opset(self, x: DType) -> int:
-        # Before, the remainder of a division that rounds down was of whole numbers only.
+        # Before opset 28, the remainder of a floored division was for integers only.
         return 28 if self.function == "mod" and x.is_floating else 1
 
     def _known(self) -> Function:

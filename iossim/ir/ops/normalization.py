@@ -1,7 +1,7 @@
 """Normalisations at inference: batch, local response (Krizhevsky et al., 2012), layer, RMS, instance, group.
 
-Those that read their statistics off their input are counted as eight operations an element: mean, centring, squares
-and their mean, scaling by the deviation, scale, shift.
+Those that compute statistics of their input count as eight operations per element: mean, centring, squares
+and their mean, division by the deviation, scale, shift.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class BatchNorm(
 ):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` for ``x [N, C, ...]``.
 
-    Inputs ``x``, ``scale``, ``bias``, ``mean`` and ``variance``, the last four ``[C]``. Counted as the multiply-add
-    that is left at run time.
+    Inputs ``x``, ``scale``, ``bias``, ``mean`` and ``variance``, the last four ``[C]``. Counted as the one multiply-add
+    that remains at run time.
     """
 
     epsilon: float = 1e-5
@@ -78,7 +78,7 @@ class BatchNorm(
 def multiplier_and_shift(
     scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float
 ) -> tuple[Array, Array]:
-    """``m`` and ``s`` with ``batch_norm(x) = m * x + s``, each ``[C]``; computed in fp64, of ``scale``'s type."""
+    """``m`` and ``s`` with ``batch_norm(x) = m * x + s``, each ``[C]``; computed in fp64, in ``scale``'s type."""
     wide = [array.astype(np.float64) for array in (scale, bias, mean, variance)]
     multiplier = wide[0] / np.sqrt(wide[3] + epsilon)
     shift = wide[1] - wide[2] * multiplier
@@ -92,7 +92,7 @@ class LocalResponseNorm(
     """``x / (bias + alpha / size * s) ** beta`` for ``x [N, C, ...]``.
 
     ``s`` is the sum of squares over ``size`` neighbouring channels: ``(size - 1) // 2`` below, ``size // 2`` above.
-    Counted as a multiply-add for each of them, then the multiply-add, the power and the division.
+    Counted as a multiply-add per neighbour, plus a multiply-add, the power and the division.
     """
 
     size: int
@@ -139,7 +139,7 @@ class LayerNorm(
     onnx_names="axis epsilon",
     onnx_inputs=3,
 ):
-    """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all axes behind it.
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all following axes.
 
     Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
     """
@@ -172,7 +172,7 @@ class RmsNorm(
     onnx_names="axis epsilon",
     onnx_inputs=2,
 ):
-    """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all axes behind it."""
+    """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all following axes."""
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -236,7 +236,7 @@ class GroupNorm(
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Below opset 21 scale and bias were one number for each group."""
+        """Below opset 21, scale and bias had one number per group."""
         op, data = super().from_onnx(node)
         if node.opset < 21 and op.groups != node.input_type(0).shape[1]:
             raise NotCoveredError(f"GroupNormalization {node.name!r} scales groups; export it with operator set 21")

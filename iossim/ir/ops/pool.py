@@ -29,7 +29,7 @@ class MaxPoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilatio
 
 
 class MaxPool(MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
-    """Largest element of each window of ``x [N, C, *spatial]``; padding never wins."""
+    """Maximum of each window of ``x [N, C, *spatial]``; padding is never the maximum."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -75,7 +75,7 @@ class AveragePool(AveragePoolAttributes, kind="average_pool", onnx_types="Averag
         return mean
 
     def counts(self, size: Sequence[int], out: Sequence[int]) -> NDArray[np.int64]:
-        """How many elements each window averages, shape ``out``: the product of what it covers along each axis."""
+        """Number of elements that each window averages, shape ``out``: the product of its extents along the axes."""
         counts = np.ones((1,) * len(out), dtype=np.int64)
         for axis, before, after in _axes(self):
             starts = np.arange(out[axis]) * self.strides[axis] - before
@@ -111,7 +111,7 @@ class GlobalAveragePool(_GlobalPool, kind="global_average_pool", reduction=np.me
 
 
 class GlobalMaxPool(_GlobalPool, kind="global_max_pool", reduction=np.max, onnx_types="GlobalMaxPool"):
-    """Largest element of each image."""
+    """Maximum of each image."""
 
 
 def _axes(op: MaxPool | AveragePool) -> Iterator[tuple[int, int, int]]:
@@ -142,7 +142,7 @@ def _pooled(op: MaxPool | AveragePool, x: TensorType) -> TensorType:
 
 
 def _reduce(op: MaxPool | AveragePool, x: Array, fill: float, combine: Callable[[Array, Array], Array]) -> Array:
-    """Combine the elements of each window, one tap of the kernel at a time over all windows at once."""
+    """Combine the elements of each window, one kernel tap at a time for all windows at once."""
     out = _pooled(op, TensorType(x.shape)).shape[2:]
     padding = _padding(op, x.shape[2:], out)
     padded = np.pad(x, padding, constant_values=fill) if any(map(any, padding)) else x
@@ -159,9 +159,9 @@ def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
 
 
 class MaxPoolBackward(MaxPoolAttributes, kind="max_pool_backward"):
-    """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; makes the gradient of ``x``.
+    """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; the output is the gradient of ``x``.
 
-    Of equal largest elements the first by rows has the gradient, as in PyTorch and cuDNN's deterministic mode.
+    Among equal maxima the first in row-major order gets the gradient, as in PyTorch and cuDNN's deterministic mode.
     """
 
     @property
@@ -193,9 +193,9 @@ class MaxPoolBackward(MaxPoolAttributes, kind="max_pool_backward"):
 
 @dataclass(frozen=True)
 class AveragePoolBackward(AveragePoolAttributes, kind="average_pool_backward"):
-    """Input ``grad_output [N, C, *out]``; makes the gradient of ``x [N, C, *input_size]``.
+    """Input ``grad_output [N, C, *out]``; the output is the gradient of ``x [N, C, *input_size]``.
 
-    A stride leaves the size of the input open, so it is an attribute.
+    With a stride the size of the input is ambiguous, so it is an attribute.
     """
 
     input_size: tuple[int, ...] = (1, 1)
@@ -232,12 +232,12 @@ def _require_gradient(forward: MaxPool | AveragePool, x: TensorType, grad_output
 
 
 def _inside(padding: Sequence[tuple[int, int]], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Where the tensor of that shape lies in the padded one."""
+    """Slices of the unpadded tensor of that shape within the padded one."""
     return tuple(slice(before, before + size) for (before, _), size in zip(padding, shape, strict=True))
 
 
 def _padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int]) -> list[tuple[int, int]]:
-    """What stands before and after each axis, so that every window lies inside."""
+    """Padding before and after each axis, so that every window is inside."""
     padding = [(0, 0), (0, 0)]
     for axis, before, _ in _axes(op):
         reach = (out[axis] - 1) * op.strides[axis] + op.dilations[axis] * (op.kernel[axis] - 1) + 1
@@ -246,7 +246,7 @@ def _padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int])
 
 
 def _windows(op: MaxPool | AveragePool, out: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """What each tap of the kernel covers of the padded input, over all windows at once, by rows."""
+    """Slices of the padded input for each kernel tap over all windows at once, in row-major order."""
     for tap in product(*map(range, op.kernel)):
         spatial = (
             slice(offset * dilation, offset * dilation + (count - 1) * stride + 1, stride)

@@ -1,6 +1,6 @@
-"""Numbers as small whole numbers, ``number = scale * (whole - zero point)``, and products of such tensors.
+"""Quantisation to small integers, ``number = scale * (integer - zero point)``, and products of quantised tensors.
 
-A product multiplies and sums whole numbers in 32 bits, then brings the sums to the output's scale.
+A product accumulates integers in 32 bits, then requantises the sums to the output's scale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, TensorType
 
-#: What tensors are quantised to; others need the reference implementation.
+#: Element types that iossim quantises to; others need the reference implementation.
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
@@ -24,9 +24,9 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 class Quantize(
     Op, kind="quantize", onnx_types="QuantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=4
 ):
-    """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale`` and maybe ``zero point`` (else 0, uint8).
+    """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale``, optionally ``zero point`` (default 0, uint8).
 
-    Scale and zero point are one number, or one for each place along ``axis``. Halves are rounded to even.
+    Scale and zero point are one number, or one per position along ``axis``. Halves are rounded to even.
     """
 
     axis: int = 1
@@ -57,7 +57,7 @@ class Quantize(
 class Dequantize(
     Op, kind="dequantize", onnx_types="DequantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=2
 ):
-    """``scale * (x - zero point)``, of the scale's element type: inputs as those of :class:`Quantize`."""
+    """``scale * (x - zero point)``, of the scale's element type: inputs as for :class:`Quantize`."""
 
     axis: int = 1
 
@@ -86,7 +86,7 @@ class Dequantize(
 class DynamicQuantize(
     Op, kind="dynamic_quantize", flops_per_read_element=6, onnx_types="DynamicQuantizeLinear", has_prologue=True
 ):
-    """``x`` as uint8 over its own range (zero included): the whole numbers, their scale and their zero point."""
+    """``x`` as uint8 over its own range (including zero): the integers, their scale and their zero point."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
@@ -102,7 +102,7 @@ class DynamicQuantize(
 
 
 def quantised(x: Array, zero: Array) -> Array:
-    """``x``, in units of the scale, rounded, moved by the zero point and clipped to its type."""
+    """``x``, in units of the scale, rounded, shifted by the zero point and clipped to its type."""
     limits = np.iinfo(zero.dtype)
     with np.errstate(invalid="ignore"):
         whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)
@@ -110,7 +110,7 @@ def quantised(x: Array, zero: Array) -> Array:
 
 
 def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int) -> None:
-    """Raise GraphError unless scale and zero point are one number each, or one for each place along ``axis``."""
+    """Raise GraphError unless scale and zero point are one number each, or one per position along ``axis``."""
     for value in parameters:
         if value.elements == 1 and len(value.shape) <= 1:
             continue
@@ -121,7 +121,7 @@ def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int)
 
 
 def along(parameter: Array, axis: int, rank: int) -> Array:
-    """A parameter ``[n]``, one number for each place along ``axis``, as ``[n, 1, ...]``, which broadcasts."""
+    """A parameter ``[n]``, one number per position along ``axis``, as ``[n, 1, ...]``, which broadcasts."""
     if parameter.size == 1:
         return parameter.reshape(())
     shape = [1] * rank
@@ -130,7 +130,7 @@ def along(parameter: Array, axis: int, rank: int) -> Array:
 
 
 def _axis(node: OnnxNode) -> int:
-    """The axis of parameters that have one; else the default, so that equal ops are equal."""
+    """The axis of parameters that have one; else the default, so that equal ops compare equal."""
     rank = len(node.input_type(0).shape)
     if node.input_type(1).elements == 1:
         return 1
@@ -142,7 +142,7 @@ class QuantizedConv(
 ):
     """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
-    Scale and zero point of the weight are one number, or one for each filter. Attributes are those of :class:`Conv`.
+    Scale and zero point of the weight are one number, or one per filter. Attributes are those of :class:`Conv`.
     """
 
     @property
@@ -162,7 +162,7 @@ class QuantizedConv(
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = inputs
         centred = weight.astype(np.float64) - along(w_zero.astype(np.float64), 0, weight.ndim)
-        # fp64 holds sums of products of bytes without rounding, whatever their number.
+        # fp64 sums products of bytes exactly, whatever their number.
         (total,) = self.product.evaluate([x.astype(np.float64) - x_zero, centred])
         if bias:
             total = total + along(bias[0].astype(np.float64), 1, total.ndim)
@@ -171,15 +171,15 @@ class QuantizedConv(
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        # A convolution of the tensors alone, whose attributes it shares.
+        # A convolution of the unscaled tensors, which has the same attributes.
         bare = replace(node, op_type="Conv", inputs=(node.inputs[0], node.inputs[3]))
         return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(9)
 
 
 class IntegerConv(ConvAttributes, kind="integer_conv", onnx_types="ConvInteger", has_epilogue=True):
-    """Inputs ``x``, ``weight`` and maybe their zero points: the convolution of what is around them, as int32.
+    """Inputs ``x``, ``weight`` and optionally their zero points: the convolution of the differences, as int32.
 
-    The weight's zero point is one number, or one for each filter. Attributes are those of :class:`Conv`.
+    The weight's zero point is one number, or one per filter. Attributes are those of :class:`Conv`.
     """
 
     @property
@@ -212,7 +212,7 @@ class IntegerConv(ConvAttributes, kind="integer_conv", onnx_types="ConvInteger",
 
 
 class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4, has_epilogue=True):
-    """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are single."""
+    """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are scalars."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 8, f"needs eight inputs, not {len(inputs)}")
@@ -239,7 +239,7 @@ class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", f
 
 
 class IntegerMatMul(Op, kind="integer_matmul", onnx_types="MatMulInteger", has_epilogue=True):
-    """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are one number each."""
+    """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are scalars."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3, 4), f"needs two tensors and maybe their zero points, not {len(inputs)} inputs")

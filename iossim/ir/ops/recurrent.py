@@ -1,8 +1,8 @@
 """Recurrent layers (LSTM, GRU, RNN): one product for all time steps and one small product for each step.
 
-Operands are ONNX's: ``x [T, N, I]``, ``weight [D, G * H, I]``, ``recurrence [D, G * H, H]``, then, where present,
+Operands are ONNX's: ``x [T, N, I]``, ``weight [D, G * H, I]``, ``recurrence [D, G * H, H]``, then, if present,
 ``bias [D, 2 * G * H]`` and the initial states ``[D, N, H]``, for ``T`` steps, ``N`` sequences, ``D`` directions,
-``G`` gates and ``H`` hidden numbers. Outputs are all hidden states ``[T, D, N, H]``, the last hidden state ``[D, N,
+``G`` gates and ``H`` hidden features. Outputs are all hidden states ``[T, D, N, H]``, the last hidden state ``[D, N,
 H]`` and, for the LSTM, the last cell state. With ``batch_first`` (ONNX ``layout`` 1) sequences are the first axis of
 all but the weights.
 """
@@ -21,9 +21,9 @@ from iossim.ir.ops.unary import logistic
 from iossim.ir.types import TensorType
 
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
-#: The places of a node's inputs after x, weight and recurrence: optional operands, and between them lengths.
+#: The positions of a node's inputs after x, weight and recurrence: optional operands, and lengths between them.
 _PLACES, _LENGTHS = {"bias": 3, "state": 5, "cell": 6, "peepholes": 7}, 4
-#: Elementary operations of a gate for one hidden number: two sums, an activation of four, a product.
+#: Operations of a gate per hidden feature: two additions, an activation of four, a product.
 _GATE_FLOPS = 7
 
 _States = list[Array]
@@ -31,7 +31,7 @@ _States = list[Array]
 
 @dataclass(frozen=True)
 class Recurrent(Op, may_leave_out_outputs=True):
-    """Base of the recurrent layers. ``operands`` says which optional operands there are, in ONNX's order."""
+    """Base of the recurrent layers. ``operands`` lists the optional operands that are present, in ONNX's order."""
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
@@ -73,7 +73,7 @@ class Recurrent(Op, may_leave_out_outputs=True):
         return 2 * self.multiply_adds(inputs, outputs) + gates
 
     def mixes_images(self, first_varies: bool) -> bool:
-        return not self.batch_first  # time is in front
+        return not self.batch_first  # time is the leading axis
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight, recurrence = (as_float32(array) for array in inputs[:3])
@@ -106,7 +106,7 @@ class Recurrent(Op, may_leave_out_outputs=True):
 
     @abstractmethod
     def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
-        """The states after a step: ``seen [N, G * H]`` is the input's share, ``bias`` that of the recurrence."""
+        """The states after a step: ``seen [N, G * H]`` is the input's contribution, ``bias`` that of the recurrence."""
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -139,7 +139,7 @@ class Recurrent(Op, may_leave_out_outputs=True):
 
     @classmethod
     def _more(cls, node: OnnxNode) -> dict[str, Any]:
-        """Attributes of one kind alone."""
+        """Attributes specific to a kind."""
         return {}
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
@@ -147,7 +147,7 @@ class Recurrent(Op, may_leave_out_outputs=True):
         return self.onnx_types[0], {"hidden_size": self.hidden, "direction": self.direction, **layout}
 
     def onnx_operands(self, inputs: Sequence[str]) -> list[str]:
-        """The inputs of the ONNX node, with gaps for operands that are not there."""
+        """The inputs of the ONNX node, with gaps for absent operands."""
         operands = list(inputs[:3])
         for name, value in zip(self.operands, inputs[3:], strict=True):
             operands += [""] * (_PLACES[name] - len(operands)) + [value]
@@ -169,7 +169,7 @@ class Lstm(Recurrent, kind="lstm", onnx_types="LSTM", gates=4, states=2, activat
 class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoid", "Tanh")):
     """Gated recurrent unit; gates update, reset, hidden.
 
-    With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state.
+    With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate scales the recurrent product, else the state.
     """
 
     reset_after: bool = False
@@ -195,7 +195,7 @@ class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoi
 
 
 class Rnn(Recurrent, kind="rnn", onnx_types="RNN", gates=1, activations=("Tanh",)):
-    """The plain recurrent layer: ``tanh`` of the sum of both products."""
+    """Simple recurrent layer: ``tanh`` of the sum of both products."""
 
     def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
         return [np.tanh(seen + states[0] @ recurrence.T + bias)]

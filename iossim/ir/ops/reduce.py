@@ -1,4 +1,4 @@
-"""Ops along axes: reductions, running sums, and the places of the largest and smallest elements."""
+"""Ops along axes: reductions, cumulative sums, and the indices of maxima and minima."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Any:
     return np.log(np.exp(x - finite).sum(axis=axes, keepdims=True)) + finite
 
 
-#: By name: ONNX's type, operations for each element that is read, and the function, which keeps the axes as ones.
+#: By name: ONNX's type, operations per element read, and the function, which keeps reduced axes with size one.
 FUNCTIONS: dict[str, tuple[str, int, _Compute]] = {
     "sum": ("ReduceSum", 1, lambda x, axes: x.sum(axis=axes, keepdims=True)),
     "mean": ("ReduceMean", 1, lambda x, axes: x.mean(axis=axes, keepdims=True)),
@@ -38,7 +38,7 @@ _BY_ONNX_TYPE = {onnx_type: name for name, (onnx_type, _, _) in FUNCTIONS.items(
 
 @dataclass(frozen=True)
 class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="axes keepdims", has_prologue=True):
-    """``function`` over ``axes``, which stay as dimensions of one with ``keepdims``, and go without."""
+    """``function`` over ``axes``, which are kept with size one if ``keepdims``, else dropped."""
 
     function: str
     axes: tuple[int, ...]
@@ -71,7 +71,7 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Axes are an attribute, and an input from opset 13 (sums) or 18 on; left out they are all."""
+        """Axes are an attribute, and from opset 13 (sums) or 18 an input; if omitted, all axes."""
         rank = len(node.input_type(0).shape)
         axes = node.integers(1, "axes")
         if not axes and node.attribute("noop_with_empty_axes", 0):
@@ -134,7 +134,7 @@ class ArgExtreme(
     onnx_inputs=1,
     has_prologue=True,
 ):
-    """Where the largest (or ``smallest``) element along ``axis`` is; of several the first, or the ``last``."""
+    """Index of the maximum (or, if ``smallest``, minimum) along ``axis``; among equals the first, or the ``last``."""
 
     axis: int = 0
     smallest: bool = False
@@ -168,7 +168,7 @@ class ArgExtreme(
 
 @dataclass(frozen=True)
 class TopK(Op, kind="top_k", onnx_types="TopK"):
-    """The ``count`` largest (or smallest) elements along ``axis``, in order, and their places: two outputs."""
+    """The ``count`` largest (or smallest) elements along ``axis``, in order, and their indices: two outputs."""
 
     count: int
     axis: int = -1
@@ -185,14 +185,14 @@ class TopK(Op, kind="top_k", onnx_types="TopK"):
         return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        """A comparison with a heap of the elements kept, for each element: ``log2`` of their number, at least one."""
+        """Comparisons with a heap of the kept elements, per element: ``log2`` of their number, at least one."""
         return inputs[0].elements * max(1, (self.count - 1).bit_length())
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
         keys = widen(x)
         if self.largest:
-            # Stable from the end, then turned round: of equal elements the first comes first.
+            # A stable sort of the reversed axis, reversed again: among equal elements the first comes first.
             turned = np.argsort(np.flip(keys, self.axis), axis=self.axis, kind="stable")
             order = np.flip(keys.shape[self.axis] - 1 - turned, self.axis)
         else:
@@ -202,7 +202,7 @@ class TopK(Op, kind="top_k", onnx_types="TopK"):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The count is an attribute below opset 10, an input from there on."""
+        """The count is an attribute below opset 10, an input from then on."""
         count = int(node.attribute("k", 0)) if node.opset < 10 else int(node.constant(1, "count").item())
         axis = normal_axis(int(node.attribute("axis", -1)), len(node.input_type(0).shape))
         return cls(count, axis, bool(node.attribute("largest", 1))), node.data_inputs(1)

@@ -1,4 +1,4 @@
-"""Ops that give a tensor another shape or layout: reshape, flatten, transpose, expand, depth to space and back."""
+"""Ops that change a tensor's shape or layout: reshape, flatten, transpose, expand, depth to space and back."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from iossim.ir.types import TensorType
 class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_names="shape", role=Role.VIEW):
     """The same elements in another shape.
 
-    In ``shape`` a 0 copies the input's dimension at that place, and one -1 takes what is left over. What is read
-    from ONNX has both resolved.
+    In ``shape`` a 0 copies the input's dimension at that position, and one -1 is inferred. Both are resolved when
+    read from ONNX.
     """
 
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
 
 
 def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
-    """``shape`` with 0 and -1 resolved against ``x``; raises GraphError where it does not hold its elements."""
+    """``shape`` with 0 and -1 resolved against ``x``; raises GraphError if it does not have as many elements."""
     listed = ", ".join(map(str, shape))
     require(sum(size == -1 for size in shape) <= 1, f"its shape [{listed}] leaves more than one dimension open")
     require(all(size >= -1 for size in shape), f"its shape [{listed}] has a negative dimension")
@@ -153,7 +153,7 @@ class Expand(Op, kind="expand", onnx_types="Expand", onnx_names="shape"):
 
 @dataclass(frozen=True)
 class Tile(Op, kind="tile", onnx_types="Tile", onnx_names="repeats"):
-    """The input side by side, ``repeats`` times along each axis."""
+    """The input repeated, ``repeats`` times along each axis."""
 
     repeats: tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""Resampling of images: ONNX Resize and Upsample, whose page of cases the reference implementation computes."""
+"""Resampling of images: ONNX Resize and Upsample, whose many cases the reference implementation computes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iossim.ir.onnx_node import compute_standard
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
-#: The operator set whose words are used.
+#: The operator set whose terms are used.
 _OPSET = 19
 
 
@@ -26,11 +26,10 @@ class Resize(
     "exclude_outside antialias",
     onnx_inputs=1,
 ):
-    """The input resampled by ``scales``, or to ``sizes`` if they are given: one number for each axis.
+    """The input resampled by ``scales``, or to ``sizes`` if given: one number per axis.
 
-    ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` says which place of the input an output stands
-    for, ``rounding`` which neighbour is nearest, as ONNX names them. Counted as a multiply-add for each neighbour
-    that an output weighs.
+    ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` maps an output position to the input, and
+    ``rounding`` selects the nearest neighbour, as named in ONNX. Counted as a multiply-add per weighted neighbour.
     """
 
     scales: tuple[float, ...] = ()
@@ -70,7 +69,7 @@ class Resize(
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Below opset 11 (and for Upsample) an output stands for its index divided by the scale, rounded down."""
+        """Below opset 11 (and for Upsample) an output maps to its index divided by the scale, rounded down."""
         op, data = super().from_onnx(node)
         policy = node.attribute("keep_aspect_ratio_policy", "stretch")
         if op.coordinates == "tf_crop_and_resize" or policy != "stretch":

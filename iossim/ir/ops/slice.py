@@ -1,4 +1,4 @@
-"""Ops that cut tensors, put them together, and pad them."""
+"""Ops that slice, concatenate and pad tensors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from iossim.ir.types import TensorType
 
 @dataclass(frozen=True)
 class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes steps"):
-    """``x[start:end:step]`` along each of ``axes``, with Python's meaning of what lies outside or is negative.
+    """``x[start:end:step]`` along each of ``axes``, with Python's treatment of out-of-range and negative indices.
 
-    To reach the first element backwards, an end lies below ``-size``, as in ONNX.
+    To reach the first element backwards, an end is below ``-size``, as in ONNX.
     """
 
     starts: tuple[int, ...]
@@ -51,7 +51,7 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Everything is an attribute below opset 10 (which has no steps), an input from there on."""
+        """Everything is an attribute below opset 10 (which has no steps), an input from then on."""
         starts, ends, axes, steps = (node.integers(index, name) for index, name in enumerate(cls.onnx_names, start=1))
         count = len(starts or ())
         axes = list(range(count)) if axes is None else axes
@@ -61,7 +61,7 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
 
 @dataclass(frozen=True)
 class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=split"):
-    """One output for each of ``sizes``, which lie one after another along ``axis``."""
+    """One output for each of ``sizes``, which are consecutive along ``axis``."""
 
     axis: int
     sizes: tuple[int, ...]
@@ -84,7 +84,7 @@ class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Sizes are an attribute below opset 13, an input from there on; left out they are equal.
+        """Sizes are an attribute below opset 13, an input from then on; if omitted, they are equal.
 
         From opset 18 on, equal sizes may leave a smaller last one.
         """
@@ -105,7 +105,7 @@ class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=
 
 @dataclass(frozen=True)
 class Concat(AlongAxis, kind="concat", onnx_types="Concat", onnx_names="axis", role=Role.CONCAT):
-    """One or more inputs joined along ``axis``; equal in every other dimension."""
+    """One or more inputs concatenated along ``axis``; equal in every other dimension."""
 
     axis: int = 1
 
@@ -128,13 +128,13 @@ class Concat(AlongAxis, kind="concat", onnx_types="Concat", onnx_names="axis", r
         return (np.concatenate(list(inputs), axis=self.axis),)
 
 
-#: As ONNX and NumPy both call them.
+#: ONNX and NumPy use the same names.
 _MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @dataclass(frozen=True)
 class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant_value|value"):
-    """``pads`` holds what is added before each axis, then after each; a negative number takes away.
+    """``pads`` are the elements added before each axis, then after each; a negative number crops.
 
     ``mode`` is ``constant`` (``value``), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
     """
@@ -173,7 +173,7 @@ class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Everything is an attribute below opset 11, an input from there on; from 18 on axes may be chosen."""
+        """Everything is an attribute below opset 11, an input from then on; from opset 18 axes may be selected."""
         rank = len(node.input_type(0).shape)
         if node.input_type(0).dtype.is_narrow:
             raise NotCoveredError(f"Pad {node.name!r} pads {node.input_type(0).dtype}")

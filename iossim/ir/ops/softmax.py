@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and the hard choice that it softens."""
+"""Softmax, log-softmax and hardmax."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from iossim.ir.types import TensorType
 
 @dataclass(frozen=True)
 class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologue=True):
-    """Base of the ops that weigh elements along ``axis`` against each other.
+    """Base of the ops that normalise elements along ``axis`` against each other.
 
-    With ``flatten`` they go over ``axis`` and all axes after it, which is what ONNX meant below opset 13. Counted as
-    five operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
+    With ``flatten`` they apply to ``axis`` and all axes after it, ONNX's definition below opset 13. Counted as
+    five operations per element: maximum, subtraction, exponential, sum, division (or logarithm).
     """
 
     axis: int = -1
@@ -35,7 +35,7 @@ class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologu
         (x,) = inputs
         first = normal_axis(self.axis, x.ndim)
         rows = x.reshape(*x.shape[:first], -1) if self.flatten else x
-        with np.errstate(invalid="ignore"):  # a row that is masked whole is minus infinity everywhere, and becomes NaN
+        with np.errstate(invalid="ignore"):  # a fully masked row is minus infinity, and becomes NaN
             return self._weigh(rows, first).reshape(x.shape)
 
     @abstractmethod
@@ -47,7 +47,7 @@ class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologu
         shape = node.input_type(0).shape
         before_13 = node.opset < 13
         axis = normal_axis(int(node.attribute("axis", 1 if before_13 else -1)), len(shape))
-        # Where nothing but ones follows, both meanings agree: the newer one is the canonical one.
+        # If only ones follow, both definitions agree, and the newer one is canonical.
         return cls(axis, before_13 and math.prod(shape[axis + 1 :]) > 1), node.data_inputs(1)
 
 
@@ -70,7 +70,7 @@ class LogSoftmax(SoftmaxLike, kind="log_softmax", onnx_types="LogSoftmax"):
 
 
 class Hardmax(SoftmaxLike, kind="hardmax", onnx_types="Hardmax"):
-    """One for the first largest element along ``axis``, zero for all others."""
+    """One for the first maximum along ``axis``, zero for all others."""
 
     def _weigh(self, x: Array, axis: int) -> Array:
         y = np.zeros_like(x)

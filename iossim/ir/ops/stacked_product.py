@@ -1,8 +1,8 @@
-"""A stack of matrix products as the fewest that a library computes at once, from where the data lies.
+"""Batched matrix products as the fewest calls of a library, without copying the data.
 
 A library (BLAS) computes ``count`` products ``[rows, inner] @ [inner, columns]``. Rows, and likewise columns, are
-evenly spaced in their operand and in the output, where rows or columns are neighbours. So leading axes that only one
-operand has are more rows, or columns, where their spacing allows it; those that both have count separate products.
+evenly strided in their operand and in the output, where rows or columns are contiguous. So leading axes of only one
+operand become rows, or columns, if their strides allow it; those of both become separate products.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class StackedProduct:
     rows: int
     inner: int
     columns: int
-    #: Whether the rows, not the columns, are neighbours in the output.
+    #: Whether the rows, not the columns, are contiguous in the output.
     rows_are_neighbours: bool
     #: Whether the inner dimension is the contiguous one of ``b``, which has no columns of its own.
     columns_are_vectors: bool
 
 
 class _Axis(NamedTuple):
-    """Neighbouring axes of the output that the same operands have; ``place`` counts from 1, outermost."""
+    """Adjacent axes of the output present in the same operands; ``place`` counts from 1, outermost."""
 
     place: int
     size: int
@@ -37,16 +37,16 @@ class _Axis(NamedTuple):
     in_b: bool
 
 
-#: Stands for the one row, or the one column, of an operand without axes of its own.
+#: The one row, or the one column, of an operand without axes of its own.
 _SINGLE = _Axis(0, 1, False, False)
 
 
 def stacked_product(a: Sequence[int], b: Sequence[int]) -> StackedProduct:
-    """How ``a [..., M, K] @ b [..., K, N]`` is computed; vectors as :class:`~iossim.ir.ops.matmul.MatMul` says."""
+    """The library calls for ``a [..., M, K] @ b [..., K, N]``; vectors as in :class:`~iossim.ir.ops.matmul.MatMul`."""
     leading, m, inner, n = _parts(a, b)
     axes = _axes([*leading, (m, 1)])
     rows = axes[-1:] if m > 1 else [_SINGLE, *(axis for axis in axes if not axis.in_b)]
-    if n > 1:  # columns of several matrices are at no one distance
+    if n > 1:  # columns of several matrices have no common stride
         pairs = [(row, _Axis(len(axes) + 1, n, False, True)) for row in rows]
     else:
         columns = [_SINGLE, *(axis for axis in axes if not axis.in_a)]
@@ -58,9 +58,9 @@ def stacked_product(a: Sequence[int], b: Sequence[int]) -> StackedProduct:
 
 
 def folded_shapes(a: Sequence[int], b: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of the operands under which they multiply to the same elements in the same order, in fewer products.
+    """Shapes of the operands whose product has the same elements in the same order, in fewer products.
 
-    The last of the leading axes, as far as ``b`` has none of them, are rows.
+    The last leading axes, as far as ``b`` has none of them, become rows.
     """
     leading, m, inner, n = _parts(a, b)
     while leading and leading[-1][1] == 1:

@@ -1,7 +1,7 @@
-"""Ops on one tensor, element by element: activations, casts, and a table of functions with the op that applies one.
+"""Element-wise ops on one tensor: activations, casts, and a table of functions with the op that applies one.
 
-Functions are counted as their arithmetic operations, where an elementary function (exponential, logarithm, root,
-error function, a comparison, a trigonometric function) is one.
+Functions count as their arithmetic operations; an elementary function (exponential, logarithm, root,
+error function, comparison, trigonometric function) is one operation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIE
 
 @dataclass(frozen=True)
 class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
-    """The same numbers as ``dtype``: the nearest float, cut towards zero to a whole number, non-zero is true."""
+    """The same numbers as ``dtype``: the nearest float, truncated towards zero to an integer, non-zero is true."""
 
     dtype: str
 
@@ -43,7 +43,7 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
         return (TensorType(x.shape, DType(self.dtype)),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        with np.errstate(all="ignore"):  # numbers that the type does not hold
+        with np.errstate(all="ignore"):  # numbers out of the type's range
             return (inputs[0].astype(DType(self.dtype).numpy, copy=False),)
 
     @classmethod
@@ -83,7 +83,7 @@ class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, fl
 
 def logistic(x: Array) -> Array:
     """``1 / (1 + exp(-x))`` of an array of any shape, in its own type."""
-    small = np.exp(-np.abs(x))  # of a non-positive number only, so that nothing overflows
+    small = np.exp(-np.abs(x))  # exponent never positive, so that nothing overflows
     result: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
     return result
 
@@ -100,7 +100,7 @@ class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (y,) = inputs
-        # ONNX gives the maximum where the bounds cross, so the maximum is applied last.
+        # ONNX returns the maximum if the bounds cross, so the maximum is applied last.
         if self.minimum is not None:
             y = np.maximum(y, np.asarray(self.minimum).astype(y.dtype))
         if self.maximum is not None:
@@ -109,7 +109,7 @@ class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Bounds are attributes below opset 11, inputs from there on."""
+        """Bounds are attributes below opset 11, inputs from then on."""
         if node.opset < 11:
             bounds = [node.attribute("min"), node.attribute("max")]
         else:
@@ -129,7 +129,7 @@ class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
 class Function:
     """``compute`` takes the array, then the parameters, which are ONNX attributes with defaults.
 
-    ``takes`` says which numbers: any, real (floats, and a quantised graph's bytes), whole, or truth values.
+    ``takes`` is the accepted kind of numbers: any, real (floats, and a quantised graph's bytes), integer, or booleans.
     """
 
     onnx_type: str
@@ -177,7 +177,7 @@ def _is_infinite(x: Array, negative: int, positive: int) -> Any:
     return (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
 
 
-#: Every function by the name that the op carries.
+#: Every function by its name in the op.
 FUNCTIONS: dict[str, Function] = {
     "abs": Function("Abs", 1, np.abs, takes="any"),
     "acos": Function("Acos", 1, np.arccos),
@@ -232,7 +232,7 @@ _BY_ONNX_TYPE = {function.onnx_type: name for name, function in FUNCTIONS.items(
 
 @dataclass(frozen=True)
 class Unary(Op, kind="unary", onnx_types=" ".join(_BY_ONNX_TYPE), role=Role.ACTIVATION):
-    """``function(x, *parameters)``, element by element; the functions are :data:`FUNCTIONS`."""
+    """``function(x, *parameters)``, element by element; the functions are in :data:`FUNCTIONS`."""
 
     function: str
     parameters: tuple[float, ...] = ()
@@ -252,7 +252,7 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_BY_ONNX_TYPE), role=Role.ACTI
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         function = self._known()
-        with np.errstate(all="ignore"):  # logarithms of negative numbers are NaN, as everywhere
+        with np.errstate(all="ignore"):  # logarithms of negative numbers are NaN, as in IEEE 754
             y = np.asarray(function.compute(widen(inputs[0]), *self.parameters))
         return (y if function.makes_bool else y.astype(inputs[0].dtype, copy=False),)
 

@@ -1,7 +1,7 @@
-"""From a network and a schedule of it to a file of the published IOS engine.
+"""Export of a network and its schedule to a file of the published IOS engine.
 
 That engine knows convolutions with bias and symmetric padding, pooling, ReLU, sums and concats along the channels,
-and sequences of these as one unit, in blocks that read one value and make one. Anything else is refused by name.
+and sequences of these as one unit, in blocks with one input and one output. Anything else is refused by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
 
 def ios_file(schedule: Schedule, network: Network) -> IosFile:
-    """The file of a schedule; raises ScheduleError where it does not fit the network or the format."""
+    """The file of a schedule; raises ScheduleError if it does not fit the network or the format."""
     fit(schedule, network)
     named = next((unit for stage in schedule.stages for unit in stage.variants), None)
     if named is not None:
@@ -55,7 +55,7 @@ def ios_file(schedule: Schedule, network: Network) -> IosFile:
 
 
 class _Writer:
-    """Makes nodes in the order in which they run; ``_reads`` holds what a value is called in the file."""
+    """Creates nodes in execution order; ``_reads`` maps a value to its name in the file."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -83,7 +83,7 @@ class _Writer:
     def _block(
         self, block: Block, schedule: BlockSchedule, enter: Placeholder | Node, entry: str
     ) -> tuple[FileBlock, str]:
-        """A block, and the value that it makes."""
+        """A block, and the name of its output."""
         network = self._network
         members = set(block.units)
         units = [network.units[index] for index in block.units]
@@ -224,7 +224,7 @@ class _Writer:
         )  # fmt: skip
 
     def _terms(self, unit: Unit, value: str, heads: dict[str, GraphNode]) -> list[list[Read]]:
-        """A value as a concat of sums of what other units make."""
+        """A value as a concat of sums of other units' outputs."""
         head = heads.get(value)
         if head is not None and isinstance(head.op, Identity):
             return self._terms(unit, head.inputs[0], heads)
@@ -257,7 +257,7 @@ class _Writer:
 
 
 def _side_by_side(terms: list[list[Read]]) -> list[list[Read]]:
-    """Terms that are neighbouring slices of one node as one slice, as the engine has them."""
+    """Terms that are adjacent slices of one node merged into one slice, as in the engine's files."""
     found: list[list[Read]] = []
     for term in terms:
         if found and len(term) == len(found[-1]) == 1 and term[0][:2] == (found[-1][0][0], found[-1][0][2]):
@@ -287,7 +287,7 @@ def _window(
 def _symmetric_size(
     pads: tuple[int, ...], x: tuple[int, ...], kernel: tuple[int, int], stride: tuple[int, int]
 ) -> tuple[int, int]:
-    """Height and width of the result; raises ScheduleError where padding as before on both sides makes another."""
+    """Height and width of the result; raises ScheduleError if symmetric padding makes another size."""
     sizes = []
     for axis in (0, 1):
         before, after, size = pads[axis], pads[axis + 2], x[axis + 2]
@@ -299,7 +299,7 @@ def _symmetric_size(
 
 
 def _node_names(network: Network) -> dict[str, str]:
-    """For each unit the name of its node: the unit's, without spaces, which separate names in a file."""
+    """Node name of each unit: the unit's, without spaces, which separate names in a file."""
     found: dict[str, str] = {}
     for unit in network.units:
         found[unit.name] = free_name(_plain(unit.name), found.values())

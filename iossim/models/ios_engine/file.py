@@ -1,12 +1,12 @@
-"""The file in which the published IOS engine saves a network together with its schedule: its nodes, read and written.
+"""The file format in which the published IOS engine saves a network with its schedule: its nodes, read and written.
 
-A file is JSON: ``name``, ``input`` and ``blocks``. A block has the node that it starts from (``enter_node``, made by
-the block before), its other nodes in the order in which they run, the last of them as ``exit_node``, and ``stages``:
-for each stage its groups, for each group the names of nodes. A node has ``inputs``: terms that are joined along the
-channels, each the sum of slices ``[node, begin, end]`` of channels. Shapes leave the batch out: a file holds for any.
+A file is JSON: ``name``, ``input`` and ``blocks``. A block has the node that it starts from (``enter_node``, from
+the block before), its other nodes in execution order, the last of them as ``exit_node``, and ``stages``:
+for each stage its groups, for each group the names of nodes. A node has ``inputs``: terms that are concatenated along
+channels, each the sum of slices ``[node, begin, end]`` of channels. Shapes exclude the batch: a file fits any batch.
 
-There is no flag for a merged stage. A merged convolution is one node whose ``hint_name`` lists the names of the
-convolutions that it stands for, and whoever read one of those reads a slice of its channels.
+A merged stage has no flag. A merged convolution is one node whose ``hint_name`` lists the names of the
+convolutions that it replaces, and consumers of one of those read a slice of its channels.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _Pair = tuple[_Size, _Size]
 _Padding = tuple[_Offset, _Offset]
 #: Channels, height, width.
 Shape = tuple[_Size, _Size, _Size]
-#: Channels ``begin`` to ``end`` of what a node makes.
+#: Channels ``begin`` to ``end`` of a node's output.
 Read = tuple[_Name, _Offset, _Size]
-#: Slices that are summed.
+#: Slices to be summed.
 Term = Annotated[list[Read], Field(min_length=1)]
-#: Terms that are joined along the channels.
+#: Terms to be concatenated along the channels.
 Terms = Annotated[list[Term], Field(min_length=1)]
 
 
@@ -47,7 +47,7 @@ class Placeholder(Value):
 
 
 class ConvNode(Value):
-    """A convolution with bias and the same padding on both sides, and its activation."""
+    """A convolution with bias and symmetric padding, and its activation."""
 
     type: Literal["conv"] = "conv"
     name: _Name
@@ -63,7 +63,7 @@ class ConvNode(Value):
 
 
 class PoolNode(Value):
-    """Pooling over windows, padding counted in averages, or over whole images."""
+    """Pooling over windows, padding included in averages, or over whole images."""
 
     type: Literal["pool"] = "pool"
     name: _Name
@@ -77,7 +77,7 @@ class PoolNode(Value):
 
 
 class IdentityNode(Value):
-    """What its inputs are: a concat, a sum, a concat of sums."""
+    """Its inputs unchanged: a concat, a sum, or a concat of sums."""
 
     type: Literal["identity"] = "identity"
     name: _Name
@@ -87,7 +87,7 @@ class IdentityNode(Value):
 
 
 class ReluNode(Value):
-    """A ReLU on its own."""
+    """A separate ReLU."""
 
     type: Literal["relu"] = "relu"
     name: _Name
@@ -97,7 +97,7 @@ class ReluNode(Value):
 
 
 class SequentialNode(Value):
-    """Nodes that are scheduled as one, each reading the one before (ReLU, depthwise, pointwise)."""
+    """Nodes that are scheduled as one, each reading its predecessor (ReLU, depthwise, pointwise)."""
 
     type: Literal["sequential"] = "sequential"
     name: _Name
@@ -115,7 +115,7 @@ StageNames = list[list[_Name]]
 
 
 class FileBlock(Value):
-    """A block: what it reads, its nodes in the order in which they run, and its stages."""
+    """A block: its input node, its nodes in execution order, and its stages."""
 
     enter_name: _Name
     enter_node: _EnterNode
@@ -145,7 +145,7 @@ class IosFile(Value):
         return json.dumps(self.model_dump(mode="json"), indent=2)
 
 
-#: What the engine puts behind a network's name, by the scheduler here that searches the same stages.
+#: Suffix that the engine adds to a network's name, by the scheduler here that searches the same stages.
 _SUFFIXES = {
     "ios-both": "_dp_parallel_merge",
     "ios-parallel": "_dp_parallel",
@@ -153,17 +153,17 @@ _SUFFIXES = {
     "sequential": "_sequential",
     "greedy": "_greedy",
 }
-#: The scheduler of a file that does not say.
+#: The scheduler of a file that does not name one.
 UNKNOWN_SCHEDULER = "ios-file"
 
 
 def file_name(network: str, scheduler: str) -> str:
-    """The ``name`` of a file: the network's, and what tells the scheduler."""
+    """The ``name`` of a file: the network's, and a suffix for the scheduler."""
     return network + _SUFFIXES.get(scheduler, "")
 
 
 def network_and_scheduler(name: str) -> tuple[str, str]:
-    """The inverse of :func:`file_name`; :data:`UNKNOWN_SCHEDULER` where the name tells none."""
+    """The inverse of :func:`file_name`; :data:`UNKNOWN_SCHEDULER` if the name has no known suffix."""
     for scheduler, suffix in _SUFFIXES.items():
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix), scheduler
@@ -171,7 +171,7 @@ def network_and_scheduler(name: str) -> tuple[str, str]:
 
 
 def read_ios_file(path: Path) -> IosFile:
-    """Read a file; raises ScheduleError naming it and the field at fault."""
+    """Read a file; raises ScheduleError naming it and the invalid field."""
     text = read_text(path, "IOS schedule", "give a file that the IOS engine saved", ScheduleError)
     try:
         return IosFile.model_validate_json(text)

@@ -1,8 +1,8 @@
-"""From a file of the published IOS engine to a network and a schedule of it: merged convolutions are undone.
+"""Import of a network and its schedule from a file of the published IOS engine: merged convolutions are split.
 
-Each becomes the convolutions that it stands for, units of their own. A file does not say which channels are whose, nor
-how large their kernels were. Where the whole graph is the zoo's network of that name, they are taken from it. Otherwise
-channels are read off the slices that others read, or halved, and kernels are as large as the merged one: equal outputs.
+Each becomes the convolutions that it replaces, as separate units. A file records neither the channels of each nor its
+kernel size. If the whole graph is the zoo's network of that name, they are taken from it. Otherwise channels are
+inferred from the slices that are read, or halved, and kernels are as large as the merged one: the outputs are equal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, St
 
 @dataclass(frozen=True)
 class _Part:
-    """One of the convolutions that a merged one stands for: its unit's name, its channels there, and its window."""
+    """One of the convolutions in a merged one: its unit's name, its channels there, and its window."""
 
     name: str
     begin: int
@@ -63,10 +63,10 @@ def network_of_file(
     seed: int = 0,
     original: Network | None = None,
 ) -> Network:
-    """The network of a file, a unit a node, the parts of merged convolutions apart; ``path`` names it in errors.
+    """The network of a file, one unit per node, merged convolutions split; ``path`` names it in errors.
 
-    ``original`` is a network of that name: where it is the file's, it says what the parts were. Raises ScheduleError
-    naming the node at fault.
+    ``original`` is a network of that name: if it equals the file's, it determines the parts. Raises ScheduleError
+    naming the invalid node.
     """
     try:
         if original is not None:
@@ -81,9 +81,9 @@ def network_of_file(
 
 
 def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, original: Network) -> Network | None:
-    """The file's network with merged convolutions undone as ``original`` has them; None where the two differ.
+    """The file's network with merged convolutions split as in ``original``; None if the two differ.
 
-    Units correspond by name, or in the order of the engine's numbers; the hash of the whole says if they do.
+    Units correspond by name, or in the order of the engine's numbers; the hash of the whole verifies it.
     """
     names = [name for node in file.nodes() for name in (_merged_names(node) or [node.name])]
     if len(names) != len(original.units):
@@ -114,7 +114,7 @@ def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, ori
 
 
 def schedule_of_file(file: IosFile, path: Path, network: Network) -> Schedule:
-    """The stages of a file as a schedule of its network, not priced; raises ScheduleError naming the stage at fault."""
+    """The stages of a file as an unpriced schedule of its network; raises ScheduleError naming the invalid stage."""
     merged = {node.name: names for node in file.nodes() if (names := _merged_names(node))}
     _, scheduler = network_and_scheduler(file.name)
     source = network.source
@@ -161,16 +161,16 @@ def _block_name(number: int) -> str:
 
 
 def _merged_names(node: Node) -> list[str]:
-    """The convolutions that a node stands for; none where it is not merged."""
+    """The convolutions merged in a node; empty if it is not merged."""
     names = node.hint_name.split() if isinstance(node, ConvNode) else []
     return names if len(names) > 1 else []
 
 
 def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
-    """The parts of merged convolutions, as slices of them are read, and a note for each where they do not tell."""
+    """The parts of merged convolutions, from the slices that are read, and a note for each ambiguous one."""
     merged = {node.name: node for node in file.nodes() if isinstance(node, ConvNode) and _merged_names(node)}
     cuts = {name: {0, node.out_channels} for name, node in merged.items()}
-    #: What is read as one value: a sum's term, all that a node reads.
+    #: Slices that are read as one value: a term of a sum, or a node's only input.
     single: set[Read] = set()
     for node in file.nodes():
         for term in node.inputs:
@@ -210,7 +210,7 @@ def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
 
 
 class _Builder:
-    """Makes the nodes of a file one after another; ``_made`` holds for each node the values of its slices."""
+    """Creates the nodes of a file in order; ``_made`` holds for each node the values of its slices."""
 
     def __init__(self, file: IosFile, batch: int, precision: Precision, seed: int, parts: _Parts) -> None:
         self._file = file
@@ -268,7 +268,7 @@ class _Builder:
         return y
 
     def _chain(self, node: SequentialNode, y: str) -> str:
-        """The ops of a sequence, named as its nodes are, since these have no units to carry the names."""
+        """The ops of a sequence, named after its nodes, since these have no units to carry the names."""
         expected = node.inputs
         for inner in node.nodes:
             if inner.inputs != expected:
@@ -297,7 +297,7 @@ class _Builder:
         return b.add(Relu(), y, name=activation) if node.act == "relu" else y
 
     def _joined(self, node: Node, name: str) -> str:
-        """What a node reads as one value: terms summed, then joined; an identity that does neither is an op too."""
+        """A node's inputs as one value: terms summed, then concatenated; an identity that does neither is an op too."""
         b = self._b
         terms: list[list[str]] = []
         for term in node.inputs:
@@ -319,7 +319,7 @@ class _Builder:
         return sums[0]
 
     def _values(self, reader: str, read: Read) -> list[str]:
-        """The values that a slice is made of: one, or several parts of a merged convolution that lie side by side."""
+        """The values of a slice: one, or several adjacent parts of a merged convolution."""
         name, begin, end = read
         if name not in self._made:
             raise GraphError(f"node {reader!r} reads {name!r}, which no node before it makes")
@@ -344,9 +344,9 @@ class _Builder:
             raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
 
 
-#: Of a value or a weight: 4 TiB at 32 bits. Counts of bytes and operations then stay within 64 bits.
+#: Limit for a value or a weight: 4 TiB at 32 bits. Counts of bytes and operations then stay within 64 bits.
 _MOST_ELEMENTS = 2**40
-#: How units are called that are made of a node of a type.
+#: Kinds of units by the type of the node that they are made from.
 _KINDS = {"conv": "Conv-Relu", "pool": "Pool", "identity": "Concat", "relu": "Relu", "sequential": "Relu-SepConv"}
 
 

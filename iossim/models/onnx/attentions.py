@@ -1,9 +1,9 @@
-"""Attentions that no op takes as they stand, written out in ONNX's own operators.
+"""Attentions that no op represents directly, decomposed into ONNX's own operators.
 
 ONNX's Attention adds a mask of numbers of any type to the scores: it is cast. ONNX Runtime's Attention and
-MultiHeadAttention (domain ``com.microsoft``; `ContribOperators.md`, microsoft/onnxruntime) are what its optimiser for
-transformers leaves. Their masks are whole numbers: what is seen, by key or by query and key, or how many keys are. A
-cache of earlier keys and packed operands are not written out.
+MultiHeadAttention (domain ``com.microsoft``; `ContribOperators.md`, microsoft/onnxruntime) are made by its
+transformer optimiser. Their masks are integers: visibility by key, or by query and key, or the number of keys. A
+cache of earlier keys and packed operands are not decomposed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from iossim.models.onnx.quantised_operators import DOMAIN, WITH_AXES
 
 #: The number that ONNX Runtime adds to the scores of masked keys by default.
 _MASKED = -10000.0
-#: By operator: where its mask and what is added to scores stand, and up to which place it takes operands.
+#: By operator: the positions of its mask and of the term added to scores, and the last position of its operands.
 _PLACES = {"Attention": (3, 5, 6), "MultiHeadAttention": (4, 5, 6)}
 
 
 def attention_written_out(node: NodeProto, name: str, known: Known, opset: int) -> list[NodeProto]:
-    """The nodes that stand for an attention; none for any other node, or for one that is read as it stands."""
+    """The nodes that replace an attention; none for any other node, or for one that an op represents directly."""
     if is_standard(node.domain) and node.op_type == "Attention":
         return _with_cast_mask(node, name, known)
     if node.domain != DOMAIN or node.op_type not in _PLACES:
@@ -47,7 +47,7 @@ def _with_cast_mask(node: NodeProto, name: str, known: Known) -> list[NodeProto]
 
 
 class _Written:
-    """An attention of ONNX Runtime that is being written out."""
+    """An attention of ONNX Runtime that is being decomposed."""
 
     def __init__(self, node: NodeProto, name: str, known: Known, opset: int) -> None:
         self.node, self.name, self.known, self.opset = node_view(node, name, known, opset), name, known, opset
@@ -132,7 +132,7 @@ class _Written:
         return self._add("Where", [seen, self._number(0.0, "none"), self._number(masked, "filter")], "mask")
 
     def _heads(self, value: str, what: str, heads: int, order: tuple[int, ...]) -> str:
-        """``[batch, tokens, features]`` by head, its axes in this order."""
+        """``[batch, tokens, features]`` split into heads, with its axes in this order."""
         apart = self._add("Reshape", [value, self._shape((0, 0, heads, -1), f"{what}.heads")], f"{what}.heads")
         return self._add("Transpose", [apart], what, perm=order)
 
@@ -161,7 +161,7 @@ class _Written:
         return tensor.name
 
     def _add(self, op_type: str, inputs: Sequence[str], what: str, **attributes: Any) -> str:
-        """The value of another node."""
+        """The output of a new node."""
         name = f"{self.name}.{what}"
         self.made.append(helper.make_node(op_type, list(inputs), [name], name, **attributes))
         return name

@@ -1,6 +1,6 @@
-"""Constants as ONNX files hold them, in the model or in a file beside it, and nodes as the op classes read them.
+"""Constants as stored in ONNX files, in the model or in an external file, and nodes as the op classes read them.
 
-All constants are lazy: the array is made when somebody loads it, and not kept.
+All constants are lazy: the array is created at each load, and not kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iossim.ir.types import TensorType
 
 @dataclass(frozen=True, eq=False)
 class TensorConstant(Constant):
-    """A tensor that the model holds."""
+    """A tensor stored in the model."""
 
     type: TensorType
     tensor: TensorProto
@@ -35,7 +35,7 @@ class TensorConstant(Constant):
 
 @dataclass(frozen=True)
 class ExternalConstant(Constant):
-    """A tensor in a file beside the model: little-endian elements from byte ``offset`` on."""
+    """A tensor in an external file: little-endian elements from byte ``offset`` on."""
 
     type: TensorType
     path: Path
@@ -54,13 +54,13 @@ class ExternalConstant(Constant):
         return array.astype(dtype, copy=False).reshape(self.type.shape)
 
 
-#: Elements up to which a constant is taken for what says shapes, axes, counts or scales.
+#: Largest number of elements of a constant that may be a shape, axes, a count or scales.
 LARGEST_PARAMETER = 1 << 16
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known so far of the values of a model, by name: the types of all, and those that are constants."""
+    """The values of a model known so far, by name: the types of all, and the constants among them."""
 
     types: Mapping[str, TensorType]
     constants: Mapping[str, Constant]
@@ -69,11 +69,11 @@ class Known:
         return [self.types[name] for name in names]
 
     def has_values(self, name: str) -> bool:
-        """Whether it is a constant whose values are there."""
+        """Whether it is a constant with available values."""
         return name in self.constants and not self.constants[name].is_absent
 
     def parameter(self, name: str) -> Array:
-        """The array of a constant that tells an operator its shape; raises GraphError where it is too large for one."""
+        """The array of a constant that determines an operator's shape; raises GraphError if it is too large for one."""
         constant = self.constants[name]
         if constant.type.elements > LARGEST_PARAMETER:
             raise GraphError(
@@ -83,12 +83,12 @@ class Known:
 
 
 def stored_bytes(value: TensorType) -> int:
-    """Bytes that a tensor takes in a file, where elements of less than a byte are packed."""
+    """Bytes of a tensor in a file, where elements below a byte are packed."""
     return -(-value.elements * value.dtype.bits // 8)
 
 
 def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
-    """The lazy constant of an ONNX tensor; ``folder`` is the model's, ``what`` begins the message of a ModelError."""
+    """The lazy constant of an ONNX tensor; ``folder`` is the model's, a ModelError's message begins with ``what``."""
     tensor_type = TensorType(tuple(tensor.dims), dtype_of_onnx(tensor.data_type, what))
     if min(tensor.dims, default=0) < 0:
         raise ModelError(f"{what} cannot be {tensor_type}, of a negative size; the file is damaged")
@@ -111,14 +111,14 @@ def _absent(tensor: TensorProto, tensor_type: TensorType, what: str, reason: str
 
 
 def _numbers(tensor: TensorProto) -> tuple[object, ...]:
-    """The fields of which one holds the data, where it is not raw."""
+    """The fields one of which holds the data, if it is not raw."""
     return tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data
 
 
 def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Path, what: str) -> Constant:
-    """A tensor in another file, which must lie in the model's folder or below it, symbolic links resolved."""
+    """A tensor in another file, which must be inside the model's folder, symbolic links resolved."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    # Protobuf gives bytes for what is no text.
+    # Protobuf returns bytes for invalid text.
     if not all(isinstance(text, str) for text in (*entries, *entries.values())):
         raise ModelError(f"{what} is stored in a file whose name is no text; the file is damaged")
     location = entries.get("location", "")
@@ -128,7 +128,7 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
     try:
         path = (root / location).resolve()
         is_file = path.is_file()
-    except (OSError, ValueError):  # too long for a name, or none that there can be
+    except (OSError, ValueError):  # the name is too long or invalid
         raise ModelError(f"{what} is stored in {location!r}, which is no file; put it beside the model") from None
     if not location or not path.is_relative_to(root):
         raise ModelError(
@@ -155,7 +155,7 @@ _MODULES = "pkg.torch.onnx.name_scopes"
 
 
 def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
-    """The node with what is known so far, in operator set ``opset``."""
+    """The node with the values known so far, in operator set ``opset``."""
     return OnnxNode(
         node.op_type,
         name,
@@ -170,15 +170,15 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
 
 
 def op_name(node: NodeProto, name: str) -> str:
-    """Its module, as PyTorch's exporter noted it, and operator (``encoder.layer.0.dense.MatMul``); else ``name``."""
+    """Its module, as noted by PyTorch's exporter, and operator (``encoder.layer.0.dense.MatMul``); else ``name``."""
     noted = next((each.value for each in node.metadata_props if each.key == _MODULES), "")
-    modules = re.findall(r"'([^']*)'", noted)  # from the model to the op itself, as a list of Python
+    modules = re.findall(r"'([^']*)'", noted)  # from the model to the op itself, as a Python list
     return f"{modules[-2]}.{node.op_type}" if len(modules) > 1 and modules[-2] else name
 
 
 def _value(attribute: AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
     if isinstance(value, float):
-        # Stored in fp32: the shortest number that it rounds, as written and not as stored, so that 0.01 is 0.01.
+        # Stored in fp32: use the shortest decimal that rounds to it, so that 0.01 is 0.01.
         return float(str(np.float32(value)))
     return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,6 +1,6 @@
-"""Tensors without elements, as the cache of a first token: they are known at import, so that they are constants.
+"""Tensors without elements, such as the cache of a first token: they are known at import, and become constants.
 
-What reads nothing but them folds; a concat is without them, and a split does not make them.
+Nodes that read only empty tensors are folded; concats drop them, and splits do not produce them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 
-#: Ops that may make an empty tensor of one that is not; of any other kind, its input is too small for it.
+#: Ops that may make an empty tensor from a non-empty one; for any other kind, the input is too small.
 _MAY_MAKE_EMPTY = ("expand", "foreign", "slice", "tile")
 
 
@@ -26,12 +26,12 @@ def is_empty(value: TensorType) -> bool:
 
 
 def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
-    """Whether it makes sense that an op makes an empty tensor."""
+    """Whether an op can validly make an empty tensor."""
     return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
 
 
 def without_empty(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
-    """The nodes that stand for a concat of empty tensors among others, or for a split into empty ones; else none."""
+    """The nodes that replace a concat with empty terms among others, or a split into empty parts; else none."""
     if not is_standard(node.domain):
         return []
     if node.op_type == "Concat":
@@ -44,7 +44,7 @@ def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
     terms = [known.types[value] for value in node.input]
     kept = [value for value, term in zip(node.input, terms, strict=True) if not is_empty(term)]
     others = {tuple(np.delete(term.shape, axis)) for term in terms if -len(term.shape) <= axis < len(term.shape)}
-    if not kept or len(kept) == len(terms) or len(others) > 1:  # of those that do not join, the op says so
+    if not kept or len(kept) == len(terms) or len(others) > 1:  # if the terms do not fit each other, the op reports it
         return []
     joined = deepcopy(node)
     del joined.input[:]

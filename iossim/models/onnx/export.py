@@ -1,10 +1,10 @@
 """Graphs, schedule units and merged convolutions as ONNX models, with their weights.
 
-Inputs and outputs keep the names they have in the graph, so that what runs a model can bind them to a plan's buffers.
-Where no operator set is asked for, it is the newest that every supported ONNX Runtime reads, or that of foreign ops
-which mean something else in it.
+Inputs and outputs keep their names in the graph, so that the runner of a model can bind them to a plan's buffers.
+The default operator set is the newest that every supported ONNX Runtime reads, or that of foreign ops whose
+meaning differs in it.
 
-A written file has its weights inside, or, where they are too large for that, in a file beside, one after another.
+A written file contains its weights, or, if they are too large for that, an external file has them consecutively.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from iossim.models.onnx.file import OLDEST_OPSET
 from iossim.models.onnx.given_units import note_units
 from iossim.models.onnx.spelling import IR_VERSION, Names, fitting_opset, imported_domains, spell
 
-#: The tensor of a constant under a name.
+#: Function from a name and a constant to its tensor.
 StoreWeight = Callable[[str, Constant], TensorProto]
 
 
@@ -42,10 +42,10 @@ def export_graph(
     store: StoreWeight | None = None,
     network: Network | None = None,
 ) -> onnx.ModelProto:
-    """The model of a whole graph, checked by ONNX's checker; it notes the units and blocks of the graph's ``network``.
+    """The model of a whole graph, checked by ONNX's checker; it records the units and blocks of ``network``.
 
-    ``store`` says where weights go: by default into the model. Where they go elsewhere, it is for the caller to check
-    the model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a
+    ``store`` says where weights go: by default into the model. If they go elsewhere, the caller has to check the
+    model once all is written. Raises ModelError for an op that the operator set cannot represent, GraphError for a
     graph without its weights.
     """
     types = graph.types
@@ -73,7 +73,7 @@ def export_graph(
         note_units(model, network, names_of)
     if store is not None:
         return model
-    try:  # what neither the op nor the schema tells, as a deprecated operator
+    try:  # problems known to neither the op nor the schema, such as a deprecated operator
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise ModelError(
@@ -89,7 +89,7 @@ def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.
 
 
 def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
-    """The model of :func:`~iossim.ir.merging.merged_graph`; raises ScheduleError where the units do not merge."""
+    """The model of :func:`~iossim.ir.merging.merged_graph`; raises ScheduleError if the units do not merge."""
     graph = merged_graph(network, units)
     return export_graph(graph, opset, graph.outputs[0])
 
@@ -102,15 +102,15 @@ def _tensor(name: str, constant: Constant) -> TensorProto:
     return numpy_helper.from_array(constant.load(), name)
 
 
-#: Bytes of weights up to which they are in the file itself; protobuf writes no more than twice as many.
+#: Largest size of weights stored in the model file itself; protobuf's limit is twice as much.
 LARGEST_INSIDE_BYTES = 2**30
 
-#: Where runtimes may map a weight into memory.
+#: Alignment at which runtimes may map a weight into memory.
 _ALIGNMENT = 4096
 
 
 def check_exportable(network: Network, path: Path) -> None:
-    """Raise OptionError where a network has nothing to write, or the file has no folder."""
+    """Raise OptionError if a network has nothing to write, or the file has no folder."""
     if network.precision is Precision.INT8:
         raise OptionError("int8 is for pricing: there are no scales to write; give `dtype` fp32, fp16 or bf16")
     if any(constant.is_absent for constant in network.graph.constants.values()):
@@ -129,12 +129,12 @@ def write_onnx(
     largest_inside_bytes: int = LARGEST_INSIDE_BYTES,
     network: Network | None = None,
 ) -> list[Path]:
-    """Write a graph, checked by ONNX's checker; returns the files: the model, and that of weights beside it.
+    """Write a graph, checked by ONNX's checker; returns the files: the model, and its external weights if any.
 
-    The model notes the units and blocks of the graph's ``network``, so that they are read again.
+    The model records the units and blocks of the graph's ``network``, so that they can be read again.
 
-    Of weights beside the model one at a time is in memory. Files are replaced when all is written and checked. Raises
-    OptionError for an operator set that there is not, or a file that cannot be written, else as
+    External weights are in memory one at a time. Files are replaced once all is written and checked. Raises
+    OptionError for an operator set that does not exist, or a file that cannot be written, else as
     :func:`~iossim.models.onnx.export.export_graph`.
     """
     newest = onnx.defs.onnx_opset_version()
@@ -158,7 +158,7 @@ def write_onnx(
         (folder / path.name).write_bytes(model.SerializeToString())
         if len(written) > 1:
             onnx.checker.check_model(str(folder / path.name))
-        for each in reversed(written):  # the model last: it is never there without its weights
+        for each in reversed(written):  # the model last: it never exists without its weights
             os.replace(folder / each.name, each)
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error.strerror or error}; choose another file") from None
@@ -168,7 +168,7 @@ def write_onnx(
 
 
 def _beside(name: str, constant: Constant, stream: BinaryIO) -> TensorProto:
-    """The tensor of a constant whose elements are appended to a file, little-endian."""
+    """The tensor of a constant whose elements are appended to an external file, little-endian."""
     stream.write(b"\0" * (-stream.tell() % _ALIGNMENT))
     array = constant.load()
     tensor = TensorProto(name=name, dims=array.shape, data_type=onnx_code(constant.type.dtype))

@@ -1,4 +1,4 @@
-"""Reading an ONNX file: from bytes to a model whose header makes sense."""
+"""Reading an ONNX file: from bytes to a model with a valid header."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from iossim.models.onnx.node_order import sort_nodes
 from iossim.models.onnx.quantised_operators import written_out
 from iossim.models.onnx.wire import contents
 
-#: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
+#: In older sets, broadcasting was an attribute, and dropout and batch norm had a training switch.
 OLDEST_OPSET = 7
-#: Nodes that a model may have; one in a subgraph counts again for each graph around it, as branches are copied.
+#: Limit on nodes of a model; a node in a subgraph counts again for each enclosing graph, as branches are copied.
 MOST_NODES = 1 << 18
-#: Fields of a file, each an object of up to a few hundred bytes, and memory of packed numbers.
+#: Limits on fields of a file, each an object of up to a few hundred bytes, and on memory of packed numbers.
 MOST_PIECES, MOST_PACKED_BYTES = 1 << 22, 1 << 31
-#: What protobuf can parse; larger models have their weights in files of their own.
+#: Protobuf's limit; larger models have external weights.
 LARGEST_FILE_BYTES = 2**31 - 1
-#: Where PyTorch's exporter notes what an initialiser was in the module, and what a parameter is there.
+#: Metadata key of an initialiser's role in the module, written by PyTorch's exporter, and its value for parameters.
 KIND_NOTE, PARAMETER = "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"
 _FLOATING = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-#: From it on ONNX's own version converter makes a model one of :data:`OLDEST_OPSET`.
+#: The oldest set that ONNX's own version converter converts to :data:`OLDEST_OPSET`.
 OLDEST_CONVERTED = 6
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxModel:
-    """A model as ONNX has it, without functions, and what its network is called.
+    """A model in ONNX's form, without functions, and its network's name.
 
-    ``path`` begins every message, and external data lies beside it. ``weights`` are those that the model itself does
-    not hold, by name. ``parameters`` are the initialisers that were parameters of a module, None where that is not
-    known.
+    ``path`` begins every message, and external data is in its folder. ``weights`` are those outside the model
+    itself, by name. ``parameters`` are the initialisers that were parameters of a module, None if that is
+    unknown.
     """
 
     proto: onnx.ModelProto
@@ -53,7 +53,7 @@ class OnnxModel:
 
 
 def read_model(path: Path) -> OnnxModel:
-    """The model in a file, local functions inlined, external data left where it is; raises ModelError."""
+    """The model in a file, local functions inlined, external data not loaded; raises ModelError."""
     model = _parsed(path)
     _check(model, path)
     sort_nodes(model, path)
@@ -67,9 +67,9 @@ def read_model(path: Path) -> OnnxModel:
 
 
 def trained_weights(model: OnnxModel) -> frozenset[str]:
-    """The initialisers that training learns: what PyTorch's exporter notes to be a parameter.
+    """The initialisers that training updates: those that PyTorch's exporter marks as parameters.
 
-    Of those without a note, all of more than one floating-point number are: a single one is a formula's.
+    Without marks, all with more than one floating-point number: a single one belongs to a formula.
     """
     if model.parameters is not None:
         return model.parameters
@@ -86,7 +86,7 @@ def trained_weights(model: OnnxModel) -> frozenset[str]:
 
 
 def _parsed(path: Path) -> onnx.ModelProto:
-    """What a file says, if it is of ONNX, and of a size that can be read."""
+    """The contents of a file, if it is an ONNX file of a readable size."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the .onnx file in it")
     try:
@@ -123,7 +123,7 @@ def _parsed(path: Path) -> onnx.ModelProto:
 
 
 def _check(model: onnx.ModelProto, path: Path) -> None:
-    """Refuse a model without a graph that can be scheduled, or of an operator set that cannot be read."""
+    """Refuse a model without a schedulable graph, or of an unreadable operator set."""
     if not model.HasField("graph"):
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
@@ -156,7 +156,7 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
 def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:
     try:
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
-    except Exception as error:  # the converter raises what C++ did
+    except Exception as error:  # the converter passes on any C++ exception
         raise ModelError(
             f"{path} uses operator set {opset}, and ONNX cannot convert it to {OLDEST_OPSET}: {last_line(error)}; "
             f"export the model with operator set {OLDEST_OPSET} or later"
@@ -164,7 +164,7 @@ def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProt
 
 
 def standard_opset(model: onnx.ModelProto) -> int:
-    """The version of the standard operators; a file that states none means the first, or has none of them."""
+    """The version of the standard operators; a file without one means the first, or uses none of them."""
     stated = [entry.version for entry in model.opset_import if is_standard(entry.domain)]
     if not stated and not any(is_standard(node.domain) for node in model.graph.node):
         return onnx.defs.onnx_opset_version()
@@ -177,7 +177,7 @@ def is_standard(domain: str) -> bool:
 
 
 def _names(model: onnx.ModelProto) -> Iterator[object]:
-    """All names of a model that are read: protobuf gives bytes, or raises UnicodeDecodeError, for what is no text."""
+    """All names of a model that are read: for invalid text protobuf returns bytes, or raises UnicodeDecodeError."""
     yield from (entry.domain for entry in model.opset_import)
     yield from _names_of_graph(model.graph)
     for function in model.functions:

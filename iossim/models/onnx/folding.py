@@ -1,8 +1,8 @@
-"""What of an ONNX model is known at import: constants, shapes, and the arithmetic on them.
+"""Constant folding of an ONNX model at import: constants, shapes, and the arithmetic on them.
 
-Exporters spell static shapes as Shape, Gather, Concat, Reshape. Whatever reads only small known arrays is computed
-once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well. What cannot
-be computed stays a node.
+Exporters spell static shapes as Shape, Gather, Concat, Reshape. A node that reads only small known arrays is computed
+once, by ONNX's own reference implementation, so that operators unknown to iossim fold as well. Nodes that cannot
+be computed are kept.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.shapes import inferred_outputs, static_shape
 
-#: Elements of all inputs together up to which a node is folded at import; weights are left to the folding pass.
+#: Largest number of input elements of a node that is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096
 
-#: Elements of an output up to which a node whose output may be of any size is folded at import.
+#: Largest number of output elements of a folded node whose output may have any size.
 LARGEST_MADE = 1 << 20
 
-#: Operators whose outputs are no larger than their inputs together, squared: shape arithmetic, mostly.
+#: Operators whose outputs are at most the square of their inputs' total size: mostly shape arithmetic.
 _STAY_SMALL = {
     "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos",
     "CumSum", "Div", "Equal", "Erf", "Exp", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
@@ -42,7 +42,7 @@ _STAY_SMALL = {
     "Unsqueeze", "Xor",
 }  # fmt: skip
 
-#: How a constant is given.
+#: Attributes that hold the value of a constant.
 _SPELLINGS = {
     "value": AttributeProto.TENSOR,
     "value_float": AttributeProto.FLOAT,
@@ -51,22 +51,22 @@ _SPELLINGS = {
     "value_ints": AttributeProto.INTS,
 }
 
-#: What weights of products are quantised to.
+#: Element types of quantised weights of products.
 _QUANTISED = (DType.INT8, DType.UINT8)
-#: Equal inputs need not give equal outputs.
+#: Operators whose outputs differ for equal inputs.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Folds the nodes of one model, but for those that read what is ``kept``; its ``path`` begins every message."""
+    """Folds the nodes of one model, except readers of ``kept`` values; its ``path`` begins every message."""
 
     path: Path
     opset: int
     kept: frozenset[str] = frozenset()
 
     def known_outputs(self, node: NodeProto, where: str, known: Known) -> list[Constant] | None:
-        """The outputs of a node that do not depend on what the network is given; None for any other node."""
+        """The outputs of a node that do not depend on the network's inputs; None for any other node."""
         if not can_fold(node):
             return None
         if node.op_type == "Constant":
@@ -75,9 +75,9 @@ class Folder:
         if node.op_type in ("Shape", "Size"):
             return [ArrayConstant(_shape(node, known.types[inputs[0]]))]
         if node.op_type == "CastLike":
-            inputs = inputs[:1]  # of the other one the type is enough
+            inputs = inputs[:1]  # the other one matters only by its type
         if node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED and not _has_blocks(node):
-            return None  # what is multiplied by it may run in whole numbers
+            return None  # a product with it may be computed in integers
         small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
         constant = all(known.has_values(name) and name not in self.kept for name in inputs)
         if not inputs or not small or not constant:
@@ -92,12 +92,12 @@ class Folder:
         try:
             made = compute(canonical(node), self.opset, arrays)
         except GraphError:
-            # The reference does not have, or do, everything: GatherElements fails on more than 32 rows.
+            # The reference lacks operators, and has defects: GatherElements fails on more than 32 rows.
             return self._computed_by_op(node, known)
         return [ArrayConstant(array) for array in made]
 
     def _computed_by_op(self, node: NodeProto, known: Known) -> list[Constant] | None:
-        """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other."""
+        """The outputs by the op's own evaluation; None if that fails too: then the node is kept."""
         op_class = onnx_class(node.op_type)
         if op_class is None:
             return None
@@ -111,12 +111,12 @@ class Folder:
     def _stays_small(self, node: NodeProto, where: str, known: Known) -> bool:
         """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`.
 
-        A few numbers can ask for terabytes, and for years, such as the size of a kernel that slides over padding.
+        A few numbers can request terabytes, or years of work, such as the size of a kernel that slides over padding.
         """
         for each in node.attribute:
             if math.prod(max(1, abs(size)) for size in (each.i, *each.ints)) > LARGEST_MADE:
                 return False
-        if node.op_type == "Range":  # whose operands runtimes take as lists of one number, and inference does not
+        if node.op_type == "Range":  # runtimes accept lists of one number as its operands, inference does not
             start, limit, delta = (float(known.constants[name].load().reshape(-1)[0]) for name in node.input)
             if delta == 0 or not math.isfinite(start + limit + delta):
                 raise ModelError(f"{where} is not valid: from {start:g} to {limit:g} in steps of {delta:g} has no end")
@@ -124,13 +124,13 @@ class Folder:
         try:
             outputs = inferred_outputs(node, {"": self.opset}, known)
         except ModelError:
-            return False  # read like any other, it is told what is wrong
+            return False  # as an ordinary node it gets an error message
         shapes = [static_shape(made.tensor_type) for made in outputs.values()]
         return all(shape is not None and math.prod(shape) <= LARGEST_MADE for shape in shapes)
 
 
 def can_fold(node: NodeProto) -> bool:
-    """Whether the node is a standard operator whose outputs follow from its inputs alone."""
+    """Whether the node is a standard operator whose outputs depend on its inputs only."""
     standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
     return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
 
@@ -148,7 +148,7 @@ def _shape(node: NodeProto, value: TensorType) -> Array:
 
 
 def _filled(node: NodeProto, shape: Array, where: str) -> Constant:
-    """ONNX ``ConstantOfShape``: zeros in fp32 if it does not say."""
+    """ONNX ``ConstantOfShape``: fp32 zeros by default."""
     tensor = node.attribute[0].t if node.attribute else helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
     fill = tensor_constant(tensor, Path(), where)
     if fill.type.elements != 1:
@@ -160,7 +160,7 @@ def _filled(node: NodeProto, shape: Array, where: str) -> Constant:
 
 
 def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
-    """ONNX ``Constant``, which has an attribute for each way to spell one."""
+    """ONNX ``Constant``, which has several attributes for its value."""
     if len(node.attribute) != 1:
         raise ModelError(f"{where} holds no value; the file is damaged")
     attribute = node.attribute[0]

@@ -1,7 +1,7 @@
-"""ONNX nodes that no op kind covers, as foreign ops: their output types by ONNX's shape inference or by the file.
+"""ONNX nodes without an op kind, as foreign ops: output types by ONNX's shape inference or as declared in the file.
 
-Inference sees the types of the inputs, and the values of those that are known. Where the output's shape still is open
-the file may declare it; evaluation checks that it holds.
+Inference sees the types of the inputs, and the values of known ones. If the output's shape is still open,
+the file may declare it; evaluation checks the declaration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
 class ForeignReader:
     """Reads the foreign nodes of one model; ``versions`` are those of its operator sets by domain.
 
-    ``declared`` are the values whose whole type the file states, for the inputs as they are bound.
+    ``declared`` are the values whose complete type is in the file, for the bound inputs.
     """
 
     versions: Mapping[str, int]
@@ -45,8 +45,8 @@ class ForeignReader:
     def read(self, node: NodeProto, known: Known) -> Foreign:
         """The node as a foreign op.
 
-        Raises NotCoveredError that says, to be read behind the node's name, why it cannot be one; ModelError for
-        operands that the operator does not take.
+        Raises NotCoveredError with the reason, to follow the node's name, if it cannot be one; ModelError for invalid
+        operands.
         """
         domain = "" if is_standard(node.domain) else node.domain
         if domain not in self.versions:
@@ -100,14 +100,14 @@ class ForeignReader:
 
 
 def _check_equation(node: NodeProto) -> None:
-    """Refuse an Einsum that ONNX's shape inference would read for ever: it waits for letters."""
+    """Refuse an Einsum on which ONNX's shape inference would loop forever, waiting for letters."""
     for attribute in node.attribute:
         if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
             raise ModelError("its equation is none; write one like ij,jk->ik")
 
 
 def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str, TensorType]:
-    """The values that a file gives a whole type, with dimensions of the names in ``sizes`` bound."""
+    """The values with complete types in a file, after binding the dimensions named in ``sizes``."""
     found: dict[str, TensorType] = {}
     for value in (*graph.value_info, *graph.output):
         tensor = value.type.tensor_type
@@ -116,12 +116,12 @@ def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str
             try:
                 found[value.name] = TensorType(shape, dtype_of_onnx(tensor.elem_type, value.name))
             except ModelError:
-                continue  # a value of a type that iossim does not know is refused where it is made
+                continue  # a value of an unknown type is refused at its producer
     return found
 
 
 def listed(unknown: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Operators that cannot be taken, by type with the names of their nodes and the reasons, in one line."""
+    """Uncovered operators, by type with the names of their nodes and the reasons, in one line."""
     entries = []
     for op_type, nodes in sorted(unknown.items()):
         more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""

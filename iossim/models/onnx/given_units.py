@@ -1,7 +1,7 @@
-"""Units and blocks noted in an ONNX file: a network that is written is read again as it was.
+"""Units and blocks recorded in an ONNX file, so that an exported network is read again unchanged.
 
-ONNX knows ops alone. What is scheduled are units in blocks, and where a file gives none, they are made anew, perhaps
-unlike those of the network that was written. They stand in the metadata of a model, by the names of its nodes.
+ONNX knows only ops. Scheduling is by units in blocks; if a file has none, they are formed anew, and may differ
+from those of the exported network. They are recorded in the metadata of a model, by the names of its nodes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from iossim.ir.graph import Graph
 from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.types import Precision
 
-#: The key of the metadata.
+#: The metadata key.
 KEY = "iossim.units"
 
 
 def note_units(model: onnx.ModelProto, network: Network, names: Mapping[str, Sequence[str]]) -> None:
-    """Note units and blocks in a model; ``names`` are those of the nodes that each op became. Micro-batches, whose
-    units have more to be told of, are not noted.
+    """Record units and blocks in a model; ``names`` are those of the nodes of each op. Micro-batches, whose units have
+    more properties, are not recorded.
     """
     if any(unit.kind == BATCH_VIEW for unit in network.units):
         return
@@ -40,7 +40,7 @@ def has_units(model: onnx.ModelProto) -> bool:
 
 
 def given_units(model: onnx.ModelProto, graph: Graph, name: str, precision: Precision) -> Network | None:
-    """The network of a graph with the units and blocks that its model notes; None where it notes none that fit."""
+    """The network of a graph with the units and blocks recorded in its model; None if there are none that fit."""
     text = next((entry.value for entry in model.metadata_props if entry.key == KEY), "")
     try:
         noted = json.loads(text)
@@ -53,7 +53,7 @@ def given_units(model: onnx.ModelProto, graph: Graph, name: str, precision: Prec
 
 
 def _unit(graph: Graph, name: object, kind: object, nodes: Sequence[str]) -> Unit:
-    """Raises KeyError, TypeError or ValueError for one that is none."""
+    """The recorded unit; raises KeyError, TypeError or ValueError if it is invalid."""
     if not nodes or kind == BATCH_VIEW:
         raise ValueError(name)
     return make_unit(graph, _named(name), _named(kind), [graph.position[node] for node in nodes])

@@ -1,8 +1,8 @@
-"""What a node of an ONNX model runs, written out in its place: local functions, and the branch that an ``If`` takes.
+"""Inlining of bodies in an ONNX model: local functions, and the branch that an ``If`` takes.
 
-Functions that call functions twice each double with every one: a file of a few lines can stand for more nodes than
-there is memory. So what writing out would make is counted first. Exporters write an ``If`` around a squeeze or a
-default, on shapes that are fixed by now, so that its condition is known at import.
+Functions that call functions twice each double the nodes with every level: a file of a few lines can expand beyond
+memory. So the expansion is counted first. Exporters write an ``If`` around a squeeze or a default, on shapes that
+are fixed by now, so that its condition is known at import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import graphs_in, nodes_within
 
-#: Nodes and bytes (names, and tensors in attributes) that functions may add to a model.
+#: Limits on the nodes and bytes (names, and tensors in attributes) that functions may add to a model.
 MOST_NODES, MOST_BYTES = 1 << 18, 1 << 28
 
 _Key = tuple[str, str, str]
@@ -28,18 +28,18 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class _Extent:
-    """What writing out a body makes."""
+    """Size of an inlined body."""
 
     nodes: int
     bytes: int
 
 
 def inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """The model without functions; raises ModelError for those that call themselves, are too large, or fail."""
+    """The model with functions inlined; raises ModelError for those that recurse, are too large, or fail."""
     _check(model, path)
     try:
         return onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # the inliner raises what C++ did
+    except Exception as error:  # the inliner passes on any C++ exception
         raise ModelError(
             f"{path} has functions that cannot be inlined: {last_line(error)}; export the model without"
         ) from None
@@ -68,7 +68,7 @@ def _with_calls(own: _Extent, calls: Counter[_Key], extents: dict[_Key, _Extent]
 
 
 def _innermost_first(calls: dict[_Key, Counter[_Key]], path: Path) -> Iterator[_Key]:
-    """Functions, each behind all that it calls; raises ModelError where one calls itself."""
+    """Functions, each after all of its callees; raises ModelError if one calls itself."""
     done: set[_Key] = set()
     for first, within in calls.items():
         opened: dict[_Key, Iterator[_Key]] = {} if first in done else {first: iter(within)}
@@ -93,17 +93,17 @@ def _called(nodes: Sequence[NodeProto], bodies: dict[_Key, onnx.FunctionProto]) 
 
 
 def _key(domain: str, name: str, of: onnx.FunctionProto | NodeProto) -> _Key:
-    """What tells functions apart; the oldest supported onnx has no overloads."""
+    """Identity of a function; the oldest supported onnx has no overloads."""
     return "" if domain == "ai.onnx" else domain, name, getattr(of, "overload", "")
 
 
 def runs_graphs(node: NodeProto) -> bool:
-    """Whether a node runs graphs of its own: control flow, mostly."""
+    """Whether a node has subgraphs: control flow, mostly."""
     return any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
 
 
 def values_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
-    """The values that nodes read, and those that the graphs inside them read or return."""
+    """The values that nodes read, and those that their subgraphs read or return."""
     for node in nodes:
         yield from node.input
         for graph in graphs_in(node):
@@ -114,10 +114,10 @@ def values_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
 def taken_branch(
     node: NodeProto, condition: bool, prefix: str, where: str
 ) -> tuple[list[TensorProto], list[NodeProto]]:
-    """The weights and nodes of the branch that an ``If`` takes, then identities that make its outputs.
+    """The weights and nodes of the branch that an ``If`` takes, then identities that produce its outputs.
 
-    What the branch defines is called ``prefix`` and its name, so that it meets no name outside. ``where`` begins the
-    message of a ModelError.
+    Names defined in the branch are prefixed by ``prefix``, to avoid clashes with outer names. A ModelError's message
+    begins with ``where``.
     """
     wanted = "then_branch" if condition else "else_branch"
     branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
@@ -138,7 +138,7 @@ def taken_branch(
 def unrolled(
     body: GraphProto, given: Sequence[str], prefix: str, where: str
 ) -> tuple[list[NodeProto], tuple[str, ...]]:
-    """The nodes of one run of a body on given values, weights as constants among them, and the names of outputs."""
+    """The nodes of one iteration of a body on given values, weights as constants among them, and the output names."""
     if len(body.input) != len(given) or body.sparse_initializer:
         raise ModelError(f"{where} has a body that does not take its inputs; the file is damaged")
     names = {value: prefix + value for value in _defined(body)}
@@ -149,7 +149,7 @@ def unrolled(
 
 
 def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[NodeProto, list[TensorProto]]:
-    """The node with the weights of its graphs taken out: tensors called ``prefix``, their number, and names."""
+    """The node with the weights of its subgraphs extracted: tensors named ``prefix``, their number, and name."""
     kept = deepcopy(node)
     weights: list[TensorProto] = []
     for graph in graphs_in(kept):
@@ -175,7 +175,7 @@ def _defined(graph: GraphProto) -> Iterator[str]:
 
 
 def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProto:
-    """The node with other value names, those that the graphs inside it read from outside included."""
+    """The node with other value names, including those that its subgraphs capture."""
     kept = deepcopy(node)
     for operands in (kept.input, kept.output):
         renamed = [names.get(value, value) for value in operands]

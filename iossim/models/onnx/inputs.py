@@ -1,9 +1,9 @@
 """Binding the dimensions of a model file's inputs: by batch, by name, by arithmetic on names, or by a whole shape.
 
-A model that was exported for one batch is read for another where computing each image as the exported model would
-makes every value as it was, but with the leading dimension scaled. That is checked for every op. A reshape to a fixed
-shape whose input carries the batch in front acts on each image alone, whatever of the image comes in front with the
-batch, so that its shape may be scaled too.
+A model exported for one batch can be read for another if processing each image as in the exported model gives every
+value as before, except for a scaled leading dimension. This is checked for every op. A reshape to a fixed shape
+whose input has the leading batch dimension acts on each image alone, even if it merges part of the image into the
+leading dimension, so that its shape may be scaled too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.file import OnnxModel
 from iossim.models.options import LoadOptions
 
-#: Characters up to which a dimension is read as arithmetic.
+#: Longest text that is parsed as a dimension's arithmetic.
 _LONGEST = 200
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -37,13 +37,13 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def dimension_names(dimension: str) -> set[str]:
-    """The names that a dimension is computed of: its own where it is no arithmetic on names and whole numbers."""
+    """The names in a dimension's arithmetic: the dimension itself if it is not arithmetic on names and integers."""
     tree = _arithmetic(dimension)
     return {dimension} if tree is None else {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
 
 
 def dimension_size(dimension: str, sizes: Mapping[str, int]) -> int | None:
-    """The size of a dimension, given by itself or computed of given names; None where one is not given."""
+    """The size of a dimension, given directly or computed from given names; None if one is not given."""
     if dimension in sizes:
         return sizes[dimension]
     tree = _arithmetic(dimension)
@@ -54,7 +54,7 @@ def dimension_size(dimension: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _arithmetic(dimension: str) -> ast.expr | None:
-    """A dimension as arithmetic on names and whole numbers; None for any other text."""
+    """A dimension as arithmetic on names and integers; None for any other text."""
     if len(dimension) > _LONGEST:
         return None
     try:
@@ -80,14 +80,14 @@ def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Rebatching:
-    """``declared`` is the graph as the file has it, for batch ``before``; it is now read for batch ``after``."""
+    """``declared`` is the graph as in the file, for batch ``before``; it is now read for batch ``after``."""
 
     declared: Graph
     before: int
     after: int
 
     def adapted(self, output: str) -> Node | None:
-        """The node that makes ``output``, if it fixes its shape, made one for batch ``after``."""
+        """The producer of ``output`` adapted to batch ``after``, if it fixes its output shape."""
         node, expected = self.declared.producer.get(output), self._expected(output)
         if node is None or expected is None:
             return None
@@ -95,18 +95,18 @@ class Rebatching:
         return None if op is None else replace(node, op=op)
 
     def keeps_batch(self, op: Op, output: str, made: TensorType, first_varies: bool) -> bool:
-        """Whether an op that now makes ``made`` still treats each image as it did (see :meth:`Op.mixes_images`)."""
+        """Whether an op that now makes ``made`` still treats each image as before (see :meth:`Op.mixes_images`)."""
         return not op.mixes_images(first_varies) and made == self._expected(output)
 
     def refusal(self, where: str) -> ModelError:
-        """The error that a node, ``where`` it is, cannot be read for the other batch."""
+        """The error for a node, described by ``where``, that cannot be read for the other batch."""
         return ModelError(
             f"{where} does not keep the batch in front, so that batch {self.before} of the file cannot become "
             f"{self.after}; export the model for the batch that you want, or with an open one"
         )
 
     def _expected(self, value: str) -> TensorType | None:
-        """The type that a value must have now; None if it cannot carry the batch in front."""
+        """The type that a value must have now; None if its leading dimension cannot be the batch."""
         old = self.declared.types.get(value)
         if old is None or not old.shape or old.shape[0] % self.before:
             return None
@@ -118,9 +118,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """An input as the file declares it: each dimension a size, or a name (``"?"`` where it has none).
+    """An input as declared in the file: each dimension a size, or a name (``"?"`` if it has none).
 
-    ``dimensions`` is None where the file does not even tell how many there are.
+    ``dimensions`` is None if the file does not even give their number.
     """
 
     name: str
@@ -129,11 +129,11 @@ class DeclaredInput:
 
     @property
     def batch(self) -> int | str | None:
-        """The leading dimension, if it is known that there is one."""
+        """The leading dimension, if there is known to be one."""
         return self.dimensions[0] if self.dimensions else None
 
     def spelled(self) -> str:
-        """The shape as ``--shape`` takes it, with names where sizes are to be filled in."""
+        """The shape in the syntax of ``--shape``, with names in place of open sizes."""
         dimensions = self.dimensions if self.dimensions is not None else ("N", "C", "H", "W")
         return "x".join(str(dimension).replace(" ", "") for dimension in dimensions)
 
@@ -142,9 +142,9 @@ class DeclaredInput:
 class BoundModel:
     """A model with the type of each input, and the sizes of the named dimensions.
 
-    ``sizes`` is None where the inputs are not as the file declares them. If the batch that the file fixes was
-    replaced by another, ``declared`` is the model as the file has it, and both have a ``batch``. ``remarks`` say what
-    was bound unasked.
+    ``sizes`` is None if the inputs are not as declared in the file. If the batch in the file was replaced by another,
+    ``declared`` is the model as in the file, and both have a ``batch``. ``remarks`` list the dimensions that were
+    bound by default.
     """
 
     model: OnnxModel
@@ -156,13 +156,13 @@ class BoundModel:
 
 
 def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
-    """Every dimension of the inputs a number.
+    """The model with every input dimension bound to a number.
 
-    ``options.batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must
-    carry the batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``options.shapes`` binds whole
-    inputs by name, ``options.dimensions`` the named dimensions that the file leaves open. A leading dimension that
-    nothing binds is 1, with a remark. Raises ModelError for another that is left open, OptionError for a binding that
-    fits nothing in the file.
+    ``options.batch`` binds the leading dimension of the inputs, even one that the file fixes: then every value must
+    have a leading batch dimension, and a reshape to a fixed ``[batch, ...]`` is adapted. ``options.shapes`` binds
+    complete inputs by name, ``options.dimensions`` the named dimensions that the file leaves open. An unbound leading
+    dimension is 1, with a remark. Raises ModelError for any other unbound one, OptionError for a binding that
+    matches nothing in the file.
     """
     path, batch, shapes = model.path, options.batch, options.shapes
     inputs = declared_inputs(model.proto.graph, path)
@@ -189,7 +189,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
 
 
 def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
-    """The inputs that are no weights: older files list their initializers among the inputs too."""
+    """The inputs that are not weights: older files also list their initializers as inputs."""
     weights = {tensor.name for tensor in graph.initializer}
     declared = [_declared(value, path) for value in graph.input if value.name not in weights]
     for name, count in Counter(value.name for value in declared).items():
@@ -199,7 +199,7 @@ def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
 
 
 def _unbound_batches(inputs: Sequence[DeclaredInput], options: LoadOptions) -> list[DeclaredInput]:
-    """The inputs whose leading dimension, a plain name or none, neither the file nor the options bind."""
+    """The inputs whose leading dimension, a plain name or unnamed, is bound by neither the file nor the options."""
     sizes = _named_sizes(inputs, options)
     return [
         value
@@ -212,7 +212,7 @@ def _unbound_batches(inputs: Sequence[DeclaredInput], options: LoadOptions) -> l
 
 
 def _as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
-    """The sizes of the named dimensions; None if the inputs are bound to other sizes than the file declares."""
+    """The sizes of the named dimensions; None if the inputs are bound to other sizes than declared."""
     sizes: dict[str, int] = {}
     for value in inputs:
         for dimension, size in zip(value.dimensions or (), bound[value.name].shape, strict=False):
@@ -260,7 +260,7 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
 
 
 def _named_sizes(inputs: Sequence[DeclaredInput], options: LoadOptions) -> dict[str, int]:
-    """The size of each named dimension, from whatever says it; raises OptionError where two disagree."""
+    """The size of each named dimension, from any source; raises OptionError if two sources disagree."""
     sizes = dict(options.dimensions)
     for value in inputs:
         given: Sequence[int | None] = options.shapes.get(value.name, (options.batch,))
@@ -278,7 +278,7 @@ def _named_sizes(inputs: Sequence[DeclaredInput], options: LoadOptions) -> dict[
 
 
 def _computed(dimension: str, sizes: Mapping[str, int]) -> int | None:
-    """What a dimension comes to by the other names that it is computed of; None for a plain name."""
+    """A dimension's value, computed from the other names in its arithmetic; None for a plain name."""
     return dimension_size(dimension, {name: size for name, size in sizes.items() if name != dimension})
 
 

@@ -1,8 +1,8 @@
-"""What loops make, where each run of the body makes what the run before made: ONNX's inference leaves that open.
+"""Types of loop outputs, if each iteration reads the one before, which ONNX's inference leaves open; unrolling.
 
-A state that has the same type after a run as before it keeps it through all of them. How many runs there are is the
-length of what a ``Scan`` reads, or the trip count of a ``Loop`` whose condition is always true. Such a loop is
-written out where its body holds products, so that they are priced, and scheduled, like any others.
+A state that has the same type after an iteration as before keeps it throughout. The number of iterations is the
+length of a ``Scan``'s inputs, or the trip count of a ``Loop`` whose condition is always true. Such a loop is
+unrolled if its body has matrix products, so that they are priced and scheduled like any others.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled
 from iossim.models.onnx.shapes import inferred_types, static_shape
 
-#: Nodes up to which the loops of a model are written out, and bytes of one with all its runs.
+#: Limits on the nodes of a model's unrolled loops, and on the bytes of one with all its iterations.
 _MOST_NODES, _MOST_BYTES = 4096, 1 << 26
 
 
 def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
-    """How often a ``Loop`` runs whose body multiplies matrices; 0 where it is not known or too often, or for others.
+    """Iterations of a ``Loop`` that multiplies matrices; 0 if unknown or too many, and for other nodes.
 
-    ``written`` are the nodes that stand for loops so far: those in loops are written out too.
+    ``written`` is the number of nodes in unrolled loops so far: nested loops are unrolled too.
     """
     body = next((each.g for each in node.attribute if each.name == "body"), None)
     if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
@@ -44,7 +44,7 @@ def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
 
 
 def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeProto]:
-    """The nodes of all runs of a ``Loop``, then those that make its outputs; ``where`` begins a ModelError."""
+    """The nodes of all iterations of a ``Loop``, then those that make its outputs; ``where`` begins a ModelError."""
     (body,) = (each.g for each in node.attribute if each.name == "body")
     nodes: list[NodeProto] = []
 
@@ -79,10 +79,10 @@ def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeP
 def repeated_types(
     node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int
 ) -> dict[str, TensorType]:
-    """The types of a loop's outputs by name, those that are known; of any other node none."""
+    """The known types of a loop's outputs by name; empty for any other node."""
     attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     body = attributes.get("body")
-    # Before operator set 9 a Scan read whole batches.
+    # Below operator set 9 a Scan read whole batches.
     is_read = node.op_type == "Loop" or (node.op_type == "Scan" and versions[""] >= 9)
     if not is_read or not isinstance(body, GraphProto):
         return {}
@@ -109,7 +109,7 @@ def repeated_types(
             ir_version,
         )
     except ModelError:
-        return {}  # what is wrong in the body, the inference of the whole node says
+        return {}  # inference of the whole node reports errors in the body
     after = [_type(found.get(value.name)) for value in made]
     if any(known.types[name] != value for name, value in zip(states, after, strict=False)):
         return {}
@@ -124,7 +124,7 @@ def repeated_types(
 
 
 def _loop(node: NodeProto, body: GraphProto, known: Known) -> tuple[int | None, list[TensorType] | None]:
-    """How often a Loop runs, if that is known, and what its body is given."""
+    """Number of iterations of a Loop, if known, and the types of its body's inputs."""
     given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(known.types[name] for name in node.input[2:])]
     trips, condition = node.input[0], node.input[1]
     is_true = not condition or (condition in known.constants and bool(known.parameter(condition).all()))
@@ -134,10 +134,10 @@ def _loop(node: NodeProto, body: GraphProto, known: Known) -> tuple[int | None, 
 
 
 def _stays_true(body: GraphProto) -> bool:
-    """Whether a Loop's body hands on the condition that it is given, or one that is true."""
+    """Whether a Loop's body returns the condition that it is given, or a constant true one."""
     made = {name: node for node in body.node for name in node.output}
     name = body.output[0].name
-    for _ in body.node:  # no more steps than there are nodes: a damaged body may run in a circle
+    for _ in body.node:  # at most one step per node: a damaged body may be cyclic
         if name in made and made[name].op_type == "Identity":
             name = made[name].input[0]
     if name in made and made[name].op_type == "Constant":
@@ -148,7 +148,7 @@ def _stays_true(body: GraphProto) -> bool:
 def _scan(
     node: NodeProto, count: int, attributes: Mapping[str, Any], known: Known
 ) -> tuple[int | None, list[TensorType] | None]:
-    """How often a Scan runs, and what its body is given: its states, and slices of what it reads."""
+    """Number of iterations of a Scan, and the types of its body's inputs: its states, and slices of its inputs."""
     scanned = [known.types[name] for name in node.input[count:]]
     axes: Sequence[int] = attributes.get("scan_input_axes", [0] * len(scanned))
     if len(axes) != len(scanned) or any(

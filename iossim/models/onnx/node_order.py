@@ -1,4 +1,4 @@
-"""Nodes in topological order, as ONNX asks for and runtimes do not: they load a graph in any order, and sort it."""
+"""Topological order of nodes, which ONNX requires and runtimes do not: they load a graph in any order, and sort it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from iossim.ir.onnx_node import graphs_in
 
 
 def sort_nodes(model: ModelProto, path: Path) -> None:
-    """Put the nodes of all graphs and functions of a model in topological order, in place; nodes that are in it stay.
+    """Sort the nodes of all graphs and functions of a model topologically, in place; sorted ones are unchanged.
 
-    Raises ModelError for nodes that depend on one another in a circle.
+    Raises ModelError for cyclic dependencies.
     """
     for holder in (model.graph, *model.functions):
         ordered = _ordered(holder.node, path)
@@ -25,7 +25,7 @@ def sort_nodes(model: ModelProto, path: Path) -> None:
 
 
 def _ordered(nodes: Sequence[NodeProto], path: Path) -> list[NodeProto] | None:
-    """The nodes, in order inside, too; each behind all that it reads, else the first first. None where they are so."""
+    """The nodes in topological order, also inside them; ties keep the given order. None if they are sorted already."""
     for node in nodes:
         for graph in graphs_in(node):
             inside = _ordered(graph.node, path)
@@ -56,7 +56,7 @@ def _ordered(nodes: Sequence[NodeProto], path: Path) -> list[NodeProto] | None:
 
 
 def _circle(nodes: Sequence[NodeProto], before: Sequence[set[int]], waiting: Sequence[int]) -> str:
-    """Nodes that depend on one another, in words: from one that waits back along what it waits for."""
+    """A dependency cycle as text: from a waiting node back along its dependencies."""
     place, seen = next(place for place, count in enumerate(waiting) if count), list[int]()
     while place not in seen:
         seen.append(place)
@@ -68,7 +68,7 @@ def _circle(nodes: Sequence[NodeProto], before: Sequence[set[int]], waiting: Seq
 
 
 def _read(node: NodeProto) -> Iterator[str]:
-    """The values of the graph around it that a node reads, also in graphs of its own."""
+    """The outer values that a node reads, including captures of its subgraphs."""
     yield from node.input
     for graph in graphs_in(node):
         yield from _read_outside(graph)

@@ -1,8 +1,8 @@
-"""A graph that was bound to sizes, written for any size again: what its file leaves open stays open.
+"""Export of a bound graph with dimensions open again: those that its file leaves open stay open.
 
-The graph is exported as bound to several sizes. Where those models are one, but for the shapes of inputs and outputs
-and the targets of reshapes and expansions, that one holds for all sizes: a target copies the dimension of what it
-reads, or is computed from the others.
+The graph is exported for several sizes. If those models are equal except for the shapes of inputs and outputs
+and the targets of reshapes and expansions, the model holds for all sizes: a target copies a dimension of its
+input, or is computed from the others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from iossim.ir.graph import Graph
 from iossim.ir.onnx_node import onnx_code
 from iossim.models.onnx.export import export_graph
 
-#: A dimension: a size, the name of one that is open, or None for one that is open and has no name.
+#: A dimension: a size, the name of an open one, or None for an open one without a name.
 Dimension = int | str | None
 #: The sizes of one dimension in each of several graphs.
 _Sizes = tuple[int, ...]
 #: The entry of a target shape that copies the dimension of the input, by operator.
 _COPIED = {"Reshape": 0, "Expand": 1}
-#: The first operator set in which axes to be squeezed are an input.
+#: The first operator set in which the axes of a squeeze are an input.
 _AXES_ARE_INPUTS = 13
 
 
@@ -40,16 +40,16 @@ class _Target(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenShapes:
-    """The shapes of inputs and outputs, open where they may be, and what targets of reshapes become, by name.
+    """Shapes of inputs and outputs, open if possible, and new targets of reshapes, by name.
 
-    A target stays with its operator, or is the axes of another that says the same at every size.
+    A target keeps its operator, or becomes the axes of another one with the same effect at every size.
     """
 
     shapes: Mapping[str, tuple[Dimension, ...]]
     targets: Mapping[str, _Target]
 
     def open(self, model: onnx.ModelProto) -> None:
-        """Open, in place, a model that was exported of the graph."""
+        """Open the dimensions of an exported model of the graph, in place."""
         for value in (*model.graph.input, *model.graph.output):
             for axis, size in zip(value.type.tensor_type.shape.dim, self.shapes[value.name], strict=True):
                 axis.Clear()
@@ -69,7 +69,7 @@ class OpenShapes:
 def open_shapes(graphs: Sequence[Graph], names: Mapping[str, Sequence[Dimension]]) -> OpenShapes:
     """The shapes that hold for a model's graphs, bound to several sizes; ``names`` has the dimensions of its inputs.
 
-    Raises ModelError naming what is another at another size.
+    Raises ModelError naming the first difference between sizes.
     """
     first = graphs[0]
     for value in first.constants:
@@ -105,13 +105,13 @@ def open_shapes(graphs: Sequence[Graph], names: Mapping[str, Sequence[Dimension]
 
 
 def _target(node: NodeProto, targets: Sequence[tuple[int, ...]], graphs: Sequence[Graph], opset: int) -> _Target:
-    """A target that gives a reshape or an expansion its shape at all sizes."""
+    """A target that gives a reshape or an expansion the right shape at all sizes."""
     copied = _COPIED.get(node.op_type)
     if copied is None or len({len(target) for target in targets}) > 1:
         raise _differs(node)
     made = list(zip(*targets, strict=True))
     read = _dimensions(graphs, node.input[0]) if node.input[0] in graphs[0].types else []
-    first = len(made) - len(read) if node.op_type == "Expand" else 0  # an expansion has the last axes in common
+    first = len(made) - len(read) if node.op_type == "Expand" else 0  # an expansion shares the last axes
     common = [0 <= axis - first < len(read) and read[axis - first] == sizes for axis, sizes in enumerate(made)]
     values = [
         sizes[0] if _is_fixed(sizes) else copied if is_common else -1
@@ -127,7 +127,7 @@ def _target(node: NodeProto, targets: Sequence[tuple[int, ...]], graphs: Sequenc
 
 
 def _ones_between(longer: Sequence[_Sizes], shorter: Sequence[_Sizes]) -> tuple[int, ...] | None:
-    """The axes of size 1 without which one shape is the other; None where it is not."""
+    """The axes of size 1 whose removal makes one shape the other; None if there are none."""
     rest, axes = list(shorter), []
     for axis, sizes in enumerate(longer):
         if rest and rest[0] == sizes:
@@ -144,7 +144,7 @@ def _differs(node: NodeProto) -> ModelError:
 
 
 def _dimensions(graphs: Sequence[Graph], value: str) -> list[_Sizes]:
-    """The sizes of each dimension of a value in all graphs; raises ModelError where it has more in one of them."""
+    """The sizes of each dimension of a value in all graphs; raises ModelError if the ranks differ."""
     shapes = [graph.types[value].shape for graph in graphs]
     if len({len(shape) for shape in shapes}) > 1:
         raise ModelError(f"{value!r} has other dimensions at another size")
@@ -156,7 +156,7 @@ def _is_fixed(sizes: _Sizes) -> bool:
 
 
 def _are_equal(constants: Sequence[Constant | None]) -> bool:
-    """Whether constants have the same elements, wherever they are."""
+    """Whether constants have the same elements, wherever they are stored."""
     first = constants[0]
     return all(
         one is not None

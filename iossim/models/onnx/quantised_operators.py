@@ -1,8 +1,8 @@
-"""ONNX Runtime's own operators on quantised tensors, written out: dequantised, computed, quantised again.
+"""ONNX Runtime's own operators on quantised tensors, decomposed: dequantised, computed, quantised again.
 
-Its quantisation tool writes them in the format *QOperator*: beside ONNX's QLinearConv and QLinearMatMul there are those
-of its domain ``com.microsoft`` (`ContribOperators.md`, microsoft/onnxruntime). What passes find in networks of
-quantisations and dequantisations they find in these, too. QLinearMatMul is among them where it has a scale for each
+Its quantisation tool writes them in the format *QOperator*: besides ONNX's QLinearConv and QLinearMatMul there are
+those of its domain ``com.microsoft`` (`ContribOperators.md`, microsoft/onnxruntime). After decomposition the passes for
+quantise-dequantise networks apply to these, too. QLinearMatMul is decomposed if it has one scale per
 column.
 """
 
@@ -17,10 +17,10 @@ import onnx
 from onnx import NodeProto, helper
 
 DOMAIN = "com.microsoft"
-#: The operator set since which Softmax is along one axis (QLinearSoftmax names the one that it follows), and
+#: The operator set in which Softmax is along one axis (QLinearSoftmax names the one that it follows), and
 #: DequantizeLinear has an axis.
 WITH_AXES = 13
-#: What each computes of how many operands. Operands come with scale and zero point, and so does the result.
+#: Operator and number of operands. Operands come with scale and zero point, and so does the result.
 _COMPUTE = {
     "QLinearAdd": ("Add", 2),
     "QLinearMul": ("Mul", 2),
@@ -33,7 +33,7 @@ _COMPUTE = {
 
 
 def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """The model, in which such operators are written out as far as they are known; ``opset`` is its own."""
+    """The model with such operators decomposed as far as they are known; ``opset`` is the model's own."""
     several = {each.name for each in model.graph.initializer if opset >= WITH_AXES and math.prod(each.dims) > 1}
     is_known = partial(_is_known, several=several)
     if any(map(is_known, model.graph.node)):
@@ -62,7 +62,7 @@ def _is_known(node: NodeProto, several: Collection[str]) -> bool:
 
 
 class _Written:
-    """The nodes in the place of one."""
+    """The nodes that replace one node."""
 
     def __init__(self, node: NodeProto, taken: set[str]) -> None:
         self.node, self.taken = node, taken

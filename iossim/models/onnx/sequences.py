@@ -1,7 +1,7 @@
-"""Sequences and optionals of ONNX taken apart at import: of each it is known which tensors are in it.
+"""Sequences and optionals of ONNX resolved at import: the tensors in each are known.
 
-Exporters write them around splits and stacks. ``SplitToSequence`` becomes a split, ``SequenceAt`` the tensor that is
-there, ``ConcatFromSequence`` a concat; no sequence is left when the network runs.
+Exporters write them around splits and stacks. ``SplitToSequence`` becomes a split, ``SequenceAt`` the tensor at that
+position, ``ConcatFromSequence`` a concat; no sequence is left at run time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled
 
-#: Of a sequence the names of its tensors, in order. Of an optional that holds nothing None.
+#: Names of a sequence's tensors, in order. None for an empty optional.
 Parts = tuple[str, ...] | None
 
-#: Tensors of a sequence up to which it is taken apart, nodes of all bodies that are written out, and bytes of each.
+#: Limits on the tensors of a resolved sequence, on the nodes of all unrolled bodies, and on the bytes of each.
 _LONGEST, _MOST_NODES, _MOST_BYTES = 1024, 100_000, 1 << 28
 
 
@@ -39,16 +39,15 @@ class Sequences:
         return value in self._parts
 
     def takes(self, node: NodeProto, read: Sequence[str]) -> bool:
-        """Whether a node makes a sequence or optional, or is among the values that it reads."""
+        """Whether a node reads (values in ``read``) or makes a sequence or optional."""
         if is_standard(node.domain) and node.op_type in _READERS and node.op_type != "Identity":
             return True
         return any(name in self._parts for name in read)
 
     def taken_apart(self, node: NodeProto, name: str, known: Known, where: str) -> list[NodeProto]:
-        """The nodes on tensors alone that stand for a node; sequences that it makes are known from now on.
+        """The nodes on plain tensors that replace a node; sequences that it makes are known from then on.
 
-        Raises NotCoveredError, to be read behind the node's name, where that depends on data; ModelError for operands
-        that the operator does not take.
+        Raises NotCoveredError, to follow the node's name, if that depends on data; ModelError for invalid operands.
         """
         if not is_standard(node.domain) or node.op_type not in _READERS:
             raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
@@ -63,13 +62,13 @@ class Sequences:
         return nodes
 
 
-#: The sequences that a node makes, and the nodes on tensors that stand for it.
+#: The sequences that a node makes, and the nodes on tensors that replace it.
 _Made = tuple[dict[str, Parts], list[NodeProto]]
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """One node, and what it may ask."""
+    """One node with the context for reading it."""
 
     node: NodeProto
     name: str
@@ -83,7 +82,7 @@ class _Reading:
         return {each.name: helper.get_attribute_value(each) for each in self.node.attribute}
 
     def given(self, index: int) -> str:
-        """The name of an input, empty where it is left out."""
+        """The name of an input, empty if omitted."""
         return self.node.input[index] if index < len(self.node.input) else ""
 
     def sequence(self, index: int = 0) -> tuple[str, ...]:
@@ -99,7 +98,7 @@ class _Reading:
         return self.known.parameter(name)
 
     def position(self, index: int, count: int, last: int) -> int:
-        """A place in a sequence of ``count`` tensors; ``last``, the largest that is allowed, where it is left out."""
+        """A position in a sequence of ``count`` tensors; defaults to ``last``, the largest allowed."""
         if not self.given(index):
             return last
         array = self.array(index, "position")
@@ -120,7 +119,7 @@ class _Reading:
         return {}, [helper.make_node("Constant", [], [self.output], self.name, value=tensor)]
 
     def same(self, source: str) -> _Made:
-        """The output is another value, tensor or not."""
+        """The output aliases another value, tensor or not."""
         if source in self.parts:
             return {self.output: self.parts[source]}, []
         return {}, [helper.make_node("Identity", [source], [self.output], self.name)]
@@ -155,7 +154,7 @@ def _has_element(reading: _Reading) -> _Made:
 
 
 def _split(reading: _Reading) -> _Made:
-    """Parts of one, of a given size (the last may be smaller), or of given sizes."""
+    """Parts of size one, of a given size (the last may be smaller), or of given sizes."""
     x = reading.known.types[reading.given(0)]
     axis = normal_axis(int(reading.attributes.get("axis", 0)), len(x.shape))
     length = x.shape[axis]
@@ -163,7 +162,7 @@ def _split(reading: _Reading) -> _Made:
     if split_type is None:
         sizes = [1] * _at_most(length)
     elif length == 0 and len(split_type.shape) == 1:
-        sizes = [0] * _at_most(split_type.elements)  # whatever they are at run time, they add up to nothing
+        sizes = [0] * _at_most(split_type.elements)  # whatever they are at run time, their sum is zero
     elif not (split := reading.array(1, "sizes")).shape:
         size = int(split)
         if size < 1:
@@ -187,7 +186,7 @@ def _split(reading: _Reading) -> _Made:
 
 
 def _at_most(count: int) -> int:
-    """The number of parts of a sequence, if it can be taken apart."""
+    """The number of parts of a sequence, checked against the limit."""
     if count > _LONGEST:
         raise NotCoveredError(f"it makes a sequence of {count} tensors, more than {_LONGEST}")
     return count
@@ -211,7 +210,7 @@ def _concat(reading: _Reading) -> _Made:
 
 
 def _map(reading: _Reading) -> _Made:
-    """The body once for each tensor of the first sequence; of other sequences it gets those at the same place."""
+    """The body once for each tensor of the first sequence, and the tensors of other sequences at its position."""
     (body,) = (each.g for each in reading.node.attribute if each.name == "body")
     count = _at_most(len(reading.sequence()))
     if count * len(body.node) > _MOST_NODES or count * body.ByteSize() > _MOST_BYTES:
@@ -240,7 +239,7 @@ def _with_list(
     numbers: tuple[str, list[int]],
     **attributes: Any,
 ) -> Iterator[NodeProto]:
-    """An operator whose list of whole numbers is an attribute below operator set 13, and an input from there on."""
+    """An operator whose list of integers is an attribute below operator set 13, and an input from then on."""
     name, values = numbers
     if reading.opset < 13:
         attributes[name] = values

@@ -1,4 +1,4 @@
-"""What ONNX's shape inference tells of a node, from the types of its inputs and the values of known ones."""
+"""ONNX's shape inference for a node, from the types of its inputs and the values of known ones."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from iossim.models.onnx.constants import Known
 from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.inputs import dimension_size
 
-#: Elements of an input up to which inference is told its values.
+#: Largest number of elements of an input whose values are given to inference.
 LARGEST_KNOWN = 4096
 
 
 def inferred_outputs(
     node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int = 8
 ) -> dict[str, TypeProto]:
-    """The types of a node's outputs by name, as far as known; ``versions`` are those of operator sets by domain.
+    """The types of a node's outputs by name, if known; ``versions`` are those of operator sets by domain.
 
-    Raises ModelError with ONNX's reason for operands that the operator does not take.
+    Raises ModelError with ONNX's reason for invalid operands.
     """
     inputs = list(dict.fromkeys(name for name in (*node.input, *captured_values(node)) if name))
     outputs = [name for name in node.output if name]
@@ -38,19 +38,19 @@ def inferred_types(
     known: Known,
     ir_version: int = 8,
 ) -> dict[str, TypeProto]:
-    """The types of what several nodes make of ``inputs``; otherwise as :func:`inferred_outputs`."""
+    """The types of the outputs of several nodes that read ``inputs``; otherwise as :func:`inferred_outputs`."""
     values = [
         numpy_helper.from_array(known.constants[name].load(), name)
         for name in inputs
         if known.has_values(name) and known.types[name].elements <= LARGEST_KNOWN
     ]
-    # A single operator is told its shape behind its data; in a body anything may become a shape.
+    # A single operator has its shape after its data; in a body any value may become a shape.
     is_single = len(nodes) == 1 and not runs_graphs(nodes[0])
     told = {
         name: _told(known.types[name], not is_single or (place > 0 and known.types[name].dtype is DType.INT64))
         for place, name in enumerate(inputs)
     }
-    # Values are followed number by number, of lists that are not known too.
+    # ONNX propagates values element by element, even for lists of unknown values.
     follows = is_single and all(
         len(known.types[name].shape) != 1 or known.types[name].elements <= LARGEST_KNOWN for name in inputs
     )
@@ -66,15 +66,15 @@ def inferred_types(
     try:
         found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follows)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
-        # The last line of what ONNX says is what is wrong.
+        # The last line of ONNX's message has the reason.
         raise ModelError(last_line(error).split(") ", 1)[-1].strip()) from None
     return {value.name: value.type for value in found.graph.output}
 
 
 def _told(value: TensorType, is_open: bool) -> list[int | None]:
-    """The shape of an input as inference is told it; open for a long list that may (``is_open``) say a shape.
+    """The shape of an input as given to inference; open if it ``is_open`` and a long list that may be a shape.
 
-    ONNX would write down a dimension for each of its numbers.
+    ONNX would create a dimension for each of its elements.
     """
     is_long = len(value.shape) == 1 and value.elements > LARGEST_KNOWN
     return [None] if is_long and is_open else list(value.shape)

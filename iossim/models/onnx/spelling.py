@@ -1,7 +1,7 @@
-"""One op as ONNX nodes of a chosen operator set: what ``Op.to_onnx`` gives, sorted into attributes and inputs.
+"""One op as ONNX nodes of a chosen operator set: the result of ``Op.to_onnx``, split into attributes and inputs.
 
-From operator set to operator set ONNX has turned attributes into inputs. Which of the two a parameter is, the schema
-of the operator at that set says.
+Over its operator sets ONNX has turned attributes into inputs. The operator's schema at the chosen set says which of
+the two a parameter is.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import DType, TensorType
 from iossim.models.passes.graph_pass import free_name
 
-#: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
+#: The default: the newest that every supported ONNX Runtime reads.
 OPSET = 21
 #: IR version that every supported runtime reads.
 IR_VERSION = 8
 
 
 class Names:
-    """Names not taken yet in a model."""
+    """Allocator of unused names in a model."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
 
     def fresh(self, wanted: str) -> str:
-        """``wanted``, or the first of ``wanted_2``, ``wanted_3``, ... that is free; taken from now on."""
+        """``wanted``, or the first free one of ``wanted_2``, ``wanted_3``, ...; in use from now on."""
         name = free_name(wanted, self._taken)
         self._taken.add(name)
         return name
@@ -54,8 +54,8 @@ def spell(
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of parameters that are inputs.
 
-    ``x`` is the type of the first input; ``names`` gives parameters and values in between theirs. Raises ModelError
-    where the operator of that ``opset`` cannot say what the op does.
+    ``x`` is the type of the first input; ``names`` names parameters and intermediate values. Raises ModelError if the
+    operator of that ``opset`` cannot express the op.
     """
     speller = _Speller(opset, names)
     speller.spell(op, name, inputs, outputs, x)
@@ -103,7 +103,7 @@ class _Speller:
                 )
         op_type, given = op.to_onnx()
         if op_type == "Sum" and len(inputs) == 2:
-            op_type = "Add"  # which takes whole numbers too
+            op_type = "Add"  # which accepts integers too
         if not _exists(op_type, opset):
             raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
         schema = onnx.defs.get_schema(op_type, opset)
@@ -111,7 +111,7 @@ class _Speller:
         operands = op.onnx_operands(inputs) if isinstance(op, Recurrent) else list(inputs)
         attributes: dict[str, Any] = {}
         for spellings, value in given.items():
-            # Of several names, divided by a bar, the operator has one in each set.
+            # Of alternative names, separated by a bar, the operator has one in each set.
             known = (each for each in spellings.split("|") if each in schema.attributes or each in slots)
             parameter = next(known, spellings)
             if parameter in schema.attributes:
@@ -130,7 +130,7 @@ class _Speller:
     def _between_transposes(
         self, op: ChannelsLast[Op], name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType
     ) -> None:
-        """The op on NCHW with its input transposed before and its output after."""
+        """The op on NCHW with its input transposed before and its output transposed after it."""
         read, made = self.names.fresh(f"{name}.nchw"), self.names.fresh(f"{name}.nchw_output")
         self._node("Transpose", [inputs[0]], [read], f"{name}.to_nchw", perm=TO_FIRST)
         self.spell(op.channels_first, name, [read, *inputs[1:]], [made], permuted(x, TO_FIRST))
@@ -147,7 +147,7 @@ class _Speller:
     def _backward_data(
         self, op: ConvBackwardData, name: str, inputs: Sequence[str], target: str, grad_output: TensorType
     ) -> None:
-        """All that the windows cover, and the input cut out of it: no padding says that for every stride."""
+        """The full extent of the windows, cropped to the input: no padding expresses this for every stride."""
         whole = self.names.fresh(f"{name}.whole")
         op_type, attributes = op.to_onnx()
         self._node(op_type, inputs, [whole], name, **attributes)
@@ -158,7 +158,7 @@ class _Speller:
     def _backward_filter(
         self, op: ConvBackwardFilter, name: str, inputs: Sequence[str], target: str, x: TensorType
     ) -> None:
-        """A convolution of the input with the gradients: channels stand for images, strides for dilations."""
+        """A convolution of the input with the gradients: channels become images, strides become dilations."""
         rank, batch = len(op.kernel_size), x.shape[0]
         swapped, axes = (1, 0, *range(2, 2 + rank)), tuple(range(2, 2 + rank))
 
@@ -178,7 +178,7 @@ class _Speller:
         whole = self.names.fresh(f"{name}.whole")
         op_type, attributes = op.to_onnx()
         self._node(op_type, [images, gradients], [whole], name, **attributes)
-        # A stride leaves pixels behind the last window, which are no part of the kernel.
+        # A stride leaves pixels after the last window, which are not part of the kernel.
         kept = add(Slice((0,) * rank, op.kernel_size, axes, (1,) * rank), whole)
         if len(inputs) == 2:
             add(Transpose(swapped), kept, target)
@@ -186,7 +186,7 @@ class _Speller:
             self._node("Add", [add(Transpose(swapped), kept), inputs[2]], [target])
 
     def _flattened_softmax(self, op: SoftmaxLike, name: str, source: str, target: str, x: TensorType) -> None:
-        """From operator set 13 on a softmax has one axis, so that the axes it sums over become one."""
+        """A flattened softmax: from operator set 13 on it has one axis, so that its axes are merged into one."""
         axis = normal_axis(op.axis, len(x.shape))
         flat, soft = self.names.fresh(f"{name}.flat"), self.names.fresh(f"{name}.soft")
         rows = TensorType((x.elements // int(np.prod(x.shape[axis:])), int(np.prod(x.shape[axis:]))), x.dtype)
@@ -198,7 +198,7 @@ class _Speller:
 def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
     """The operator set to write ops in, each given with its first input: :data:`OPSET`, or a later one that has all.
 
-    Where foreign ops mean something else in it, it is theirs.
+    If the meaning of foreign ops differs in it, it is theirs.
     """
     wanted = OPSET
     for op, x in ops:
@@ -210,7 +210,7 @@ def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
 
 
 def _array(value: Any, x: TensorType) -> Array:
-    """A parameter as a tensor: a float as the op's own element type, a list of whole numbers as int64."""
+    """A parameter as a tensor: a float in the op's own element type, a list of integers as int64."""
     if isinstance(value, np.ndarray):
         return value
     return np.array(value, dtype=x.dtype.numpy if isinstance(value, float) else np.int64)
@@ -226,7 +226,7 @@ def _exists(op_type: str, opset: int) -> bool:
 
 @cache
 def _first_opset(op: Op, x: DType) -> int:
-    """The first operator set from :data:`OPSET` on that has all that an op says of an input ``x``; OPSET if none."""
+    """The first operator set from :data:`OPSET` on that can express an op on an input ``x``; OPSET if there is none."""
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
     for opset in range(max(OPSET, op.least_opset(x)), onnx.defs.onnx_opset_version() + 1):
@@ -242,12 +242,12 @@ def _first_opset(op: Op, x: DType) -> int:
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether a parameter says what the operator did before it had it: zero, or ones."""
+    """Whether a parameter has the value implied before it existed: zero, or ones."""
     return not np.any(np.asarray(value) != (1 if isinstance(value, list) else 0))
 
 
 def imported_domains(ops: Iterable[Op]) -> dict[str, int]:
-    """The operator sets other than ONNX's own that ops are of, and their versions."""
+    """The versions of the operator sets of ops, other than ONNX's own, by domain."""
     return {_domain(op): op.version for op in ops if isinstance(op, Foreign) and _domain(op)}
 
 
@@ -275,7 +275,7 @@ def _foreign(
 
 
 def _needed_outputs(node: NodeProto, version: int) -> set[int]:
-    """The places of outputs that may not be left out, although nothing reads them."""
+    """The positions of outputs that may not be omitted, although nothing reads them."""
     if not onnx.defs.has(node.op_type, node.domain):
         return set()
     declared = onnx.defs.get_schema(node.op_type, version, node.domain).outputs
@@ -285,7 +285,7 @@ def _needed_outputs(node: NodeProto, version: int) -> set[int]:
 
 
 def _rename(graph: GraphProto, outside: Mapping[str, str], prefix: str, names: Names) -> None:
-    """Give the values of a graph in a node names that nothing else has; those from ``outside`` have theirs."""
+    """Give the values of a node's subgraph unique names; captured values get those in ``outside``."""
     known = {"": "", **outside}
     for value in graph.input:
         known[value.name] = value.name = names.fresh(f"{prefix}.{value.name}")
@@ -312,7 +312,7 @@ def _node(op: Foreign) -> NodeProto:
 
 
 def _means_the_same(op: Foreign, opset: int) -> bool:
-    """Whether an operator of ONNX's own, and those in its graphs, were not changed between its set and another."""
+    """Whether an operator of ONNX's own, and those in its subgraphs, are unchanged between its set and another."""
     try:
         return since_versions(_node(op), op.version) == since_versions(_node(op), opset)
     except onnx.defs.SchemaError:

@@ -1,6 +1,6 @@
 """ONNX models as graphs: static shapes, lazy weights, shape arithmetic folded away.
 
-Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and says clearly what
+Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and reports clearly what
 cannot be read. Value names are the model's.
 """
 
@@ -38,11 +38,11 @@ from iossim.models.onnx.spelling import Names
 
 
 def translate(bound: BoundModel, kept: frozenset[str] = frozenset()) -> Graph:
-    """The graph of a model whose inputs are bound; nothing is folded that reads the initialisers that are ``kept``.
+    """The graph of a model with bound inputs; readers of the ``kept`` initialisers are not folded.
 
-    An operator that no op kind covers is carried whole, as a foreign op, if the types of its outputs can be told.
+    An operator without an op kind is carried whole, as a foreign op, if the types of its outputs can be determined.
 
-    Raises ModelError for operators that iossim cannot take (all of them at once), and for what a damaged file has.
+    Raises ModelError for unsupported operators (all of them at once), and for damaged files.
     """
     rebatching = None
     if bound.declared is not None:
@@ -72,7 +72,7 @@ class _Importer:
         self._readers = Counter(values_read(model.graph.node))
         self._readers.update(self._outputs)
         self._types: dict[str, TensorType] = dict(inputs)
-        #: Values that depend on what the network is given; weights that are reshaped first do not.
+        #: Values that depend on the network's inputs; reshaped weights do not.
         self._varying: set[str] = set(self._inputs)
         self._constants: dict[str, Constant] = {
             name: FilledConstant(value) for name, value in inputs.items() if is_empty(value)
@@ -80,13 +80,13 @@ class _Importer:
         self._known = Known(self._types, self._constants)
         self._nodes: list[Node] = []
         self._sequences = Sequences(self._opset)
-        #: Branches of conditions taken so far, which number their names.
+        #: Number of conditional branches taken so far, used in their names.
         self._branches = 0
-        #: Nodes that stand for loops so far.
+        #: Number of nodes in unrolled loops so far.
         self._written_out = 0
-        #: Values of unknown type, since they come from an operator that iossim cannot take.
+        #: Values of unknown type, since an unsupported operator makes them.
         self._unknown_values: set[str] = set()
-        #: Operators that iossim cannot take: type, then the names of their nodes, and why.
+        #: Unsupported operators: type, then the names of their nodes, and the reasons.
         self._unknown_ops: dict[str, list[tuple[str, str]]] = {}
 
     def graph(self) -> Graph:
@@ -111,7 +111,7 @@ class _Importer:
             except ModelError:
                 if self._rebatching is None:
                     raise
-                # As declared the model was read: whatever is wrong now, the other batch has made it so.
+                # The model was readable as declared: any error now is due to the other batch.
                 raise self._rebatching.refusal(f"{self._path}: {node.op_type} {name!r}") from None
         self._refuse_unknown()
         for output in self._outputs:
@@ -119,7 +119,7 @@ class _Importer:
                 raise ModelError(
                     f"{self._path}: output {output!r} is no tensor; export the model with tensors as outputs"
                 )
-        names = Names(())  # ONNX lets names repeat, and modules have several ops of a kind
+        names = Names(())  # ONNX allows repeated names, and modules have several ops of a kind
         nodes = [replace(node, name=names.fresh(node.name)) for node in self._nodes]
         try:
             return Graph.create(self._inputs, self._outputs, nodes, self._constants)
@@ -127,13 +127,13 @@ class _Importer:
             raise ModelError(f"{self._path}: {error}") from None
 
     def _read(self, node: NodeProto, name: str) -> None:
-        """Take in one node: as constants if its outputs are known now, else as an op."""
+        """Import one node: as constants if its outputs are known now, else as an op."""
         where = f"{self._path}: {node.op_type} {name!r}"
         _check_numbers(node, where)
         op_class = onnx_class(node.op_type) if is_standard(node.domain) else None
         inputs = operands(node)
         if self._unknown_values.intersection(inputs):
-            # It may be shape arithmetic that would have folded: only what surely would not is unknown too.
+            # It may be shape arithmetic that would have folded: only nodes that surely would not are unknown too.
             if op_class is None and not can_fold(node):
                 self._note_unknown(node, name, "it reads what iossim does not have")
             self._unknown_values.update(node.output)
@@ -178,7 +178,7 @@ class _Importer:
                 self._add_op(op, data, made, node, name, where)
 
     def _read_branch(self, node: NodeProto, name: str, where: str) -> None:
-        """Take in the branch of an ``If`` whose condition is known."""
+        """Import the branch of an ``If`` whose condition is known."""
         given = node.input[0] if node.input else ""
         size = self._types[given].elements if given else 0
         if size != 1:
@@ -191,13 +191,13 @@ class _Importer:
         self._read_instead(nodes, f"{name}.{self._branches}")
 
     def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
-        """Take in the nodes that stand for one."""
+        """Import the nodes that replace one."""
         self._readers.update(values_read(nodes))
         for index, node in enumerate(nodes):
             self._read(node, node.name or f"{name}.{node.op_type}_{index}")
 
     def _with_weights_outside(self, node: NodeProto, name: str, where: str) -> NodeProto:
-        """The node with the weights of its graphs taken in as constants, like all others."""
+        """The node with the weights of its subgraphs imported as constants, like all others."""
         kept, weights = with_weights_outside(node, f"{name}.", where)
         self._add_weights(weights, where)
         return kept
@@ -214,7 +214,7 @@ class _Importer:
 
     def _check(self, node: NodeProto, where: str) -> None:
         if runs_graphs(node):
-            return  # the checker would not find the outer values that they read
+            return  # the checker would not find the values that they capture
         try:
             onnx.checker.check_node(node, self._checker)
         except onnx.checker.ValidationError as error:
@@ -292,7 +292,7 @@ class _Importer:
     def _add_empty(
         self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
     ) -> None:
-        """Take in a node that makes empty tensors: they are known, and if it makes others, it makes those alone."""
+        """Import a node with empty outputs: those are known, and its other outputs get a node of their own."""
         rest = deepcopy(node)
         for place, value in enumerate(node.output):
             if value in named and is_empty(made[named.index(value)]):
@@ -317,7 +317,7 @@ class _Importer:
 
 
 def _check_numbers(node: NodeProto, where: str) -> None:
-    """Refuse attributes that are no numbers; a constant may hold them."""
+    """Refuse attributes that are not numbers; only a constant may have them."""
     for attribute in node.attribute:
         if np.isnan([attribute.f, *attribute.floats]).any() and node.op_type != "Constant":
             raise ModelError(f"{where} is not valid: its attribute {attribute.name!r} is no number (NaN)")
@@ -325,7 +325,7 @@ def _check_numbers(node: NodeProto, where: str) -> None:
 
 @contextmanager
 def _made_model_errors(where: str) -> Iterator[None]:
-    """Raises what reading a node raises for operands that do not fit as a ModelError that begins with ``where``."""
+    """Convert exceptions for invalid operands of a node to a ModelError that begins with ``where``."""
     try:
         yield
     except GraphError as error:

@@ -1,7 +1,7 @@
-"""What is in an ONNX file, counted before it is parsed: how many pieces, and how much memory its packed numbers take.
+"""Contents of an ONNX file, counted before it is parsed: the number of fields, and the memory of its packed numbers.
 
-Protobuf makes an object of every message, also of those that take two bytes in a file: a file of empty nodes takes a
-hundred times its size, and one of small whole numbers that are packed seventeen times.
+Protobuf creates an object for every message, even for one of two bytes in a file: a file of empty nodes takes a
+hundred times its size in memory, and one of small packed integers seventeen times.
 
 Source: Protocol Buffers, "Encoding" (protobuf.dev/programming-guides/encoding).
 """
@@ -15,30 +15,30 @@ from typing import Any
 import numpy as np
 import onnx
 
-#: Below this no file takes more than is allowed, whatever is in it.
+#: A smaller file is always within the limits.
 _SMALL_FILE_BYTES = 4 << 20
 
-#: The fields with a length by their numbers: those of messages, and the bytes of a packed number.
+#: The length-delimited fields by number: those of messages, and the bytes of a packed number.
 _Fields = dict[int, Any]
 _KNOWN: dict[str, _Fields] = {}
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The fields of a file, each counted as often as it is there, and the memory of its packed numbers."""
+    """The fields of a file, counted with repetitions, and the memory of its packed numbers."""
 
     pieces: int
     packed_bytes: int
 
 
 def contents(data: mmap.mmap, most_pieces: int) -> Contents:
-    """The contents of a model's file, counted up to ``most_pieces``; a small file is not looked at.
+    """The contents of a model's file, counted up to ``most_pieces``; a small file is not scanned.
 
-    What is no protobuf ends the count: the parser refuses it.
+    Invalid protobuf ends the count: the parser will refuse it.
     """
     pieces = packed = place = 0
     size = len(data)
-    # The messages that the place is in: where each ends, and its fields.
+    # The stack of enclosing messages: the end of each, and its fields.
     inside = [(size if size >= _SMALL_FILE_BYTES else 0, _fields(onnx.ModelProto.DESCRIPTOR))]
     while inside and pieces <= most_pieces:
         end, fields = inside[-1]
@@ -61,17 +61,17 @@ def contents(data: mmap.mmap, most_pieces: int) -> Contents:
                 inside.append((place + length, field))
                 continue
             if field is not None:
-                # The last byte of each number is below 128. Lists double as they grow, and are not given back.
+                # The last byte of each number is below 128. Lists double as they grow, and do not shrink.
                 numbers = int(np.count_nonzero(np.frombuffer(data, np.uint8, length, place) < 128))
                 packed += 2 * field * numbers
             place += length
-        elif kind not in (3, 4):  # the ends of a group have nothing in them
+        elif kind not in (3, 4):  # the end of a group has no content
             break
     return Contents(pieces, packed)
 
 
 def _varint(data: mmap.mmap, place: int, end: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it; one that does not end is larger than any file."""
+    """The number at a position, and the position after it; an unterminated number is larger than any file."""
     value = shift = 0
     while place < end and shift < 70:
         byte = data[place]
@@ -84,7 +84,7 @@ def _varint(data: mmap.mmap, place: int, end: int) -> tuple[int, int]:
 
 
 def _fields(message: Any) -> _Fields:
-    """The fields of a message that have a length; a message that may hold itself is its own field."""
+    """The length-delimited fields of a message; a recursive message is its own field."""
     if message.full_name in _KNOWN:
         return _KNOWN[message.full_name]
     found = _KNOWN[message.full_name] = {}

@@ -1,10 +1,10 @@
-"""Batch norms of a graph that is read: folded for inference, over the statistics of the batch for training.
+"""Batch norms of imported graphs: folded for inference, with batch statistics for training.
 
-*Folding.* A scale and shift per channel behind a convolution moves into its weight and bias:
-``m * (w * x + b) + s = (m * w) * x + (m * b + s)``. Older exporters spell a batch norm as a normalisation, a product
-and a sum with constants per channel; each of them folds too, without a convolution into a batch norm.
+*Folding.* A scale and shift per channel after a convolution is moved into its weight and bias:
+``m * (w * x + b) + s = (m * w) * x + (m * b + s)``. Older exporters write a batch norm as a normalisation, a product
+and a sum with constants per channel; each of them folds too, into a batch norm if there is no convolution.
 
-*Training.* The running mean and variance of the file are neither read nor updated: that is for the training loop.
+*Training.* The file's running mean and variance are neither read nor updated: that is for the training loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
 
 @dataclass(frozen=True, eq=False)
 class ChannelAffine:
-    """``y = multiplier * x + shift`` per channel, as ``op`` computes it from ``parameters``."""
+    """``y = multiplier * x + shift`` per channel, the effect of ``op`` with ``parameters``."""
 
     op: Op
     parameters: tuple[Constant, ...]
@@ -48,7 +48,7 @@ class ChannelAffine:
 
 @dataclass(frozen=True, eq=False)
 class ScaledConstant(Constant):
-    """A weight ``[channels, ...]`` times the multiplier of its channel, computed whenever it is loaded."""
+    """A weight ``[channels, ...]`` times the multiplier of its channel, computed at each load."""
 
     type: TensorType
     weight: Constant
@@ -68,7 +68,7 @@ class ScaledConstant(Constant):
 
 @dataclass(frozen=True, eq=False)
 class ShiftedConstant(Constant):
-    """A bias ``[channels]`` (zero, if None) after scale and shift, computed whenever it is loaded."""
+    """A bias ``[channels]`` (zero, if None) after scale and shift, computed at each load."""
 
     type: TensorType
     bias: Constant | None
@@ -86,9 +86,9 @@ class ShiftedConstant(Constant):
 
 
 class BatchNormFolding(GraphPass):
-    """Folds a scale and shift into the convolution or batch norm before it, if nothing else reads that one's output.
+    """Folds a scale and shift into the preceding convolution or batch norm, if nothing else reads that one's output.
 
-    The op keeps its name and makes the value that the folded one made; its weights get new names.
+    The op keeps its name and makes the output of the folded op; its weights get new names.
 
     Invariant: the outputs are unchanged up to rounding.
     """
@@ -96,7 +96,7 @@ class BatchNormFolding(GraphPass):
     def apply(self, graph: Graph) -> Graph:
         constants = dict(graph.constants)
         nodes: list[Node] = []
-        maker: dict[str, int] = {}  # for each value the index in nodes of what makes it
+        maker: dict[str, int] = {}  # for each value the index in nodes of its producer
         for node in graph.nodes:
             data, affine = _channel_affine(graph, node)
             host = nodes[maker[data]] if affine and data in maker else None
@@ -110,7 +110,7 @@ class BatchNormFolding(GraphPass):
 
 
 def _channel_affine(graph: Graph, node: Node) -> tuple[str, ChannelAffine | None]:
-    """The value that a node scales and shifts by constants, and how; None for any other node."""
+    """The value that a node scales and shifts by constants, and the parameters; None for any other node."""
     if isinstance(node.op, BatchNorm):
         data, parameters = node.inputs[0], node.inputs[1:]
     elif isinstance(node.op, Mul | Add) and len(node.inputs) == 2:
@@ -130,7 +130,7 @@ def _channel_affine(graph: Graph, node: Node) -> tuple[str, ChannelAffine | None
 
 
 def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a parameter, broadcast to ``shape``, has one number per channel (or one for all)."""
+    """Whether a parameter, broadcast to ``shape``, has one number per channel (or a single one)."""
     aligned = [1] * (len(shape) - len(parameter)) + list(parameter)
     return all(size == 1 for axis, size in enumerate(aligned) if axis != 1)
 
@@ -143,7 +143,7 @@ def _can_absorb(host: Node, constants: dict[str, Constant], graph: Graph, output
 def _absorb(
     host: Node, affine: ChannelAffine, outputs: tuple[str, ...], constants: dict[str, Constant], graph: Graph
 ) -> Node:
-    """The host with ``affine`` in its weight (or scale) and bias, which are added to ``constants``."""
+    """The host with ``affine`` folded into its weight (or scale) and bias, which are added to ``constants``."""
     x, weight, *rest = host.inputs
     folded_weight = free_name(f"{host.name}.folded_weight", {*graph.types, *constants})
     constants[folded_weight] = ScaledConstant(constants[weight].type, constants[weight], affine)
@@ -155,9 +155,9 @@ def _absorb(
 
 
 class BatchStatistics(GraphPass):
-    """Computes the mean and the (biased) variance that each batch norm with constant ones reads.
+    """Computes batch mean and (biased) variance for each batch norm with constant ones.
 
-    The outputs change: they are those of a network in training.
+    The outputs change: they become those of a network in training.
     """
 
     def apply(self, graph: Graph) -> Graph:
@@ -175,7 +175,7 @@ class BatchStatistics(GraphPass):
 
 
 def _statistics(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
-    """The ops that make the mean of the batch, first, and its variance, last."""
+    """The ops that compute the mean of the batch (first) and its variance (last)."""
     shape = graph.types[node.inputs[0]].shape
     mean = mean_of_batch(len(shape))
     names = []

@@ -1,17 +1,17 @@
-"""Blocks of any network: cut where one unit stands between all that comes before and all that follows.
+"""Blocks of any network: cut where one unit separates all preceding units from all following ones.
 
-*A cut behind unit v.* Every unit but v leads to v, or depends on v. Then v is the last of what leads to it to finish,
-in any schedule, and nothing that depends on it could have begun earlier: scheduling block by block loses nothing (a
-stage across the cut would hold v, and so be a single group). In the graph's terms v dominates all that follows and
-post-dominates all before; values may well be carried past it: a residual, or the mask that every layer of a
+*A cut after unit v.* Every unit but v leads to v, or depends on v. Then v is the last of its ancestors to finish,
+in any schedule, and none of its descendants could have begun earlier: scheduling block by block loses nothing (a
+stage across the cut would contain v, and so be a single group). In graph terms v dominates all that follows and
+post-dominates all before; values may well bypass it: a residual, or the mask that every layer of a
 transformer reads.
 
-Two kinds of units need not be in order with v, and stand in the way of no cut:
+Two kinds of units need not be ordered with respect to v, and prevent no cut:
 
-- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads,
-  also by way of preparations;
-- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such
-  units alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a
+- a *dead end* (a unit without consumers: it only makes graph outputs) stays in the block of the last unit it reads,
+  possibly through preparations;
+- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds that depends only on
+  such units, and is not an ancestor of all multiply-adds (a mask that is cast and expanded for a layer, a
   lookup of positions). It could have run earlier, if there was room; it is small.
 """
 
@@ -28,18 +28,18 @@ from iossim.schedule.problem import MAX_UNITS
 
 
 def cut_blocks(network: Network, max_block: int | None = None) -> Network:
-    """The network with a block between neighbouring cuts; a block of more than ``max_block`` units is split."""
+    """The network with one block between adjacent cuts; a block of more than ``max_block`` units is split."""
     return split_blocks(network.with_blocks(_between_cuts(network)), max_block)
 
 
 def split_blocks(network: Network, max_block: int | None) -> Network:
-    """The network with each block of more than ``max_block`` units split, and a note for each that was.
+    """The network with each block of more than ``max_block`` units split, and a note for each split one.
 
     None splits nothing.
 
-    A part is a run of the block's units in topological order, and no part has fewer than half the units that it would
-    have if all had the same. Of the ways to do so with the fewest parts it is the one in which the fewest
-    values cross from part to part, and of those the one whose sizes differ least.
+    A part is a run of the block's units in topological order, with at least half as many units as equal parts would
+    have. Among such splits into the fewest parts, this one has the fewest values that cross between parts, and
+    among those the least different sizes.
 
     Raises OptionError for an impossible limit.
     """
@@ -68,9 +68,9 @@ def one_block(network: Network, units: Sequence[Unit]) -> Network:
 
 
 def in_blocks(network: Network, units: Sequence[Unit]) -> Network:
-    """The network of these units in topological order; each belongs to the block that its last op was in.
+    """The network of these units in topological order; each belongs to the block of its last op.
 
-    The blocks stay in topological order, since an op is never in an earlier block than what it reads.
+    The blocks stay in topological order, since an op is never in an earlier block than its predecessors.
     """
     block_of_unit = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
     block_of_node = {node: block_of_unit[index] for index, unit in enumerate(network.units) for node in unit.nodes}
@@ -84,9 +84,9 @@ def in_blocks(network: Network, units: Sequence[Unit]) -> Network:
 
 
 def narrow_blocks(network: Network) -> Network:
-    """The network for whoever takes each block as a whole: none has more units than compiled code takes.
+    """The network for callers that treat each block as a whole: no block has more units than compiled code supports.
 
-    Its source says so where a block was split: who loads it again gets these blocks.
+    Its source records a split, so that loading it again gives these blocks.
     """
     found = split_blocks(network, MAX_UNITS)
     if found is network:
@@ -96,7 +96,7 @@ def narrow_blocks(network: Network) -> Network:
 
 
 def check_max_block(max_block: int | None) -> None:
-    """Raise OptionError unless a block may have that many units at most."""
+    """Raise OptionError unless this is a valid limit on a block's units."""
     if max_block is not None and not is_count(max_block):
         raise OptionError(f"blocks of at most {max_block!r} units cannot be: give 1 or more, or leave it out")
 
@@ -104,10 +104,10 @@ def check_max_block(max_block: int | None) -> None:
 def _between_cuts(network: Network) -> list[Block]:
     """Blocks between cuts, in time linear in units and edges.
 
-    Of the units that must be in order with v, in any topological order, those up to position i all lead to the one at
-    i if each before i is read by one up to i; those behind i all depend on it if each reads one at i or later. So a
-    unit that is first read at position r forbids the cuts between itself and r, and one that last reads position m
-    those between m and itself.
+    Take the units that must be ordered with respect to v, in any topological order. Those up to position i all lead
+    to the one at i if each before i is read by one up to i; those after i all depend on it if each reads one at i or
+    later. So a unit that is first read at position r forbids the cuts between itself and r, and one that last reads
+    position m those between m and itself.
     """
     count = len(network.units)
     readers: list[list[int]] = [[] for _ in range(count)]
@@ -117,7 +117,7 @@ def _between_cuts(network: Network) -> list[Block]:
     preparations = _preparations(network, readers)
     order = [unit for unit in range(count) if readers[unit] and unit not in preparations]
     position = {unit: index for index, unit in enumerate(order)}
-    # The first position that reads a unit and the last that it reads, also by way of preparations.
+    # The first position that reads a unit and the last that it reads, possibly through preparations.
     first_reader: dict[int, int] = {}
     for unit in (unit for unit in reversed(range(count)) if readers[unit]):
         found = [
@@ -128,12 +128,12 @@ def _between_cuts(network: Network) -> list[Block]:
     for unit in (unit for unit in range(count) if readers[unit]):
         found = [position[other] if other in position else last_read[other] for other in network.predecessors[unit]]
         last_read[unit] = max(found, default=-1)
-    forbidding = [0] * (len(order) + 1)  # how many units forbid a cut behind each position, as differences
+    forbidding = [0] * (len(order) + 1)  # number of units that forbid a cut after each position, as differences
     for here, unit in enumerate(order):
         for begin, end in ((here + 1, first_reader[unit]), (last_read[unit] + 1, here)):
             forbidding[begin] += 1
             forbidding[end] -= 1
-    cuts_before = [0]  # cuts_before[i]: cuts behind positions less than i
+    cuts_before = [0]  # cuts_before[i]: cuts after positions less than i
     for forbidden in list(accumulate(forbidding))[:-1]:
         cuts_before.append(cuts_before[-1] + (forbidden == 0))
     block_of = {unit: cuts_before[position[unit]] for unit in order}
@@ -152,8 +152,8 @@ def _between_cuts(network: Network) -> list[Block]:
 def _preparations(network: Network, readers: Sequence[Sequence[int]]) -> set[int]:
     """The units that prepare something for a part of the network.
 
-    ``before`` are the units that no multiply-add comes before, each with itself and what it depends on, as bits;
-    ``trunk`` those of them that all the others depend on.
+    ``before`` are the units without multiply-adds among their ancestors, each with itself and its ancestors, as bits;
+    ``trunk`` those of them that are ancestors of all the others.
     """
     before: dict[int, int] = {}
     trunk = -1
@@ -166,7 +166,7 @@ def _preparations(network: Network, readers: Sequence[Sequence[int]]) -> set[int
         if all(other in before for other in predecessors) and not _multiplies(network, unit):
             before[unit] = known | 1 << len(before)
         elif all(other in before for other in predecessors):
-            trunk &= known  # what depends on this one depends on all that it does
+            trunk &= known  # its descendants have all of its ancestors, too
     return {unit for index, unit in enumerate(before) if not trunk >> index & 1}
 
 
@@ -184,11 +184,11 @@ def _named(network: Network, units: list[int]) -> Block:
 
 
 def _parts(network: Network, block: Block, max_block: int) -> list[tuple[int, ...]]:
-    """The best split of a block into consecutive runs, by dynamic programming over where a part ends."""
+    """The best split of a block into consecutive runs, by dynamic programming over the end of a part."""
     count = len(block.units)
     least = max(1, count // -(-count // max_block) // 2)
     crossing = _crossing_values(network, block)
-    # best[i]: (parts, values that cross, sum of squared sizes, where the last part begins) for the first i units.
+    # best[i]: (parts, values that cross, sum of squared sizes, start of the last part) for the first i units.
     best: list[tuple[int, int, int, int] | None] = [(0, 0, 0, 0)] + [None] * count
     for end in range(1, count + 1):
         ways = []
@@ -207,7 +207,7 @@ def _parts(network: Network, block: Block, max_block: int) -> list[tuple[int, ..
 
 
 def _crossing_values(network: Network, block: Block) -> list[int]:
-    """For each position how many values made before it in the block are read behind it in the block."""
+    """For each position, the number of values made before it in the block and read after it in the block."""
     last_read: dict[str, int] = {}
     for index, unit in enumerate(block.units):
         for value in network.units[unit].inputs:
@@ -222,13 +222,13 @@ def _crossing_values(network: Network, block: Block) -> list[int]:
 
 
 def single_block(network: Network, block: str | int) -> Network:
-    """The block of that name or number (1 the first, -1 the last) with its units; raises OptionError for no such."""
+    """The block of that name or number (1 the first, -1 the last) with its units; raises OptionError if missing."""
     chosen = _found(network.blocks, block, network.name)
     return units_alone(network, chosen.units, f"{network.name}.{chosen.name}")
 
 
 def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
-    """These units as they are, each in the block that it was in.
+    """These units unchanged, each in its former block.
 
     The outputs of the graph are the values that the rest of the network reads, or that the network returns.
     """

@@ -15,7 +15,7 @@ from iossim.models.passes.gradients import RULES, Gradients, Tape, op_of, summed
 
 @dataclass(frozen=True)
 class _Value:
-    """A value on a tape, with arithmetic that adds ops to it."""
+    """A value on a tape, whose arithmetic adds ops to the tape."""
 
     tape: Tape
     name: str
@@ -50,12 +50,12 @@ def _number(tape: Tape, value: float) -> _Value:
     return _Value(tape, tape.filled((), value))
 
 
-#: The derivative of a function of one tensor by ``x``, of ``x``, ``y`` and the parameters.
+#: The derivative of a function of one tensor with respect to ``x``, given ``x``, ``y`` and the parameters.
 Slope = Callable[..., _Value]
 
 
 def _between(y: _Value, minimum: float | None, maximum: float | None) -> _Value | None:
-    """One where ``y`` lies between the bounds, zero where it is one of them; None without bounds."""
+    """One where ``y`` is between the bounds, zero where it equals one of them; None without bounds."""
     below = None if minimum is None else (y + -minimum if minimum else y).apply("sign")
     above = None if maximum is None else (maximum - y).apply("sign")
     return below * above if below and above else below or above
@@ -127,7 +127,7 @@ def _relu(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @RULES.register(Clip)
 def _clip(tape: Tape, node: Node, grad: str) -> Gradients:
-    """Where a bound is reached there is none, as PyTorch's ReLU6 has it."""
+    """Zero gradient where a bound is reached, as in PyTorch's ReLU6."""
     op = op_of(node, Clip)
     with tape.unit("Clip"):
         inside = _between(_Value(tape, node.outputs[0]), op.minimum, op.maximum)
@@ -157,7 +157,7 @@ def _mul(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @RULES.register(Nary)
 def _nary(tape: Tape, node: Node, grad: str) -> Gradients:
-    """Of differences, quotients, and powers with a constant exponent."""
+    """Gradients of differences, quotients, and powers with a constant exponent."""
     function, (a, b, *_), y = op_of(node, Nary).function, node.inputs, _Value(tape, node.outputs[0])
     of_both = function in ("sub", "div")
     if not of_both and (function != "pow" or tape.needed(b)):

@@ -1,16 +1,16 @@
-"""The units of an inference engine, for any graph: what one call, or one kernel, of its libraries computes.
+"""The units of an inference engine, for any graph: the ops that one call, or one kernel, of its libraries computes.
 
 A unit is grown backwards from its last op, from the end of the graph to its beginning:
 
-- what is element-wise before it and has its shape, as far as nothing else reads it;
-- the one product or convolution before that, as whose epilogue all this is computed: bias, activation, residual. Of
-  two branches that are added the one with more ops before it, since the other is there earlier;
-- before a pointwise convolution the depthwise one that it alone reads, with the activation and the sum before that;
+- element-wise ops before it of its shape, as far as nothing else reads them;
+- the one product or convolution before them, in whose epilogue they are fused: bias, activation, residual. Of two
+  branches that are added it takes the one with more ops before it, since the other is available earlier;
+- before a pointwise convolution the depthwise one whose only consumer it is, with the activation and the sum before;
 - before the last product of an attention all of it: scores, scale, mask, softmax (:mod:`iossim.ir.attention`);
-- before a normalisation or softmax what is element-wise there and in no epilogue;
+- before a normalisation or softmax the element-wise ops that are in no epilogue;
 - views, which cost nothing, at the end and at the beginning.
 
-A concat takes the sums that it alone reads. All ops but the last are read inside the unit alone.
+A concat takes the sums that only it reads. The outputs of all ops but the last are read only inside the unit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from iossim.models.passes.unit_patterns import (
 
 
 def fused(graph: Graph) -> tuple[Unit, ...]:
-    """All that an inference engine fuses, in topological order."""
+    """Units with everything fused that an inference engine fuses, in topological order."""
     growth = _Growth(graph)
     units = []
     for node in reversed(graph.nodes):
@@ -44,7 +44,7 @@ def fused(graph: Graph) -> tuple[Unit, ...]:
 
 
 class _Growth:
-    """Grows units; an op that is ``taken`` is in one already."""
+    """Grows units; an op that is ``taken`` is already in one."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -56,7 +56,7 @@ class _Growth:
             self.depth[node.name] = 1 + max((self.depth[one.name] for one in before if one is not None), default=0)
 
     def unit(self, last: Node) -> list[Node]:
-        """The unit that ends with ``last``, in topological order; its ops are taken."""
+        """The unit that ends with ``last``, in topological order; its ops become taken."""
         members = {last.name: last}
         if isinstance(last.op, Concat):
             self._add(members, private_sums(self.graph, last))
@@ -65,13 +65,13 @@ class _Growth:
             if end.op.is_elementwise:
                 end = self._chain(members, end)
             self._before_anchor(members, end)
-            if not isinstance(end.op, Slice | Split):  # alone they only move data, and may launch nothing
+            if not isinstance(end.op, Slice | Split):  # alone they only move data, and may launch no kernel
                 self._views_at_beginning(members)
         self.taken.update(members)
         return sorted(members.values(), key=lambda node: self.position[node.name])
 
     def _views_at_end(self, members: dict[str, Node], last: Node) -> Node:
-        """Take the views that the unit ends with; returns what they are views of, or the first that can be taken."""
+        """Take the views at the unit's end; returns their source, or the first one that can be taken."""
         end = last
         while _is_view(end):
             before = self._private(members, end.inputs[:1])
@@ -82,7 +82,7 @@ class _Growth:
         return end
 
     def _chain(self, members: dict[str, Node], end: Node) -> Node:
-        """Take the element-wise ops up to ``end`` and the product before them; returns that, else ``end``."""
+        """Take the element-wise ops up to ``end`` and the product before them; returns the product, else ``end``."""
         chain = self._elementwise_before(members, end)
         products = self._products(chain, end)
         if products:
@@ -95,7 +95,7 @@ class _Growth:
         return product
 
     def _before_anchor(self, members: dict[str, Node], anchor: Node) -> None:
-        """Take what is computed with an anchor before it."""
+        """Take the ops before an anchor that are computed together with it."""
         for pattern in (relu_separable_convolution, separable_convolution, attention_before):
             match = pattern(self.graph, anchor)
             if match is not None and self.taken.isdisjoint(node.name for node in match[1]):
@@ -116,7 +116,7 @@ class _Growth:
     def _elementwise_before(
         self, members: Mapping[str, Node], end: Node, without: Container[str] = ()
     ) -> dict[str, Node]:
-        """``end`` and the element-wise ops before it that have its shape and are read in the unit alone."""
+        """``end`` and the preceding element-wise ops of its shape that are read only in the unit."""
         found = self._grown(
             {**members, end.name: end},
             [end],
@@ -125,7 +125,7 @@ class _Growth:
         return {end.name: end, **{node.name: node for node in found}}
 
     def _grown(self, members: Mapping[str, Node], ends: Iterable[Node], fits: Callable[[Node], bool]) -> list[Node]:
-        """What leads to ``ends`` by free ops that fit, each read by members and what is found alone."""
+        """Ancestors of ``ends`` among free ops that fit, each read only by members and ops found so far."""
         inside = dict(members)
         found: list[Node] = []
         pending = [value for node in ends for value in node.inputs]
@@ -138,7 +138,7 @@ class _Growth:
         return found
 
     def _products(self, chain: Mapping[str, Node], end: Node) -> list[Node]:
-        """The products that a chain may be the epilogue of: of its shape, and read in it alone."""
+        """The products whose epilogue a chain may be: of its shape, and read only in it."""
         makers = self._private(chain, [value for one in chain.values() for value in one.inputs])
         return [node for node in makers if node.op.has_epilogue and self._shape(node) == self._shape(end)]
 
@@ -154,7 +154,7 @@ class _Growth:
         return (dependent - on_kept) & chain.keys()
 
     def _private(self, members: Container[str], values: Iterable[str]) -> list[Node]:
-        """The nodes that make ``values`` as their one output, read by members alone, and that are free; each once."""
+        """The free producers of ``values`` with a single output that only members read; each once."""
         found: dict[str, Node] = {}
         for value in values:
             node = self.graph.producer.get(value)

@@ -1,7 +1,7 @@
-"""What the gradient of each op kind is, as other ops: the rules of reverse-mode differentiation.
+"""Gradients of op kinds, as other ops: the rules of reverse-mode differentiation.
 
-A rule has the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
-gradient of each input, None where that has none. A rule for another op kind is a function registered in
+A rule gets the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
+gradient of each input, None for an input without one. A rule for another op kind is a function registered in
 :data:`RULES`; those of element-wise ops are in :mod:`iossim.models.passes.elementwise_gradients`.
 """
 
@@ -32,13 +32,13 @@ from iossim.ir.ops.unary import Cast, Identity, Unary
 from iossim.ir.types import TensorType
 from iossim.models.passes.batch_norms import mean_of_batch
 
-#: What stands behind the name of an op in the names of the ops of its gradient.
+#: Infix after the name of an op in the names of its gradient's ops.
 BACKWARD = ".backward."
 
 
 @dataclass
 class Tape:
-    """Where rules write: the gradients' ops as they are made, each in a unit; ``types`` are those of all values."""
+    """The gradients' ops as rules add them, each in a unit; ``types`` are those of all values."""
 
     graph: Graph
     weights: Collection[str]
@@ -47,7 +47,7 @@ class Tape:
     constants: dict[str, Constant] = field(default_factory=dict)
     #: Name, kind, block and nodes of each unit.
     units: list[tuple[str, str, int, list[Node]]] = field(default_factory=list)
-    #: The block of what makes a value.
+    #: The block of each value's producer.
     blocks: dict[str, int] = field(default_factory=dict)
     node: Node = field(init=False)
     block: int = 0
@@ -62,11 +62,11 @@ class Tape:
         self._needed = learnt
 
     def needed(self, value: str) -> bool:
-        """Whether the gradient of a value is asked for."""
+        """Whether the gradient of a value is required."""
         return value in self._needed
 
     def filled(self, shape: Sequence[int], value: float) -> str:
-        """A constant, the same everywhere."""
+        """A constant with equal elements."""
         kind = TensorType(tuple(shape), self.types[self.node.outputs[0]].dtype)
         name = f"{self.node.name}.backward.{value:g}.{'x'.join(map(str, shape))}"
         self.constants[name] = FilledConstant(kind, value)
@@ -74,7 +74,7 @@ class Tape:
         return name
 
     def add(self, op: Op, *inputs: str) -> str:
-        """The value that the op makes: a unit of its own outside :meth:`unit`."""
+        """The output of a new op: a unit of its own outside :meth:`unit`."""
         (value,) = self.add_all(op, *inputs)
         return value
 
@@ -95,7 +95,7 @@ class Tape:
     @contextmanager
     def unit(self, kind: str) -> Iterator[None]:
         """Ops added inside are one unit."""
-        if self._open is not None:  # a rule within a rule: part of what is open
+        if self._open is not None:  # a nested rule: part of the open unit
             yield
             return
         self._open = []
@@ -105,7 +105,7 @@ class Tape:
             self.units.append((nodes[-1].name, f"{kind}-backward", self.block, nodes))
 
     def total(self, value: str, parts: list[str]) -> str:
-        """The sum of the gradients that a value has from all that read it; added up once."""
+        """The sum of a value's gradients from all of its consumers; computed once."""
         if len(parts) > 1:
             parts[:] = [self.add(Add(), *parts)]
         return parts[0]
@@ -133,7 +133,7 @@ def op_of(node: Node, kind: type[_Op]) -> _Op:
 
 
 def summed(tape: Tape, grad: str, like: str) -> str:
-    """A gradient as the value has it that was broadcast: summed over the axes along which it was."""
+    """A gradient in the shape of the value before broadcasting: summed over the broadcast axes."""
     have, want = tape.types[grad].shape, tape.types[like].shape
     if have == want:
         return grad
@@ -253,7 +253,7 @@ def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @RULES.register(BatchNorm)
 def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
-    """Constant statistics have no gradient; those of the batch have it in that of ``x``, of which they are made."""
+    """Constant statistics have no gradient; that of batch statistics is part of the gradient of ``x``."""
     x, scale, bias, mean, variance = node.inputs
     channels, norm = tape.types[scale].shape, op_of(node, BatchNorm)
     zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)
@@ -335,7 +335,7 @@ def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
 
 
 def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> str:
-    """The derivative of a reduction that is no sum by each element; of several largest ones each has a share."""
+    """The derivative of a reduction other than a sum by each element; equal maxima share it."""
     match op.function:
         case "max" | "min":
             hit = tape.add(Cast(str(tape.types[x].dtype)), tape.add(Nary("equal"), x, y))

@@ -1,4 +1,4 @@
-"""What a pass is: graph to graph, its fields its options, its invariant stated and tested."""
+"""Base of passes: functions from graph to graph, with options as fields, and a documented and tested invariant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GraphPass(ABC):
     """Base of all passes, which are frozen dataclasses whose fields are their options.
 
     Unless a pass says otherwise, the graph that it returns has the same inputs, and computes the same outputs under
-    the same names; nodes that it leaves alone keep their names, values and order.
+    the same names; unaffected nodes keep their names, values and order.
     """
 
     @abstractmethod
@@ -24,12 +24,12 @@ class GraphPass(ABC):
 
 
 def with_nodes(graph: Graph, nodes: Iterable[Node], constants: Mapping[str, Constant]) -> Graph:
-    """A graph of other nodes and constants between the same inputs and outputs."""
+    """A graph of other nodes and constants with the same inputs and outputs."""
     return Graph.create({name: graph.types[name] for name in graph.inputs}, graph.outputs, nodes, constants)
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """The name, with a number behind it where it is taken."""
+    """The name, with a number appended if it is taken."""
     count, free = 1, name
     while free in taken:
         count += 1

@@ -1,8 +1,8 @@
-"""Products between quantised tensors as products of whole numbers, which is how runtimes run them.
+"""Products of quantised tensors as integer products, as runtimes execute them.
 
 Networks of int8 are mostly written as *QDQ*: each operand of a product goes through QuantizeLinear and
-DequantizeLinear, which say its scale, and the product itself is written in floating point. ONNX Runtime and TensorRT
-multiply the whole numbers (`Quantize ONNX models`, onnxruntime.ai; `Working with quantized types`, TensorRT's guide).
+DequantizeLinear, which give its scale, and the product itself is in floating point. ONNX Runtime and TensorRT
+multiply the integers (`Quantize ONNX models`, onnxruntime.ai; `Working with quantized types`, TensorRT's guide).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from iossim.ir.ops.unary import Cast, Clip, Relu, Unary
 from iossim.ir.types import DType
 from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
 
-#: What only moves numbers, or picks the largest, gives the same before a quantisation as behind it.
+#: Ops that only move elements, or select the maximum, and therefore commute with quantisation.
 _MOVERS = (MaxPool, Reshape, Flatten, Transpose, Slice)
 _BYTES = (DType.INT8, DType.UINT8)
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """Whole numbers with their scale and zero point, by name; ``axis`` is that of several scales."""
+    """Integers with their scale and zero point, by name; ``axis`` is that of several scales."""
 
     value: str
     dtype: DType
@@ -45,7 +45,7 @@ class _Whole:
 
 @dataclass(frozen=True)
 class _End:
-    """The quantisation behind a product, the activation that is left of one between them, and the nodes that go."""
+    """The quantisation after a product, the activation left between them, and the nodes to be removed."""
 
     quantised: Node
     dtype: DType
@@ -54,14 +54,14 @@ class _End:
 
 
 class IntegerProducts(GraphPass):
-    """Convolutions and matrix products of dequantised operands become those of the whole numbers.
+    """Convolutions and matrix products of dequantised operands become integer ones.
 
-    Where the result is quantised again, behind an activation at most, product and quantisation are one op; elsewhere
-    the sums of int32 are scaled, and a bias is added in floating point. What moves numbers between a dequantisation and
-    a quantisation of equal scales moves the whole numbers. Dequantisations that nothing reads any more are left to dead
-    op elimination, and what depends on constants alone to constant folding.
+    If the result is quantised again, with at most an activation between, product and quantisation become one op;
+    otherwise the int32 sums are scaled, and a bias is added in floating point. Data movement between a dequantisation
+    and a quantisation of equal scales moves the integers. Unused dequantisations are left to dead op elimination,
+    and ops on constants only to constant folding.
 
-    Invariant: outputs are unchanged up to rounding, which behind a quantisation may be one step of its scale.
+    Invariant: outputs are unchanged up to rounding, which after a quantisation may be one step of its scale.
     """
 
     def apply(self, graph: Graph) -> Graph:
@@ -81,7 +81,7 @@ class IntegerProducts(GraphPass):
 
 
 def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
-    """How many products of an imported graph are of whole numbers, in a sentence."""
+    """Number of integer products of an imported graph, as a sentence."""
     kinds = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
     count = sum(len(scheduled.of_kind.get(kind, ())) for kind in kinds)
     what = "products run" if count > 1 else "product runs"
@@ -90,8 +90,8 @@ def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
 
 @dataclass
 class _Rewriting:
-    """``made`` are the nodes that stand in the place of a node: none where its work is done elsewhere. ``before`` are
-    those that stand in front of it.
+    """``made`` are the nodes that replace a node: none if its work is done elsewhere. ``before`` are those inserted
+    before it.
     """
 
     graph: Graph
@@ -138,7 +138,7 @@ class _Rewriting:
         self._ends(node, end, QuantizedConv(*astuple(op)), operands)
 
     def _product(self, node: Node, a: _Whole | None, b: _Whole | None, bias: str | None) -> None:
-        """Of matrices; the second may have a scale for each column."""
+        """A matrix product; the second operand may have one scale per column."""
         if a is None or b is None or a.axis is not None:
             return
         ranks = [len(self.graph.types[value].shape) for value in node.inputs[:2]]
@@ -154,7 +154,7 @@ class _Rewriting:
         self._ends(node, end, QuantizedMatMul(), [*operands, end.quantised.inputs[1], self._zero_behind(end)])
 
     def _scaled(self, node: Node, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> None:
-        """The sums, times both scales (``axis`` is that of several), with the bias, in the place of ``node``."""
+        """The sums, times both scales (``axis`` is that of several), with the bias, in place of ``node``."""
         zeros = [] if self._is_zero(w.zero) else [self._zero_of(x), self._zero_of(w)]
         zeros = zeros or ([] if self._is_zero(x.zero) else [self._zero_of(x)])
         sums = self._add(node, "sums", op, x.value, w.value, *zeros)
@@ -170,7 +170,7 @@ class _Rewriting:
         self.made[node.name] = (replace(node, op=Add(), inputs=(product, bias)),)
 
     def _ends(self, node: Node, end: _End, op: Op, operands: Sequence[str]) -> None:
-        """One op that makes what the quantisation behind ``node`` made, in whose place it stands."""
+        """One op with the output of the quantisation after ``node``, which it replaces."""
         product = replace(node, op=op, inputs=tuple(operands), outputs=end.quantised.outputs)
         made = [product]
         if end.activation is not None:
@@ -180,7 +180,7 @@ class _Rewriting:
         self.made[end.quantised.name] = tuple(made)
 
     def _quantised_behind(self, node: Node) -> _End | None:
-        """The quantisation that alone reads a product, maybe through an activation."""
+        """The quantisation that is a product's only consumer, possibly through an activation."""
         gone, low, high = [node.name], -math.inf, math.inf
         reader = self._only_reader(node)
         if reader is not None and isinstance(reader.op, Relu | Clip):
@@ -194,14 +194,14 @@ class _Rewriting:
         if dtype not in _BYTES or scale is None or zero is None:
             return None
         ends = np.iinfo(dtype.numpy_name)
-        # An activation that cuts off what the quantisation cuts off anyhow is none.
+        # An activation that only clips values that the quantisation clips anyway is dropped.
         if low <= (ends.min - zero + 0.5) * scale and high >= (ends.max - zero - 0.5) * scale:
             return _End(reader, dtype, None, tuple(gone))
         is_relu = (low, high, zero) == (0.0, math.inf, 0.0)
         return _End(reader, dtype, Relu(), tuple(gone)) if is_relu else None
 
     def _mover(self, node: Node) -> None:
-        """An op that only moves what is dequantised before and quantised behind it, by the same scale."""
+        """A data movement op with a dequantisation before and a quantisation after it, by the same scale."""
         x, reader = self._whole(node.inputs[0]), self._only_reader(node)
         if x is None or x.axis is not None or len(node.inputs) != 1 or reader is None:
             return
@@ -216,7 +216,7 @@ class _Rewriting:
     # What stands before, and behind
 
     def _whole(self, value: str) -> _Whole | None:
-        """The whole numbers of 8 bits that a value is dequantised from; turned around behind it, if it is a matrix."""
+        """The 8-bit integers that a value is dequantised from; transposed after it, if it is a matrix."""
         node = self.graph.producer.get(value)
         if node is not None and node.op == Transpose((1, 0)) and self._is_constant(value):
             before = self._whole(node.inputs[0])
@@ -227,7 +227,7 @@ class _Rewriting:
         assert whole is not None
         assert scale is not None
         of_type = self.graph.types[whole]
-        # Products of two scales may be too small for 16 bits.
+        # The product of two scales may be too small for 16 bits.
         if of_type.dtype not in _BYTES or self.graph.types[scale].dtype is not DType.FLOAT32:
             return None
         axis = None if self._is_single(scale) else node.op.axis % len(of_type.shape)
@@ -256,14 +256,14 @@ class _Rewriting:
         return held is not None and not held.is_absent and not held.load().any()
 
     def _number(self, value: str | None) -> float | None:
-        """A constant of one number."""
+        """A constant of one element."""
         held = self.graph.constants.get(value or "")
         return None if held is None or held.is_absent or held.type.elements != 1 else float(held.load().item())
 
     # What is added
 
     def _zero_of(self, whole: _Whole) -> str:
-        """The name of a zero point, which a network may leave out where it is 0."""
+        """The name of a zero point, which a network may omit if it is 0."""
         return whole.zero or self._zero(whole.dtype)
 
     def _zero_behind(self, end: _End) -> str:
@@ -281,7 +281,7 @@ class _Rewriting:
         return name
 
     def _add(self, node: Node, what: str, op: Op, *inputs: str) -> str:
-        """Another op in front of a node; the name of its value, which is its own."""
+        """Add an op before a node; returns the name of its output, which is the op's own."""
         name = self._free(f"{node.name}.{what}")
         self.before.setdefault(node.name, []).append(Node(name, op, inputs, (name,)))
         return name

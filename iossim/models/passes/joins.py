@@ -1,8 +1,8 @@
-"""Joins of branches: what is element-wise behind a product, and reads another branch besides.
+"""Joins of branches: element-wise ops after a product that read another branch as well.
 
-A residual sum, or the product with a gate. Fused into the product before it, it costs next to nothing, but the
-product waits for the other branch; apart, the two may run side by side. Which is faster is a matter of prices
-(:mod:`iossim.transforms.fused_joins`); here units are made either way.
+Examples are a residual sum, or the product with a gate. Fused into the product before it, it costs next to nothing,
+but the product waits for the other branch; unfused, the two may run concurrently. Prices decide which is faster
+(:mod:`iossim.transforms.fused_joins`); this module makes units either way.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from iossim.models.passes.blocks import cut_blocks, in_blocks, one_block, split_
 from iossim.models.passes.graph_pass import free_name
 from iossim.models.passes.unit_patterns import unit_kind
 
-#: An op that joins branches, and the product that may compute it.
+#: An op that joins branches, and the product in whose epilogue it may be fused.
 Join = tuple[Node, Node]
 
 
 @dataclass(frozen=True)
 class Joins:
-    """Joins by the names of the units that they end: ``fused`` into products that could run beside the other branch
-    else, and ``apart`` from products that could compute them.
+    """Joins by the names of the units that they end: ``fused`` into products that could otherwise run beside the other
+    branch, and ``apart`` from products that could have them as epilogue.
     """
 
     fused: Mapping[str, Join] = field(default_factory=dict)
@@ -37,14 +37,14 @@ class Joins:
         return len(self.fused) + len(self.apart)
 
     def counted(self, count: int) -> str:
-        """So many of them in words: ``4 adds``, or joins of branches where others than sums are among them."""
+        """Their number as text: ``4 adds``, or joins of branches if others than sums are among them."""
         sums = all(isinstance(join.op, Add) for join, _ in self._all)
         noun, rest = ("add", "") if sums else ("join", " of branches")
         return f"{count} {noun}{'s' * (count != 1)}{rest}"
 
     @property
     def products(self) -> str:
-        """The ops that compute them, or may, in words: ``convolutions`` or ``products``."""
+        """The ops that have, or may have, them as epilogue, as text: ``convolutions`` or ``products``."""
         return "convolutions" if all(isinstance(each.op, Conv | ConvNhwc) for _, each in self._all) else "products"
 
     @property
@@ -53,7 +53,7 @@ class Joins:
 
 
 def joins_of(network: Network) -> Joins:
-    """The joins of a network that may be fused or apart; none where its units are those of micro-batches."""
+    """The joins of a network that may be fused or split; none if its units are those of micro-batches."""
     if network.interchangeable or network.clusters:
         return Joins()
     units = _Units(network.graph, network.units)
@@ -63,10 +63,10 @@ def joins_of(network: Network) -> Joins:
 
 
 def with_joins(network: Network, fused: Collection[str] = (), apart: Collection[str] = ()) -> Network:
-    """The network with these joins, apart in it, fused, and these, fused in it, apart; names that it has not, or that
-    are not such joins, change nothing.
+    """The network with the joins ``fused``, apart in it, fused, and those ``apart``, fused in it, split; unknown names
+    and those of other units are ignored.
 
-    Where its blocks are those between cuts, blocks are cut anew; else each unit is in the block of its last op.
+    If its blocks are those between cuts, they are cut anew; else each unit is in the block of its last op.
     """
     made = _Units(network.graph, network.units)
     for unit in network.units:
@@ -83,7 +83,7 @@ def with_joins(network: Network, fused: Collection[str] = (), apart: Collection[
 
 
 def joins_apart(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
-    """The units with all their joins apart that products might run beside."""
+    """The units with all joins split off whose products might run concurrently with the other branch."""
     made = _Units(graph, units)
     for name in list(made.nodes):
         made.split(name)
@@ -91,13 +91,13 @@ def joins_apart(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
 
 
 class _Units:
-    """Units that change: by name the nodes (indices) of each, in topological order."""
+    """Units under change: by name the nodes (indices) of each, in topological order."""
 
     def __init__(self, graph: Graph, units: Iterable[Unit]) -> None:
         self.graph, self.given = graph, {unit.name: unit for unit in units}
         self.nodes = {name: unit.nodes for name, unit in self.given.items()}
         self._owner = {node: name for name, nodes in self.nodes.items() for node in nodes}
-        #: For each node itself and all nodes that it depends on, as bits.
+        #: For each node, itself and all its ancestors, as bits.
         self._before: list[int] = []
         for index, node in enumerate(graph.nodes):
             known = 1 << index
@@ -106,7 +106,7 @@ class _Units:
             self._before.append(known)
 
     def all(self) -> tuple[Unit, ...]:
-        """The units in topological order; of changed ones the kind is what they compute now."""
+        """The units in topological order; changed ones get the kind of their present ops."""
         graph, made = self.graph, []
         for name, nodes in self.nodes.items():
             unit = self.given.get(name)
@@ -116,7 +116,7 @@ class _Units:
         return tuple(sorted(made, key=lambda unit: unit.nodes[-1]))
 
     def split(self, name: str, dry: bool = False) -> Join | None:
-        """Set a join apart from the product of its unit; None where there is none that it need not wait for.
+        """Split a join from the product of its unit; None if there is no join that the product need not wait for.
         ``dry``: nothing is changed.
         """
         nodes = self.nodes[name]
@@ -140,7 +140,7 @@ class _Units:
         return self._join(behind, product)
 
     def fuse(self, name: str) -> Join | None:
-        """Fuse a unit that joins branches into the deepest product that it alone reads; None where there is none."""
+        """Fuse a join unit into the deepest product whose only consumer it is; None if there is none."""
         nodes = self.nodes[name]
         outside = [maker for index in nodes for maker in self._makers(self.graph.nodes[index]) if maker not in nodes]
         shapes = {self._shape(index) for index in nodes}
@@ -163,7 +163,7 @@ class _Units:
         return self._join(nodes, product)
 
     def _join(self, behind: Sequence[int], product: int) -> Join:
-        """The first op of some that reads several computed values, and a product."""
+        """The first of some ops that reads several computed values, and a product."""
         nodes = self.graph.nodes
         return next(nodes[index] for index in behind if len(self._makers(nodes[index])) > 1), nodes[product]
 
@@ -172,19 +172,19 @@ class _Units:
         self._owner.update(dict.fromkeys(nodes, name))
 
     def _product(self, nodes: Sequence[int]) -> int | None:
-        """The last op of some that is neither element-wise nor a view, if it is a product that has an epilogue."""
+        """The last of some ops that is neither element-wise nor a view, if it is a product with an epilogue."""
         anchors = (index for index in reversed(nodes) if not _joins_chain(self.graph.nodes[index]))
         product = next(anchors, None)
         return product if product is not None and self.graph.nodes[product].op.has_epilogue else None
 
     def _drains(self, nodes: Sequence[int], product: int) -> bool:
-        """Whether all but the last are read among them alone, and the last is, or is computed of, the product."""
+        """Whether all but the last are read only among them, and the last is, or depends on, the product."""
         return bool(self._before[nodes[-1]] >> product & 1) and all(
             self._is_read_by((), index, nodes) for index in nodes[:-1]
         )
 
     def _is_read_by(self, members: Sequence[int], maker: int, readers: Sequence[int]) -> bool:
-        """Whether the nodes ``readers`` alone read what ``maker`` makes, the one value that leaves ``members``."""
+        """Whether only the nodes ``readers`` read the output of ``maker``, the one value that leaves ``members``."""
         names = {self.graph.nodes[index].name for index in (*members, *readers)}
         own = {self.graph.nodes[index].name for index in members}
         for index in members or (maker,):

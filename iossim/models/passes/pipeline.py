@@ -1,4 +1,4 @@
-"""The standard sequence of passes for models that were read from a file."""
+"""The standard sequence of passes for imported models."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
-    """An imported graph as it is scheduled, after the standard passes.
+    """An imported graph in its form for scheduling, after the standard passes.
 
-    Products between quantised tensors are found first, while weights still say what they are quantised by. For
-    training, the ``trained`` weights stay as they are, and batch norms take the statistics of the batch. What a
-    recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would keep a
-    batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
+    Products of quantised tensors are recognised first, while weights still have their quantisation. For training,
+    the ``trained`` weights are unchanged, and batch norms use batch statistics. The parts of a recognised softmax are
+    dead. Dead readers and identities are removed before the rest, since either would separate a batch norm from its
+    convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
     kept = trained or frozenset()
     passes = (
@@ -55,7 +55,7 @@ def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:
     return rewrite
 
 
-#: Those that can be asked for by name, all of others: ours run on every graph.
+#: The passes that can be requested by name, all from plugins: iossim's own run on every graph.
 PASSES: Group[Callable[[Graph], Graph]] = Group(
     "`passes` {!r} is not known",
     tuple,
@@ -65,7 +65,7 @@ PASSES: Group[Callable[[Graph], Graph]] = Group(
 
 
 def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
-    """The graph after passes of plugins, by name; raises OptionError for an unknown name, else PluginError."""
+    """The graph after plugin passes, by name; raises OptionError for an unknown name, else PluginError."""
     for name in names:
         graph = PASSES.find(name)(graph)
     return graph

@@ -15,7 +15,7 @@ from iossim.models.passes.graph_pass import GraphPass
 
 @dataclass(frozen=True, eq=False)
 class RetypedConstant(Constant):
-    """A constant rounded to another element type, whenever it is loaded."""
+    """A constant rounded to another element type, at each load."""
 
     type: TensorType
     source: Constant
@@ -43,12 +43,12 @@ class RetypedConstant(Constant):
 
 @dataclass(frozen=True)
 class Retype(GraphPass):
-    """Stores floating-point inputs, weights and with them everything computed as ``dtype``; integers stay.
+    """Stores floating-point inputs and weights, and with them all computed values, as ``dtype``; integers stay.
 
-    For the 16-bit types the graph computes the same up to rounding. For int8 it says how many bytes move and which
-    arithmetic runs, which is what pricing needs; its weights do not load, since quantisation scales are not modelled.
+    For the 16-bit types the graph computes the same up to rounding. For int8 it defines the bytes that move and the
+    arithmetic, sufficient for pricing; its weights do not load, since quantisation scales are not modelled.
 
-    Invariant: ops, edges and names are unchanged, but for the type that a cast to floating-point numbers makes.
+    Invariant: ops, edges and names are unchanged, except for the target type of a cast to floating point.
     """
 
     dtype: DType
@@ -72,7 +72,7 @@ class Retype(GraphPass):
 
 
 def retype(graph: Graph, precision: Precision) -> Graph:
-    """The graph stored as a precision stores it; the graph itself if it is."""
+    """The graph stored in a precision; the graph itself if it already is."""
     types = (graph.types[name] for name in (*graph.inputs, *graph.constants))
     if all(value.dtype == precision.storage for value in types if value.dtype.is_floating):
         return graph

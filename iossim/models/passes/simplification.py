@@ -1,7 +1,7 @@
-"""Passes that leave out work: constants are folded, dead ops dropped, identities bypassed, repetitions computed once.
+"""Passes that remove work: constants are folded, dead ops dropped, identities bypassed, repetitions computed once.
 
 Identities are bypassed in imported models only: those of the benchmark networks are units that the published engine
-runs, and stay.
+runs, and are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 @dataclass(frozen=True, eq=False)
 class FoldedConstant(Constant):
-    """Output ``position`` of an op on constants, computed whenever it is loaded."""
+    """Output ``position`` of an op on constants, computed at each load."""
 
     type: TensorType
     op: Op
@@ -39,7 +39,7 @@ class FoldedConstant(Constant):
 
     @property
     def origin(self) -> Constant:
-        """What was turned or reshaped, as a table of embeddings that is the last layer's weight too."""
+        """The rearranged constant, such as an embedding table that is also the last layer's weight."""
         if len(self.inputs) != 1 or self.inputs[0].type.elements != self.type.elements:
             return self
         return self.inputs[0].origin
@@ -47,11 +47,11 @@ class FoldedConstant(Constant):
 
 @dataclass(frozen=True)
 class ConstantFolding(GraphPass):
-    """Replaces every op that reads constants only by constants; nothing is computed before it is loaded.
+    """Replaces every op that reads only constants by constants; nothing is computed before it is loaded.
 
-    Those in ``kept`` count as values that change: what depends on them stays.
+    Constants in ``kept`` count as variables: ops that depend on them are kept.
 
-    Invariant: afterwards each op depends on an input of the graph, or on what is kept, and the outputs are
+    Invariant: afterwards each op depends on an input of the graph, or on a ``kept`` constant, and the outputs are
     unchanged to the last bit.
     """
 
@@ -88,15 +88,15 @@ class DeadOpElimination(GraphPass):
 class IdentityElimination(GraphPass):
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, casts.
 
-    A transpose that moves only axes of one element becomes a reshape, which moves no data. Outputs of the graph keep
-    their names: the op that makes the value takes the name over. An identity stays where that cannot be, because the
-    value is an input, a constant or an output itself.
+    A transpose that moves only axes of size one becomes a reshape, which moves no data. Outputs of the graph keep
+    their names: the producer of the value takes the name over. An identity is kept if that is impossible, because
+    the value is an input, a constant or an output itself.
 
     Invariant: the outputs are unchanged to the last bit.
     """
 
     def apply(self, graph: Graph) -> Graph:
-        source: dict[str, str] = {}  # what stands for the output of a removed op
+        source: dict[str, str] = {}  # replacement for the output of a removed op
         renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
         kept: list[Node] = []
         for node in (_as_view(graph, node) for node in graph.nodes):
@@ -134,7 +134,7 @@ def _is_identity(graph: Graph, node: Node) -> bool:
 
 
 def _as_view(graph: Graph, node: Node) -> Node:
-    """A transpose that keeps the order of all axes of more than one element as the reshape that it is."""
+    """A transpose that keeps the order of all axes longer than one, converted to a reshape."""
     if not isinstance(node.op, Transpose):
         return node
     shape = graph.types[node.inputs[0]].shape
@@ -142,18 +142,18 @@ def _as_view(graph: Graph, node: Node) -> Node:
     return replace(node, op=Reshape(graph.types[node.outputs[0]].shape)) if moved == sorted(moved) else node
 
 
-#: Elements up to which constants that hold the same are the same; larger and computed ones are only if they are one.
+#: Up to this number of elements constants are compared by contents; larger and computed ones by identity.
 _SMALL = 65_536
 
 
 @dataclass(frozen=True)
 class CommonSubexpressionElimination(GraphPass):
-    """Drops every op that another one of the same kind, attributes and inputs stands for.
+    """Drops every op for which there is another of the same kind, attributes and inputs.
 
-    An op that makes an output of the graph stays. Products are the same only if their weights are one: in a model
-    whose weights were replaced by fills, layers hold the same. A constant is loaded only to tell apart ops that are
-    equal otherwise; those in ``kept`` are the same only if they are one. (No op draws random numbers: import refuses
-    such.)
+    An op that makes an output of the graph is kept. Products are equal only if their weights are the same constant:
+    in a model whose weights were replaced by fills, layers have equal contents. A constant is loaded only to
+    distinguish otherwise equal ops; those in ``kept`` are compared by identity. (No op draws random numbers: import
+    refuses those.)
 
     Invariant: the outputs are unchanged to the last bit.
     """
@@ -183,7 +183,7 @@ class CommonSubexpressionElimination(GraphPass):
 
 
 class _Contents:
-    """What constants hold, loaded when it matters, and once."""
+    """Contents of constants, loaded on demand, and once."""
 
     def __init__(self, graph: Graph, kept: frozenset[str]) -> None:
         self._constants = {name: each for name, each in graph.constants.items() if name not in kept}
@@ -194,7 +194,7 @@ class _Contents:
         return self._constants[name].type if name in self._constants else None
 
     def equal(self, some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-        """Whether values that are the same but for constants of the same types are the same altogether."""
+        """Whether values that are equal except for constants of equal types are equal altogether."""
         pairs = zip(some, others, strict=True)
         return all(one == other or self._digest(one) == self._digest(other) for one, other in pairs)
 

@@ -1,7 +1,7 @@
-"""What exporters write around a softmax: its parts instead of it, and a check of its result for NaN.
+"""Recognition of softmaxes that exporters write as parts, and removal of their checks for NaN.
 
-PyTorch's exporter puts ``where(isnan(y), 0, y)`` behind the softmax of every attention with a mask of truth values,
-since a row that is masked whole is NaN. Where the mask is known, so is whether there is such a row.
+PyTorch's exporter adds ``where(isnan(y), 0, y)`` after the softmax of every attention with a boolean mask,
+since a fully masked row is NaN. If the mask is known, so is whether there is such a row.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 _IS_NAN = Unary("is_nan")
-#: Elements up to which a mask is looked into.
+#: Largest number of elements of a mask that is inspected.
 _LARGEST_MASK = 1 << 24
-#: What is no smaller may be infinite in a type of 16 bits.
+#: Values from this size on may be infinite in a 16-bit type.
 _LARGE = 3e4
 
 
 class SoftmaxRecognition(GraphPass):
-    """Makes ``exp(x) / sum(exp(x))`` along one axis a softmax, and needless checks of a softmax for NaN identities.
+    """Turns ``exp(x) / sum(exp(x))`` along one axis into a softmax, and redundant NaN checks into identities.
 
-    The maximum may have been subtracted before the exponential. A check is needless where no row can be masked whole.
-    What nothing reads any more is left to dead op elimination.
+    The maximum may have been subtracted before the exponential. A check is redundant if no row can be fully masked.
+    Unused ops are left to dead op elimination.
 
     Invariant: for finite values of the network the outputs are unchanged up to rounding.
     """
@@ -58,7 +58,7 @@ class SoftmaxRecognition(GraphPass):
 
 
 def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
-    """What became of an imported graph's softmaxes, a sentence each."""
+    """Remarks on the changes to an imported graph's softmaxes, a sentence each."""
     found = [len(graph.of_kind.get("softmax", ())) for graph in (read, scheduled)]
     checks = [
         sum(_is_check(node, graph.producer) for node in graph.of_kind.get("where", ())) for graph in (read, scheduled)
@@ -83,7 +83,7 @@ def _counted(checks: int) -> str:
 
 
 def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node | None:
-    """A quotient of an exponential and its sum as the softmax that it is."""
+    """A quotient of an exponential and its sum converted to a softmax."""
     if node.op != Nary("div"):
         return None
     exponential, total = (makers.get(value) for value in node.inputs)
@@ -105,7 +105,7 @@ def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node
 
 
 def _is_check(node: Node, makers: Mapping[str, Node]) -> bool:
-    """``where(isnan(y), something, y)``."""
+    """Whether this is ``where(isnan(y), something, y)``."""
     if not isinstance(node.op, Where):
         return False
     condition = makers.get(node.inputs[0])
@@ -113,7 +113,7 @@ def _is_check(node: Node, makers: Mapping[str, Node]) -> bool:
 
 
 def _is_needless(check: Node, finite: _Finite) -> bool:
-    """Whether what is checked is a softmax with something finite in every row."""
+    """Whether the checked value is a softmax with a finite element in every row."""
     softmax, types = finite.makers.get(check.inputs[2]), finite.graph.types
     if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
         return False
@@ -127,15 +127,15 @@ def _is_needless(check: Node, finite: _Finite) -> bool:
 
 @dataclass(frozen=True)
 class _Finite:
-    """Where values are certainly finite, given that the products are; elsewhere they may be negative infinity."""
+    """Positions of certainly finite values, given that the products are finite; others may be minus infinity."""
 
     graph: Graph
     makers: dict[str, Node]
-    #: What :meth:`of` found of what nodes make, in the order of the graph.
+    #: Results of :meth:`of` for the outputs of nodes, in the order of the graph.
     places: dict[str, Array | None] = field(default_factory=dict)
 
     def of(self, value: str) -> Array | None:
-        """Truth values that broadcast to the value's shape; None where nothing is known of it."""
+        """Booleans that broadcast to the value's shape; None if nothing is known of it."""
         if value in self.places:
             return self.places[value]
         everywhere: Array = np.array(True)
@@ -164,7 +164,7 @@ class _Finite:
 
 
 def _small_array(graph: Graph, value: str) -> Array | None:
-    """The values of a small constant; None for a large one, one without values, and any other value."""
+    """The elements of a small constant; None for a large one, one without values, and any other value."""
     constant = graph.constants.get(value)
     is_known = constant is not None and constant.type.elements <= _LARGEST_MASK and not constant.is_absent
     return constant.load() if constant is not None and is_known else None
@@ -178,7 +178,7 @@ def _of_array(array: Array) -> Array | None:
 
 
 def _keeps_finite(node: Node, graph: Graph) -> bool:
-    """Whether an op makes finite values of finite ones."""
+    """Whether an op makes finite outputs from finite inputs."""
     if node.op == Nary("div"):
         divisor = _small_array(graph, node.inputs[1])
         return divisor is not None and bool(np.all(divisor))

@@ -1,9 +1,9 @@
-"""Training as one graph: a network, the gradients of its maps (backward data) and of its weights (backward filter).
+"""Training as one graph: a network with the gradients of its activations (backward data) and weights (backward filter).
 
 Reverse-mode differentiation, op by op from the outputs, whose gradients are inputs ``grad:OUTPUT``. The graph returns
-what the network does, and ``grad:WEIGHT`` of every weight. Behind all blocks stand those of the gradients,
-``BLOCK.backward``, in the opposite order. The two gradients of a layer do not depend on each other: a scheduler may
-run them side by side.
+the network's outputs, and ``grad:WEIGHT`` of every weight. The blocks are followed by those of the gradients,
+``BLOCK.backward``, in reverse order. The two gradients of a layer are independent: a scheduler may
+run them concurrently.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from iossim.ir.types import TensorType
 from iossim.models.passes.blocks import split_blocks
 from iossim.models.passes.gradients import Tape, gradients
 
-#: What the gradient of a value is called.
+#: Prefix of the name of a value's gradient.
 PREFIX = "grad:"
 
 
 def training_network(network: Network, max_block: int | None = None) -> Network:
-    """The network with its gradients; raises ModelError for an op that has none, and where there is no weight."""
+    """The network with its gradients; raises ModelError for an op without gradient, and if there is no weight."""
     graph = network.graph
     tape = Tape(graph, network.weights_to_learn)
     of_block = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
@@ -59,7 +59,7 @@ def training_network(network: Network, max_block: int | None = None) -> Network:
 
 
 def _assembled(network: Network, tape: Tape, inputs: dict[str, TensorType], renamed: dict[str, str]) -> Network:
-    """One network of both; what makes a weight's gradient makes it under its name."""
+    """One network of both; the producer of a weight's gradient outputs it under its final name."""
 
     def own(value: str) -> str:
         return renamed.get(value, value)

@@ -1,7 +1,7 @@
-"""Units as the papers draw them, patterns of a few ops; and what a unit is called.
+"""Units as drawn in the papers, patterns of a few ops; and the kinds of units.
 
-A pattern ends with one op, the unit's *last*, and all its other ops are read inside it alone. A unit's name is its
-ops in words, as ``Conv-Add-Relu``, or what a handful of them compute (a GELU that is spelt out).
+A pattern ends with one op, the unit's *last*, and the outputs of its other ops are read only inside it. A unit's kind
+lists its ops, such as ``Conv-Add-Relu``, or names the function that a few of them compute (an unfused GELU).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import FUNCTIONS, Relu, Unary
 from iossim.ir.types import DType
 
-#: A unit of more parts than this says that it has element-wise ops, not which.
+#: A unit of more parts than this is described as having element-wise ops, without listing them.
 _MOST_PARTS = 5
-#: The longest spelling that is looked at: the approximation of GELU takes eight ops.
+#: Length of the longest recognised decomposition: the approximation of GELU takes eight ops.
 _LONGEST = 9
-#: Functions that exporters spell out in several ops. Known by their values at these points.
+#: Functions that exporters decompose into several ops. They are recognised by their values at these points.
 _SPELT_OUT = ("gelu", "gelu_tanh", "swish", "hard_swish", "mish", "softplus", "softsign")
 _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
 
@@ -49,10 +49,10 @@ def op_kind(op: Op) -> str:
 
 
 def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
-    """The kind of a unit of several ops, in order, as ``Matmul-Bias-Gelu``; views are left out.
+    """The kind of a unit of several ops, in order, such as ``Matmul-Bias-Gelu``; views are omitted.
 
-    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; a known function, and an attention, has its
-    own name.
+    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; a recognised function, and an attention,
+    has its own name.
     """
     attentions = attentions_in(graph, nodes)
     inside = {node.name for attention in attentions.values() for node in attention.nodes[1:]}
@@ -95,9 +95,9 @@ def _without_details(parts: Sequence[str], anchors: Sequence[bool]) -> list[str]
 
 
 def _spelt_out(graph: Graph, nodes: Sequence[Node], begin: int) -> tuple[int, str]:
-    """Where the longest run from ``begin`` ends that computes a known function, and its name; or one op, unnamed.
+    """End of the longest run from ``begin`` that computes a known function, and its name; or one op, unnamed.
 
-    Judged by what it computes: the ops are evaluated at points on both sides of zero.
+    The run is recognised by its values: the ops are evaluated at points on both sides of zero.
     """
     for end in range(min(len(nodes), begin + _LONGEST), begin + 1, -1):
         computed = _evaluate(graph, nodes[begin:end])
@@ -119,7 +119,7 @@ def _expected() -> Array:
 
 
 def _evaluate(graph: Graph, nodes: Sequence[Node]) -> Array | None:
-    """A run of element-wise ops at the points, or None if it is no function of one value that it alone reads on."""
+    """A run of element-wise ops at the points, or None if it is not a function of one value with no other readers."""
     made = {value for node in nodes for value in node.outputs}
     free = {value for node in nodes for value in node.inputs} - made - graph.constants.keys()
     scalars = [value for node in nodes for value in node.inputs if value in graph.constants]
@@ -142,7 +142,7 @@ def _evaluate(graph: Graph, nodes: Sequence[Node]) -> Array | None:
     return values[nodes[-1].outputs[0]]
 
 
-#: The unit's kind and its nodes besides the last, or None where a pattern does not fit.
+#: The unit's kind and its nodes besides the last, or None if a pattern does not match.
 Match = tuple[str, list[Node]] | None
 Pattern = Callable[[Graph, Node], Match]
 
@@ -163,7 +163,7 @@ def relu_sepconv(graph: Graph) -> tuple[Unit, ...]:
 
 
 def _fuse(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Unit, ...]:
-    """Units by the first pattern that fits an op and finds its ops free; an op that none fits is a unit alone."""
+    """Units by the first pattern that matches an op and finds its ops free; an unmatched op is a unit alone."""
     taken: set[str] = set()
     units: list[Unit] = []
     for pattern in patterns:
@@ -208,7 +208,7 @@ def separable_convolution(graph: Graph, node: Node) -> Match:
 
 
 def attention_before(graph: Graph, node: Node) -> Match:
-    """What a fused kernel computes that ends with a product, or with the transpose that joins its heads."""
+    """The ops of a fused attention kernel that ends with a product, or with the transpose that joins its heads."""
     attention = spelt_attention(graph, node)
     return ("Attention", list(attention.nodes[1:])) if attention else None
 
@@ -231,12 +231,12 @@ def _concat_of_adds(graph: Graph, node: Node) -> Match:
 
 
 def private_sums(graph: Graph, node: Node) -> list[Node]:
-    """The sums of values of one shape that ``node`` alone reads."""
+    """The sums of values of one shape that only ``node`` reads."""
     producers = (private_producer(graph, value) for value in dict.fromkeys(node.inputs))
     return [producer for producer in producers if producer is not None and _is_plain_sum(graph, producer)]
 
 
 def _is_plain_sum(graph: Graph, node: Node) -> bool:
-    """A sum without broadcasting, of values computed at run time."""
+    """Whether this is a sum without broadcasting, of values computed at run time."""
     shapes = {graph.types[value].shape for value in (*node.inputs, *node.outputs)}
     return isinstance(node.op, Add) and len(shapes) == 1 and graph.constants.keys().isdisjoint(node.inputs)

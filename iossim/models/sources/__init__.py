@@ -1,1 +1,1 @@
-"""Where models come from, a file each, as :class:`iossim.models.load.Source`."""
+"""Sources of models, one file each, as :class:`iossim.models.load.Source`."""

@@ -13,7 +13,7 @@ from iossim.models.partition import partition_network
 
 
 def takes(model: Any) -> bool:
-    """A name that ends in ``.json``."""
+    """Whether this is a name that ends in ``.json``."""
     return isinstance(model, str | Path) and str(model).lower().endswith(".json")
 
 

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def takes(model: Any) -> bool:
-    """A path, a name that ends in ``.onnx``, and any file there is."""
+    """Whether this is a path, a name that ends in ``.onnx``, or any existing file."""
     return isinstance(model, Path) or (
         isinstance(model, str) and (model.lower().endswith(".onnx") or os.path.isfile(model))
     )
 
 
 def load(model: str | Path, options: LoadOptions) -> Network:
-    from iossim.models.onnx.file import read_model  # onnx takes long to import
+    from iossim.models.onnx.file import read_model  # onnx is slow to import
 
     path = Path(model)
-    if not os.path.isfile(path):  # unlike Path.is_file false for a name too long to be one
+    if not os.path.isfile(path):  # unlike Path.is_file, this is false for too long a name
         raise no_such_file(model)
     if options.graphs is not None:
         raise OptionError(
@@ -41,7 +41,7 @@ def load(model: str | Path, options: LoadOptions) -> Network:
 
 
 def values_of_nodes(path: str) -> dict[str, tuple[str, ...]]:
-    """The values that each node of a file makes, by the name that the file gives the node; a network renames some."""
+    """The outputs of each node of a file, by the node's name in the file; a network renames some."""
     from iossim.models.onnx.file import read_model
 
     return {node.name: tuple(node.output) for node in read_model(Path(path)).proto.graph.node if node.name}
@@ -62,7 +62,7 @@ def no_such_file(path: str | Path) -> ModelError:
 
 
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
-    """A model that was read, in a file or from memory, as a network."""
+    """A parsed model, from a file or from memory, as a network."""
     from iossim.models.onnx.file import trained_weights
     from iossim.models.onnx.given_units import given_units, has_units
     from iossim.models.onnx.inputs import bind

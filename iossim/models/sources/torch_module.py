@@ -1,4 +1,4 @@
-"""PyTorch modules in memory, traced and exported by torch itself; what it makes of them is an ONNX model."""
+"""PyTorch modules in memory, traced and exported to an ONNX model by torch itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.sources import onnx_file
 
-#: What the source of a network begins with that was made of a module; its class follows.
+#: Prefix of the source of a network that was made from a module; its class follows.
 _PREFIX = "torch:"
 
 
 def takes(model: Any) -> bool:
-    """What is no name and no path, and the source of a network that was made of a module."""
+    """Whether this is neither a name nor a path, or the source of a network that was made from a module."""
     return not isinstance(model, str | Path) or str(model).startswith(_PREFIX)
 
 
 def load(module: Any, options: LoadOptions) -> Network:
-    """Raises ModelError for a source: the module is gone."""
+    """The network of a module; raises ModelError for a source, since its module no longer exists."""
     if isinstance(module, str):
         raise ModelError(
             f"network {module!r} was made in memory, of a PyTorch module; give network=iossim.load(module, inputs), "
@@ -49,6 +49,6 @@ def load(module: Any, options: LoadOptions) -> Network:
 
 
 def _is_module(model: object) -> bool:
-    """Whether it is a PyTorch module; there is none before torch is imported."""
+    """Whether it is a PyTorch module; without importing torch, since no module exists before."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)

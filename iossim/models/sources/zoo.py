@@ -15,7 +15,7 @@ from iossim.models.sources.onnx_file import no_such_file
 
 
 def takes(model: Any) -> bool:
-    """A name that no file has."""
+    """Whether this is a name without a file."""
     return isinstance(model, str)
 
 
@@ -33,7 +33,7 @@ def load(name: str, options: LoadOptions) -> Network:
 
 
 def _bound(model: ZooModel, options: LoadOptions) -> BuildOptions:
-    """How the network is built; raises OptionError for what it cannot be built with."""
+    """Build options of the network; raises OptionError for options that do not apply to it."""
     if options.graphs is not None and not model.takes_graphs:
         takers = ", ".join(other.name for other in zoo_models() if other.takes_graphs)
         raise OptionError(f"model {model.name!r} is not made from graphs; only these are: {takers}")

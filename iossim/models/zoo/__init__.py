@@ -1,1 +1,1 @@
-"""The model zoo, a module a network, which states its ``MODELS`` (:class:`iossim.models.catalogue.ZooModel`)."""
+"""The model zoo, one module per network, which defines its ``MODELS`` (:class:`iossim.models.catalogue.ZooModel`)."""

@@ -1,7 +1,7 @@
-"""AlexNet without normalisation, in one column, as torchvision has it (Krizhevsky, 2014, arXiv:1404.5997).
+"""AlexNet without normalisation, in one column, as in torchvision (Krizhevsky, 2014, arXiv:1404.5997).
 
-In two columns, as it was first (Krizhevsky, Sutskever and Hinton, NeurIPS 2012): convolutions of two groups, each a
-kernel of its own, as they were before cuDNN 7. The columns meet before the third convolution and behind the fifth.
+In two columns, as first published (Krizhevsky, Sutskever and Hinton, NeurIPS 2012): convolutions of two groups, each a
+separate kernel, as before cuDNN 7. The columns are joined before the third convolution and after the fifth.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""BERT (Devlin et al., 2018, arXiv:1810.04805): one encoder layer of BERT-base, and a whole small and large one.
+"""BERT (Devlin et al., 2018, arXiv:1810.04805): one encoder layer of BERT-base, and a complete small and large one.
 
 A layer is self-attention and a feed-forward part, a block each. The input is a sequence of 128 embedded tokens, 768
-wide (512 in the small one, 1,024 in the large); other lengths, and widths that are a multiple of 64, are taken as
-well. There is no mask.
+wide (512 in the small one, 1,024 in the large); other lengths, and widths that are a multiple of 64, are accepted,
+too. There is no mask.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _layer(b: GraphBuilder, layer: str, tokens: str) -> str:
 
 
 def _split_heads(b: GraphBuilder, name: str, x: str, heads: tuple[int, ...], permutation: tuple[int, ...]) -> str:
-    """The features of each head by themselves, as the products of attention read them."""
+    """Features split into heads, in the layout that the products of attention read."""
     with b.unit(f"{name}.heads", "Reshape-Transpose"):
         y = b.add(Reshape(heads), x, name=f"{name}.reshape")
         return b.add(Transpose(permutation), y, name=f"{name}.transpose")

@@ -1,6 +1,6 @@
 """CenterNet on ResNet-18 (Zhou et al., 2019, arXiv:1904.07850): three deconvolutions and three heads.
 
-The deconvolutions are 4x4 with stride 2, each behind a 3x3 convolution; batch norm is folded, and the deformable
+The deconvolutions are 4x4 with stride 2, each after a 3x3 convolution; batch norm is folded, and the deformable
 convolutions of the paper are plain ones. There are 80 classes.
 """
 

@@ -1,7 +1,7 @@
-"""CLIP ViT-B/32 (Radford et al., 2021, arXiv:2103.00020): a tower of images and one of texts, 12 layers each.
+"""CLIP ViT-B/32 (Radford et al., 2021, arXiv:2103.00020): an image tower and a text tower, 12 layers each.
 
-The inputs are 50 embedded patches, 768 wide, and 77 embedded tokens, 512 wide. The towers meet only at the end; a
-block holds a layer of each.
+The inputs are 50 embedded patches, 768 wide, and 77 embedded tokens, 512 wide. The towers are joined only at the end;
+a block has one layer of each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decoders of language: GPT-2 (Radford et al., 2019), and Llama 3.2 1B (arXiv:2407.21783) with and without adapters.
+"""Language decoders: GPT-2 (Radford et al., 2019), and Llama 3.2 1B (arXiv:2407.21783) with and without adapters.
 
-The input are embedded tokens; ``past`` earlier ones come as keys and values, an input each of every layer. So
-``tokens=1 past=512`` is a decode step, ``tokens=512 past=0`` a prefill. Outputs are the scores of the words that may
-follow the last token, and the keys and values to keep. Queries, keys and values are projected apart.
+The inputs are embedded tokens; keys and values of ``past`` earlier ones are further inputs of every layer. So
+``tokens=1 past=512`` is a decode step, ``tokens=512 past=0`` a prefill. Outputs are the scores of the next word after
+the last token, and the keys and values to keep. Queries, keys and values are projected separately.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Inception V3 (Szegedy et al., 2016, arXiv:1512.00567), convolutional part.
 
-Blocks A to E and their branches are named as in torchvision, whose widths these are.
+Blocks A to E and their branches are named as in torchvision, and have its widths.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.models.catalogue import ZooModel
 from iossim.models.layers import Size, average_pool, conv_relu, global_average_pool, join, max_pool
 
-#: Channels and kernel of a convolution that keeps the size of the image; and the stride of one that does not.
+#: Channels and kernel of a convolution that keeps the image size; and the stride of one that changes it.
 _Layer = tuple[int, Size] | tuple[int, Size, int]
 
 
@@ -86,7 +86,7 @@ def _inception_d(b: GraphBuilder, name: str, x: str) -> str:
 
 
 def _inception_e(b: GraphBuilder, name: str, x: str) -> str:
-    """3x3 convolutions whose row and column stand side by side: the widest block."""
+    """3x3 convolutions whose row and column are parallel: the widest block."""
     with b.block(name):
         branches = [_branch(b, f"{name}.branch1x1", x, (320, 1))]
         narrow = _branch(b, f"{name}.branch3x3_1", x, (384, 1))
@@ -97,7 +97,7 @@ def _inception_e(b: GraphBuilder, name: str, x: str) -> str:
 
 
 def _branch(b: GraphBuilder, name: str, x: str, *layers: _Layer) -> str:
-    """Convolutions one behind another; with a stride they have no padding."""
+    """A sequence of convolutions; with a stride they have no padding."""
     for index, (channels, kernel, *strides) in enumerate(layers, start=1):
         height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         padding = (0, 0) if strides else (height // 2, width // 2)

@@ -1,7 +1,7 @@
-"""A recurrent network (Hochreiter and Schmidhuber, 1997): two layers of 512, a hundred steps, each step its own ops.
+"""A recurrent network (Hochreiter and Schmidhuber, 1997): two layers of 512, a hundred steps, each with its own ops.
 
-What of a layer does not depend on the step before is one product over all steps. A step is the four gates, the cell's
-new state, and what it shows of that, a unit each.
+The part of a layer that does not depend on the previous step is one product over all steps. A step is the four gates,
+the new cell state, and its output, one unit each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _layer(b: GraphBuilder, name: str, x: str) -> str:
     with b.block(f"{name}.inputs"):
         seen = {gate: _inputs(b, f"{name}.{gate}", x, width) for gate in _GATES}
     weights = {gate: b.constant(f"{name}.{gate}.recurrent", (width, width)) for gate in _GATES}
-    hidden = cell = ""  # nothing yet: both begin as zeros
+    hidden = cell = ""  # both begin as zeros
     shown: list[str] = []
     for step in range(steps):
         own = f"{name}.step{step}"
@@ -53,7 +53,7 @@ def _layer(b: GraphBuilder, name: str, x: str) -> str:
 
 
 def _inputs(b: GraphBuilder, name: str, x: str, width: int) -> str:
-    """What the inputs of all steps add to a gate."""
+    """The inputs' contribution to a gate, for all steps."""
     with b.unit(f"{name}.inputs", "Matmul-Bias"):
         weight, bias = b.constant(f"{name}.weight", (width, width)), b.constant(f"{name}.bias", (width,))
         return b.add(Add(), b.add(MatMul(), x, weight, name=f"{name}.matmul"), bias, name=f"{name}.sum")

@@ -1,13 +1,13 @@
-"""A mixture of experts (Jacobs et al., 1991, "Adaptive mixtures of local experts"): feed-forward parts side by side.
+"""A mixture of experts (Jacobs et al., 1991, "Adaptive mixtures of local experts"): parallel feed-forward parts.
 
-A gate weighs eight experts for each token, and all of them are computed: the sum of their outputs by these weights is
-the layer's. So the work is the same for any input, and experts are what can run at once. Each expert is twice as wide
-inside as its tokens, which are 512 wide.
+A gate weighs eight experts for each token, and all of them are computed: their outputs, summed by these weights, are
+the layer's. So the work is the same for any input, and experts can run concurrently. The inner width of each expert
+is twice that of its tokens, which are 512 wide.
 
-``moe_shared`` is a layer of DeepSeekMoE 16B (Dai et al., 2024, arXiv:2401.06066) as it is served: each token goes to
-6 of 64 experts, and past two shared ones. Routing is balanced: as many experts work as are drawn when every token
-draws evenly, on equally many tokens each. Their products are one batched product each, as grouped kernels have them;
-the shared experts are one of double width, which waits for nothing but the tokens.
+``moe_shared`` is a layer of DeepSeekMoE 16B (Dai et al., 2024, arXiv:2401.06066) as it is served: each token is routed
+to 6 of 64 experts, and to two shared ones. Routing is balanced: the number of active experts is the expectation for
+uniform routing, with equally many tokens each. Their products are batched ones, as in grouped kernels; the shared
+experts are one of double width, which depends only on the tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from iossim.ir.ops.unary import Unary
 from iossim.models.catalogue import BuildOptions, ZooModel
 
 EXPERTS = 8
-#: Of the layer with shared experts: those that are routed to, how many a token chooses, and their width inside.
+#: For the layer with shared experts: routed experts, choices of a token, and inner width.
 _ROUTED, _CHOSEN, _INNER = 64, 6, 1408
 
 
@@ -44,7 +44,7 @@ def build(b: GraphBuilder, tokens: str) -> str:
 
 
 def _expert(b: GraphBuilder, name: str, index: int, tokens: str, shares: str, width: int) -> str:
-    """What an expert adds to the layer's output."""
+    """An expert's contribution to the layer's output."""
     with b.unit(f"{name}.inner", "Matmul-Bias-Gelu"):
         inner = b.add(Unary("gelu"), _linear(b, f"{name}.inner", tokens, 2 * width), name=f"{name}.inner.gelu")
     with b.unit(f"{name}.outer", "Matmul-Bias"):
@@ -83,7 +83,7 @@ def build_shared(b: GraphBuilder, x: str, options: BuildOptions) -> str:
 
 
 def _gated(b: GraphBuilder, name: str, x: str, inner: int, experts: tuple[int, ...]) -> str:
-    """The gated feed-forward part of one expert, or of several at a time, whose gate and other half are one unit."""
+    """The gated feed-forward part of one expert, or of several together; gate and other half are one unit."""
 
     def product(part: str, y: str, features: int) -> str:
         weight = b.constant(f"{name}.{part}.weight", (*experts, b.types[y].shape[-1], features))

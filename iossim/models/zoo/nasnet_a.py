@@ -2,15 +2,15 @@
 
 A cell reads the outputs ``previous`` and ``current`` of the two cells before it, and combines them in five sums that
 are concatenated. Each of its 25 blocks is a cell, or an op of stem and tail; they are scheduled one by one although a
-cell also reads the cell before the one before it.
+cell also reads the second to last cell.
 
-The published network departs from the paper's figures in these places, which are kept:
+The published network deviates from the paper's figures in these places, which are kept:
 
 - a normal cell does not concatenate ``previous`` (the first cell of a stack does);
 - stem 0 adds its first sum to the pooled first sum, stem 1 and the reduction cells the second one, as in the figure;
 - stem 1 sums the two halves of its reduced ``previous`` instead of concatenating them;
 - the second half of a reduced ``previous`` is not shifted by a pixel;
-- a reduction cell keeps the sum that its fourth sum reads as a unit of its own, and computes it again in its concat.
+- a reduction cell has the sum that its fourth sum reads as a separate unit, and computes it again in its concat.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def build(b: GraphBuilder, x: str) -> str:
     for stack in range(3):
         width = filters << stack
         if stack > 0:
-            # The cells that follow a reduction read it and the cell before the one that it reduced.
+            # The cells after a reduction read it and the cell before the one that it reduced.
             with b.block(f"reduction_cell_{stack - 1}"):
                 current = _reduction_cell(b, f"reduction_cell_{stack - 1}", previous, current, width)
         for index in range(_NORMAL_CELLS):
@@ -74,7 +74,7 @@ def _reduction_cell(b: GraphBuilder, name: str, previous: str, current: str, wid
 
 
 def _first_cell(b: GraphBuilder, name: str, previous: str, current: str, width: int) -> str:
-    """A normal cell behind a reduction: its ``previous`` has twice the size, and is reduced first."""
+    """A normal cell after a reduction: its ``previous`` has twice the size, and is reduced first."""
     halves = _strided_halves(b, name, previous, width // 2)
     left = join(b, f"{name}.previous", halves)
     right = relu_conv(b, f"{name}.conv_1x1", current, width)
@@ -126,7 +126,7 @@ def _reduction_sums(
 def _twice_sepconv(
     b: GraphBuilder, name: str, x: str, width: int, kernel: int, stride: int = 1, middle: int | None = None
 ) -> str:
-    """Relu-SepConv applied twice, as everywhere in NasNet; ``middle`` channels between the two."""
+    """Relu-SepConv applied twice, as always in NasNet; ``middle`` channels between the two."""
     y = relu_sepconv(b, f"{name}.sep1", [x], middle or width, kernel, stride)
     return relu_sepconv(b, f"{name}.sep2", [y], width, kernel)
 

@@ -2,8 +2,8 @@
 
 A node sums its predecessors and runs Relu-SepConv; nodes without predecessors have stride 2. Each stage ends with the
 sum of its sinks. By default the graphs are WS(n, 4, 0.75) drawn from the seeds ``"{seed}:{stage}"``; a folder of edge
-lists (:func:`iossim.models.random_graphs.read_edge_list`) gives others: its ``.txt`` files in the order of their
-names, one a stage.
+lists (:func:`iossim.models.random_graphs.read_edge_list`) replaces them: its ``.txt`` files in the order of their
+names, one per stage.
 """
 
 from __future__ import annotations

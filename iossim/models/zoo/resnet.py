@@ -1,9 +1,9 @@
 """ResNet 18, 34, 50, 101 and 152 (He et al., 2015, arXiv:1512.03385), as in torchvision, with batch norm folded.
 
-In a bottleneck the 3x3 convolution has the stride. A block is one residual block. ResNeXt-50 of 32 groups 4 wide (Xie
-et al., 2016, arXiv:1611.05431, table 1) is there in two forms of the same multiply-adds and weights: with grouped
-convolutions, as torchvision's (figure 3c), and with 32 branches of two small ones, joined before the last (figure 3b).
-The branches of a residual block are blocks of four, since exact search takes in no more that are alike.
+The 3x3 convolution of a bottleneck has the stride. A block is one residual block. ResNeXt-50 of 32 groups 4 wide (Xie
+et al., 2016, arXiv:1611.05431, table 1) exists in two forms of the same multiply-adds and weights: with grouped
+convolutions, as in torchvision (figure 3c), and with 32 branches of two small ones, joined before the last (figure
+3b). Those branches are in blocks of four, since exact search cannot handle more that are alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def build(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) 
 
 
 def backbone(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:
-    """All but the classifier."""
+    """The network without its classifier."""
     with b.block("stem"):
         x = conv_relu(b, "conv1", x, 64, 7, stride=2, padding=3)
         x = max_pool(b, "maxpool", x, 3, stride=2, padding=1)
@@ -54,7 +54,7 @@ def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> 
 
 
 def _grouped(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
-    """As in ResNeXt: the 3x3 convolution is in groups, and has twice the channels."""
+    """ResNeXt's form: the 3x3 convolution is grouped, and has twice the channels."""
     with b.block(name):
         y = conv_relu(b, f"{name}.conv1", x, 2 * width)
         y = conv_relu(b, f"{name}.conv2", y, 2 * width, 3, stride=stride, padding=1, groups=_GROUPS)
@@ -63,7 +63,7 @@ def _grouped(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str
 
 
 def _branches(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
-    """The same with each group as a branch of its own."""
+    """The same with each group as a separate branch."""
     parts = []
     for first in range(0, _GROUPS, _BRANCHES_A_BLOCK):
         with b.block(f"{name}.{first}"):
@@ -78,7 +78,7 @@ def _branches(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> st
 
 
 def _shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
-    """What passes a residual block by: its input, or a 1x1 convolution of it where the shape changes."""
+    """Shortcut of a residual block: its input, or a 1x1 convolution of it if the shape changes."""
     if stride == 1 and b.types[x].shape[1] == channels:
         return x
     return conv(b, f"{name}.downsample", x, channels, stride=stride)

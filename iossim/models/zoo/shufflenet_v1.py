@@ -1,8 +1,8 @@
 """ShuffleNet v1 with three groups (Zhang et al., 2017, arXiv:1707.01083, table 1, 1x), batch norm folded.
 
-A unit is a grouped 1x1 convolution with a ReLU, a shuffle of the channels over the groups, a depthwise 3x3
-convolution and a grouped 1x1 one, bypassed: by its input, or where it halves the image by an average of it, which is
-joined. The first grouped convolution of all is of one group, since there are few channels.
+A unit is a grouped 1x1 convolution with a ReLU, a channel shuffle over the groups, a depthwise 3x3 convolution and a
+grouped 1x1 one, with a shortcut: its input, or if it halves the image an average of it, which is
+concatenated. The very first grouped convolution has one group, since there are few channels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iossim.models.catalogue import ZooModel
 from iossim.models.layers import add_relu, average_pool, conv, conv_relu, head, max_pool
 
 _GROUPS = 3
-#: Channels of each stage, and how many units it has.
+#: Channels of each stage, and its number of units.
 _STAGES = ((240, 4), (480, 8), (960, 4))
 
 
@@ -46,7 +46,7 @@ def _unit(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str
 
 
 def _shuffle(b: GraphBuilder, name: str, x: str) -> str:
-    """The channels of each group dealt out over all groups."""
+    """The channels of each group distributed over all groups."""
     batch, channels, *size = b.types[x].shape
     with b.unit(name, "Shuffle"):
         y = b.add(Reshape((batch, _GROUPS, channels // _GROUPS, *size)), x, name=f"{name}.split")

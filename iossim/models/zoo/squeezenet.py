@@ -1,7 +1,7 @@
 """SqueezeNet 1.0, plain and with complex bypass (Iandola et al., 2016, arXiv:1602.07360, figure 2).
 
-A fire module squeezes its input with a 1x1 convolution and expands it with 3x3 and 1x1 ones, side by side. With
-bypass every module is passed by: by its input where the channels agree, by a 1x1 convolution where they grow.
+A fire module squeezes its input with a 1x1 convolution and expands it with parallel 3x3 and 1x1 ones. With
+bypass every module has a shortcut: its input if the channels agree, a 1x1 convolution if they grow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def build(b: GraphBuilder, x: str, bypass: bool) -> str:
 
 
 def _fire(b: GraphBuilder, name: str, x: str, squeeze: int, expand: int, bypass: bool) -> str:
-    """A fire module that makes ``2 * expand`` channels."""
+    """A fire module with ``2 * expand`` output channels."""
     with b.block(name):
         squeezed = conv_relu(b, f"{name}.squeeze", x, squeeze)
         expand_3x3 = conv_relu(b, f"{name}.expand3x3", squeezed, expand, 3, padding=1)

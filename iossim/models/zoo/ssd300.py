@@ -1,7 +1,7 @@
-"""SSD on images of 300x300 over VGG-16 (Liu et al., 2016, arXiv:1512.02325), of 20 classes and background.
+"""SSD on images of 300x300 over VGG-16 (Liu et al., 2016, arXiv:1512.02325), with 20 classes and background.
 
-Its outputs are those of the convolutions that predict boxes and classes, a pair for each of six resolutions: what
-decodes them, and the norm of conv4_3's values, are left out.
+Its outputs are those of the convolutions that predict boxes and classes, a pair for each of six resolutions: their
+decoding, and the normalisation of conv4_3, are left out.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from iossim.models.zoo.vgg import CHANNELS
 
 _DEPTHS = (2, 2, 3, 3, 3)
 _CLASSES = 21
-#: Boxes at each place of the six resolutions.
+#: Number of boxes at each position of the six resolutions.
 _BOXES = (4, 6, 6, 6, 4, 4)
-#: Of the resolutions after VGG's: channels within and out, stride and padding of the 3x3 convolution.
+#: For the resolutions after VGG's: inner and output channels, stride and padding of the 3x3 convolution.
 _EXTRA = ((256, 512, 2, 1), (128, 256, 2, 1), (128, 256, 1, 0), (128, 256, 1, 0))
 
 

@@ -1,8 +1,8 @@
 """Whisper small (Radford et al., 2022, arXiv:2212.04356): 12 layers each of an encoder and of a decoder, 768 wide.
 
-The encoder reads the 1,500 frames that its convolutions make of 30 seconds. The decoder reads embedded tokens and
-what the encoder made. Where it has a ``past``, the keys and values of the frames were kept too, and are inputs of
-every layer; without, each layer makes them of the input ``audio``, which does not wait for its tokens.
+The encoder reads the 1,500 frames that its convolutions make from 30 seconds. The decoder reads embedded tokens and
+the encoder's output. With a ``past``, the keys and values of the frames are kept too, and are inputs of
+every layer; without, each layer computes them from the input ``audio``, independently of its tokens.
 """
 
 from __future__ import annotations
