@@ -41,7 +41,7 @@ def short_name(name: str) -> str:
 
 
 def lanes(run: Corun) -> str:
-    """One line per stream: kernels as bars with their row's number and name where there is room, dots where one waits."""
+    """One line per stream: kernels as bars with their row's number and name if they fit, dots where one waits."""
     streams = sorted({row.kernel.stream for row in run.kernels})
     label = max(len(f"stream {stream}") for stream in streams)
     scale = _LANE_LETTERS / (run.makespan_us or 1.0)

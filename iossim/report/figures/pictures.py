@@ -85,7 +85,7 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
 
 
 def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
-    """Heading of a whole picture: the title, if the picture is shown alone, and the choices made; empty without either."""
+    """Heading of a whole picture: the title, if shown alone, and the choices made; empty without either."""
     told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
     if titled:
         return {"text": figure.title, "fontSize": 15, "subtitle": [*figure.finding.split("\n"), *filter(None, [told])]}
