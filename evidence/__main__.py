@@ -1,4 +1,4 @@
-"""``python -m evidence``: recompute what is said of the shipped numbers, convert public data sets, and find rules."""
+"""``python -m evidence``: recompute quoted figures of shipped numbers, convert public data sets, and find rules."""
 
 from __future__ import annotations
 

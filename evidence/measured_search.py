@@ -1,11 +1,11 @@
-"""The measured search against exhaustive measuring: what a budget buys, and what planning costs.
+"""The measured search against exhaustive measuring: the value of a budget, and the cost of planning.
 
     python -m evidence.measured_search [NETWORK ...] [--errors 0.1 0.2 structured] [--seeds 5] [--curves]
 
 The truth is the V100's simulator with a seeded error, as a stand-in for hardware (``iossim.cost.perturbed``):
-independent for each stage, or structured as that of a simulator whose parameters are off. Regret is how much dearer the
-schedule found is than the optimum under the truth, all of whose stages are then priced; r = 3, s = 8, both strategies.
-*Trusting* is the regret of the schedule that the simulator alone takes for the best.
+independent for each stage, or structured as that of a simulator with wrong parameters. Regret is the relative excess of
+the schedule found over the optimum under the truth, all of whose stages are then priced; r = 3, s = 8, both strategies.
+*Trusting* is the regret of the schedule that is best by the simulator alone.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from iossim.search.options import Budget, SearchOptions, StageSpace
 
 DEVICE = "v100-sxm2"
 OPTIONS = SearchOptions(StageSpace("general", max_group_size=3, max_groups=8))
-#: Measurements that each network is given, by the error of the truth.
+#: Budgets of measurements for each network, by the error of the truth.
 BUDGETS = {
     "squeezenet": {"0.1": 60, "0.2": 80, "structured": 1000},
     "inception_v3": {"0.1": 300, "0.2": 500, "structured": 1000},
     "randwire": {"0.1": 1000, "0.2": 2000, "structured": 1000},
     "nasnet_a": {"0.1": 1000, "0.2": 2000, "structured": 1000},
 }
-#: The mean regret that must not be exceeded, per cent.
+#: Largest admissible mean regret, percent.
 BARS = {"0.1": 1.0, "0.2": 2.0, "structured": 1.0}
-#: Where the anytime curve is printed, as fractions of the budget.
+#: Points of the printed anytime curve, as fractions of the budget.
 CURVE_AT = (0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One search: regrets in per cent, and what planning took."""
+    """One search: regrets in percent, and the time of planning."""
 
     found: MeasuredSolution
     optimum_us: float
@@ -62,20 +62,20 @@ class Trial:
         return 100 * (cost_us / self.optimum_us - 1)
 
     def regret_at(self, measurements: float) -> float | None:
-        """That of the best when so many measurements were made; None before there was one."""
+        """Regret of the best schedule after so many measurements; None before there was one."""
         costs = [cost_us for made, cost_us in self.found.curve if made <= measurements]
         return self.regret_of(costs[-1]) if costs else None
 
 
 def problems_of(name: str) -> list[ScheduleProblem]:
-    """The network's blocks; RandWire by the paper's edge lists where they are at hand."""
+    """Blocks of the network; RandWire by the paper's edge lists if available."""
     graphs = shared_data() / "randwire"
     network = iossim.load(name, graphs=graphs if name == "randwire" and graphs.is_dir() else None)
     return [ScheduleProblem.of_block(network, block) for block in network.blocks]
 
 
 def optimum(problems: list[ScheduleProblem], estimate: CostModel, truth: MeasuringCostModel) -> tuple[float, int]:
-    """The least cost of any schedule when all distinct stages are priced by the truth, and how many these are."""
+    """Least cost of any schedule when all distinct stages are priced by the truth, and their number."""
     space = build_space(problems, estimate, truth, OPTIONS, concurrent=True, merge=True)
     prices_us = np.full(len(space.classes), np.nan)
     for transitions, classes in zip(space.transitions, space.classes.of_stage, strict=True):
@@ -110,7 +110,7 @@ def run(problems: list[ScheduleProblem], estimate: CostModel, error: str, seed: 
 
 
 class _Timed:
-    """A cost model that tells how much CPU time its prices took."""
+    """A cost model that measures the CPU time of its prices."""
 
     def __init__(self, inner: MeasuringCostModel) -> None:
         self._inner = inner
@@ -138,7 +138,7 @@ def main() -> None:
     given = parser.parse_args()
     estimate = iossim.cost_model("simulator", DEVICE)
     warm = problems_of("squeezenet")
-    run(warm, estimate, "0.1", 0, 60)  # compiled code is loaded
+    run(warm, estimate, "0.1", 0, 60)  # loads compiled code
     shown = "  ".join(f"{100 * part:4.0f}%" for part in CURVE_AT)
     print(f"{'network':13} {'error':10} {'stages':>7} {'budget':>6} {'regret %':>9} {'(max)':>6} "
           f"{'bar':>4} {'trusting %':>10} {'planner s':>9} {'cpu s':>6}   "

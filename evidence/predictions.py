@@ -1,7 +1,7 @@
-"""A table of predictions that is checked in, so that a change of the simulator says what moved.
+"""A checked-in table of predictions, by which a change of the simulator shows its effects.
 
 Operators as calls and as nodes of a graph, and networks under both engines, one unit after another and by ``ios-both``,
-on devices of every generation. ``python -m evidence predictions`` writes the table anew and prints what moved; a test
+on devices of every generation. ``python -m evidence predictions`` rewrites the table and prints the changes; a test
 fails where a row is more than :data:`MOVED` off.
 """
 
@@ -25,7 +25,7 @@ from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 
 TABLE = Path(__file__).parent / "predictions.csv"
-#: A row that moves by more than this is shown, and has to be written anew.
+#: A row that moves by more than this is printed, and must be rewritten.
 MOVED = 0.01
 DEVICES = ("p4", "v100-sxm2", "t4", "a100-sxm-40gb", "rtx-3090", "l4", "h100-sxm", "b200")
 OPERATORS = (
@@ -45,7 +45,7 @@ NETWORKS = ("ios_sample", "squeezenet", "resnet18")
 _CALLED = {Issue.CALLS: Libraries.CURRENT, Issue.GRAPH: Libraries.COMPILED}
 _DIGITS = 5
 
-#: A prediction in microseconds by what it is of.
+#: Key of a prediction in microseconds.
 Row = tuple[str, str, str]
 Predictions = dict[Row, float]
 
@@ -70,7 +70,7 @@ def _of_device(profile: DeviceProfile) -> Iterator[tuple[Row, float]]:
 
 
 def read() -> Predictions:
-    """The rows that are checked in."""
+    """Checked-in rows."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return {(row["device"], row["what"], row["how"]): float(row["us"]) for row in csv.DictReader(file)}
 
@@ -85,7 +85,7 @@ def write(found: Mapping[Row, float]) -> None:
 
 
 def moved(before: Mapping[Row, float], now: Mapping[Row, float]) -> list[str]:
-    """A line for each row that is new, gone, or more than :data:`MOVED` off."""
+    """One line per row that is new, gone, or more than :data:`MOVED` off."""
     lines = [f"{', '.join(row)}: gone" for row in before if row not in now]
     for row, us in now.items():
         if row not in before:

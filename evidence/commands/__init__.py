@@ -1,1 +1,1 @@
-"""The commands of ``python -m evidence``, a file each, found by looking."""
+"""The commands of ``python -m evidence``, one module each, found by import."""

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def convert(source: Source, out: Out, device: options.Device = None) -> None:
-    """Convert the rows of one device; --device says which, where the file has several or does not say."""
+    """Convert the rows of one device, chosen by --device if the file has several or names none."""
     from evidence.data.data_sets import read_measurements
     from iossim.measurements.measurement_set import write_measurements
 

@@ -1,5 +1,5 @@
-"""``python -m evidence figures``: the figures that documents quote, computed, kept, and written where documents quote
-them.
+"""``python -m evidence figures``: the figures that documents quote, computed, stored, and written into the
+documents.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def register(app: typer.Typer) -> None:
 
 
 def figures(section: Sections = None) -> None:
-    """Compute these sections, keep them in figures.json, and write all tables and sentences between markers in
+    """Compute these sections, store them in figures.json, and write all tables and sentences between markers in
     documents.
 
-    Without a section the documents are written from what is kept. The data is found as by 'validate'.
+    Without a section the documents are written from the stored figures. The data is found as by 'validate'.
     """
     from evidence.quoted.blocks import read_results, write_documents, write_results
     from evidence.quoted.sections import SECTIONS, compute
@@ -39,7 +39,7 @@ def figures(section: Sections = None) -> None:
             raise OptionError(f"no section of figures is called {name!r}; {did_you_mean(name, SECTIONS)}")
     with progress_bars(quiet=False, unit="") as start:
         for name in names:
-            found = compute(name, start)  # takes minutes, in which another command may have kept another section
+            found = compute(name, start)  # takes minutes, in which another command may have stored another section
             write_results({**read_results(), name: found})
     for document in write_documents(read_results()):
         typer.echo(f"wrote {document}", err=True)

@@ -1,4 +1,4 @@
-"""``python -m evidence predictions``: the checked-in table of predictions, computed anew, with what moved."""
+"""``python -m evidence predictions``: the checked-in table of predictions, recomputed, with the changes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ Against = Annotated[
     str | None,
     typer.Option("--against", metavar="RULES", help="Tell which rules of this set were found again, or follow."),
 ]
-#: Above, the graphs of the smallest vocabularies do not fit in memory.
+#: Beyond this size, even the graphs of the smallest vocabularies do not fit in memory.
 _LARGEST = 5
 
 
@@ -63,7 +63,7 @@ def generate_rules(
     against: Against = None,
     as_json: options.Json = False,
 ) -> None:
-    """The rules of a vocabulary, and how many candidates each pruning leaves. They are not verified yet."""
+    """Generate the rules of a vocabulary, and count the candidates left by each pruning. They are not verified yet."""
     from evidence.rule_generation.coverage import coverage
     from evidence.rule_generation.generate import generate
     from evidence.rule_generation.vocabulary import TASO_INPUTS, TASO_OPS, read_vocabulary
@@ -106,7 +106,7 @@ def generate_rules(
 
 
 def _peak_gb() -> float | None:
-    """The most memory that this process has held; None where the system does not tell."""
+    """Peak memory of this process; None where the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -115,7 +115,7 @@ def _peak_gb() -> float | None:
 
 
 def _told(of: str, covered: Mapping[str, Coverage]) -> Iterator[str]:
-    """How many rules each thing is said of, and the names of those that were not found and do not follow."""
+    """Number of rules with each coverage, and the names of those that were neither found nor derived."""
     from evidence.rule_generation.coverage import AMONG_FOUND
 
     counts = Counter(covered.values())

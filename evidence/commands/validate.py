@@ -1,4 +1,4 @@
-"""``python -m evidence validate``: every figure of accuracy that is quoted, recomputed from data."""
+"""``python -m evidence validate``: every quoted figure of accuracy, recomputed from data."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with published and measured networks, with kernels side by side and
-    on parts of a device, and of one engine with the other's.
+    """Compare predictions with measured operators, with published and measured networks, with concurrent kernels and
+    parts of a device, and one engine with the other.
 
-    Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
+    Operators are judged on held-out data: shapes by their hash, the largest shapes, and whole devices.
     """
     from evidence.validation.report import validate as recompute
     from iossim.base.errors import OptionError

@@ -1,3 +1,1 @@
-"""Kernels that ran side by side: the tables of the shared folder ``concurrency``, and what models of them are held
-to.
-"""
+"""Kernels that ran concurrently: the tables of the shared folder ``concurrency``, and the models compared with them."""

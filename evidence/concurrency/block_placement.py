@@ -1,4 +1,4 @@
-"""Which SM ran each block of kernels that were launched side by side."""
+"""SM of each block of concurrently launched kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICE = "rtx-5090"
 
 @dataclass(frozen=True, slots=True)
 class PlacedKernel:
-    """A launch: ``sms[i]`` is the SM of its block ``i`` in the order of the file; times us since the recording
+    """A launch: ``sms[i]`` is the SM of its block ``i`` in the order of the file; times are us since the recording
     began.
     """
 
@@ -36,7 +36,7 @@ class _Block:
 
 
 def read_placements(path: Path) -> list[PlacedKernel]:
-    """The launches in their order; raises MeasurementError."""
+    """Launches in order; raises MeasurementError."""
     blocks: dict[tuple[int, str], list[_Block]] = {}
     for block in read_rows(path, _block):
         blocks.setdefault((block.launch, block.kernel), []).append(block)

@@ -1,8 +1,8 @@
-"""What was measured of kernels side by side, beside what ``corun`` says of the same kernels.
+"""Measurements of concurrent kernels, beside the results of ``corun`` for the same kernels.
 
-A case is some raw kernels on streams and the ratios that were measured of them: until a stream ends, or until all do,
-over what the kernels take alone. :mod:`~evidence.concurrency.corun_microbenchmarks` and
-:mod:`~evidence.concurrency.corun_pairs` make cases of the measured tables.
+A case is some raw kernels on streams and their measured ratios: the time until a stream ends, or until all do, over the
+time alone. :mod:`~evidence.concurrency.corun_microbenchmarks` and :mod:`~evidence.concurrency.corun_pairs` make cases
+from the measured tables.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from iossim.hardware.override import overridden
 from iossim.hardware.profile import DeviceProfile
 from iossim.profiles.corun import corun_kernels
 
-#: The part of a measured time that a kernel has at least, where the gap before it is as long as all of it.
+#: Least part of a measured time attributed to a kernel, if the gap before it is as long as all of it.
 _LEAST_PART = 0.05
 MAKESPAN = "makespan"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured time over ``alone_us``, which it takes alone: until ``stream`` ends, or all streams (None).
+    """A measured time over ``alone_us``, the time alone: until ``stream`` ends, or all streams (None).
 
-    ``family`` is the kernel's kind, or the mechanism that it is to show. ``none`` is the ratio if kernels did not
-    disturb each other; ``total`` if the device were shared in equal parts, which makes the whole as long as the sum.
+    ``family`` is the kernel's kind, or the mechanism under test. ``none`` is the ratio without any interference;
+    ``total`` that of a device shared in equal parts, which makes the whole as long as the sum.
     """
 
     what: str
@@ -41,10 +41,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class CorunCase:
-    """Kernels side by side on a device, and what was measured of them.
+    """Concurrent kernels on a device, and their measurements.
 
-    ``line`` is that of the table; ``changes`` are facts and parameters of the recorded board that are not its
-    profile's.
+    ``line`` is that of the table; ``changes`` are facts and parameters of the recorded board that differ from its
+    profile.
     """
 
     data_set: str
@@ -60,12 +60,12 @@ class CorunCase:
 
     @property
     def families(self) -> frozenset[str]:
-        """Those of its kernels."""
+        """Families of its kernels."""
         return frozenset(figure.family for figure in self.figures if figure.what != MAKESPAN)
 
 
 def simulated(case: CorunCase, profile: DeviceProfile) -> tuple[float, ...]:
-    """The ratio of each figure by ``corun``, counted from when the first kernel starts."""
+    """Ratio of each figure by ``corun``, counted from the start of the first kernel."""
     if case.changes:
         profile = overridden(profile, dict(case.changes))
     found = corun_kernels(case.kernels, profile, case.engine, case.sm_share)
@@ -81,7 +81,7 @@ def simulated(case: CorunCase, profile: DeviceProfile) -> tuple[float, ...]:
 
 
 def pair_figures(pair: KernelPair, families: Sequence[str], repeats: int = 1) -> tuple[Figure, ...]:
-    """The slowdown of each of two streams of so many repeats, and the makespan over the longer of them."""
+    """Slowdown of each of two streams of so many repeats, and the makespan over the longer of them."""
     shorter_us, longer_us = sorted(kernel.alone_us for kernel in pair.kernels)
     stretched = 1.0 + shorter_us / longer_us
     figures = [

@@ -1,8 +1,8 @@
-"""What grids, bytes and times alone leave to fit of kernels side by side: one number a data set, where one tells any.
+"""Remaining fit of concurrent kernels after grids, bytes and times alone: at most one number per data set.
 
-Each is found on a grid of values, by the least mean of the logarithm's errors of slowdowns, which a few bad rows do not
-govern. Every case is simulated once at each value, so that leaving out a family of kernels costs nothing: that is the
-same search over fewer of the errors.
+Each is found on a grid of values, minimising the mean logarithmic error of slowdowns, which is robust against a few bad
+rows. Every case is simulated once at each value, so that leaving out a family of kernels costs nothing: it is the same
+search over fewer of the errors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from iossim.hardware.profile import DeviceProfile, with_values
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-#: Makes the cases of a data set for a profile.
+#: Function that makes the cases of a data set for a profile.
 MakeCases = Callable[[DeviceProfile], Sequence[CorunCase]]
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A parameter that a data set tells, the values tried, and the one that it has where no data set does."""
+    """A parameter that a data set determines, the values tried, and its default without any data set."""
 
     name: str
     values: tuple[float, ...]
@@ -36,16 +36,16 @@ GRAPH_BESIDE = Knob("graph_beside_us", (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.
 
 @dataclass(frozen=True, eq=False)
 class CorunFit:
-    """A data set simulated at each value of its knob: ``ratios``, ``[values, figures]``, of the figures of all cases in
-    order.
+    """A data set simulated at each value of its knob: ``ratios``, ``[values, figures]``, are those of all cases'
+    figures in order.
 
-    Without a knob there is one row, of the profile as it is.
+    Without a knob there is a single row, of the unchanged profile.
     """
 
     cases: tuple[CorunCase, ...]
     knob: Knob | None
     ratios: Floats
-    #: The row of the profile as it is.
+    #: Row of the unchanged profile.
     own: int
 
     @property
@@ -54,11 +54,11 @@ class CorunFit:
 
     @property
     def families(self) -> list[frozenset[str]]:
-        """Those of each figure's case, ``[figures]``."""
+        """Families of each figure's case, ``[figures]``."""
         return [case.families for case in self.cases for _ in case.figures]
 
     def row(self, among: Bools | None = None) -> int:
-        """The best value's row, judged by the figures ``among``; where there are none, that of the value untold."""
+        """Row of the best value, judged by the figures ``among``; without any, that of the default."""
         if self.knob is None:
             return 0
         if among is not None and not among.any():
@@ -68,20 +68,20 @@ class CorunFit:
 
     @property
     def value(self) -> float | None:
-        """What the whole data set tells of the knob."""
+        """Value of the knob that the whole data set determines."""
         return None if self.knob is None else self.knob.values[self.row()]
 
     def in_sample(self) -> Floats:
-        """By the profile as it ships, ``[figures]``."""
+        """Ratios by the profile as it ships, ``[figures]``."""
         return np.asarray(self.ratios[self.own])
 
     def without_set(self) -> Floats:
-        """By the value that the knob has without this data set, ``[figures]``."""
+        """Ratios by the knob's value without this data set, ``[figures]``."""
         none = np.zeros(self.ratios.shape[1], dtype=np.bool_)
         return np.asarray(self.ratios[self.row(none)])
 
     def without_families(self) -> Floats:
-        """Each figure by a fit that saw no case with a kernel of a family that its own case has, ``[figures]``."""
+        """Ratios by a fit that saw no case with a kernel of a family in the figure's own case, ``[figures]``."""
         families = self.families
         found = np.empty(len(families))
         for index, own in enumerate(families):

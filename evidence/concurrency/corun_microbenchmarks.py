@@ -1,8 +1,8 @@
 """Microbenchmarks of an RTX 5090 and of a V100 as raw kernels, by mechanism.
 
-Grids and times alone are as measured. What a kernel asks for follows from its table: bytes from sizes and iterations,
-arithmetic from threads, iterations and instruction-level parallelism (ILP). What the tables do not say is inferred from
-other rows of the same table, and each function says from which.
+Grids and times alone are as measured. A kernel's demands are derived from its table: bytes from sizes and iterations,
+arithmetic from threads, iterations and instruction-level parallelism (ILP). Missing values are inferred from other rows
+of the same table, which each function names.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
 
-#: Of the recorded V100: its clock, as its fp64 pipe, full at an ILP of 4, makes 3.45e12 products a second in 2560
-#: lanes; and what two copies reach of L2 (2.9 TB/s, where library kernels reach less) and of DRAM (726 GB/s).
+#: Facts of the recorded V100: its clock, from its fp64 pipe, which at an ILP of 4 makes 3.45e12 products per second in
+#: 2560 lanes; and the bandwidth of two copies in L2 (2.9 TB/s, where library kernels reach less) and DRAM (726 GB/s).
 V100_BOARD = (("boost_clock_ghz", 1.38), ("l2_bytes_per_clock_per_sm", 26.4), ("stream_efficiency", 0.81))
-#: Iterations of the RTX 5090's fp64 kernels: with two lanes an SM, those that fill the pipe at an ILP of 4.
+#: Iterations of the RTX 5090's fp64 kernels: with two lanes per SM, those that fill the pipe at an ILP of 4.
 _RTX_5090_FP64_ITERATIONS = 2_000_000
-#: What a kernel that others run beside must outlast them by.
+#: Factor by which a background kernel must outlast the others.
 _PERSISTENT = 20.0
-#: Buffers that are gone through again and again are lost between 1.0 and 1.5 times an RTX 5090's L2, alone as together,
-#: those of operators between 0.85 and 1.25: so of their bytes this part counts.
+#: Buffers in repeated use are evicted between 1.0 and 1.5 times an RTX 5090's L2, alone and together, those of
+#: operators between 0.85 and 1.25: this fraction of their bytes therefore counts.
 _LOST_LATER = 0.84
-#: L2 holds nothing of operands of so many times its size.
+#: From this multiple of its size on, L2 retains nothing of operands.
 _FAR_BEYOND_L2 = 1.5
 
 SLOTS, L2, L2_ROOM, DRAM, FP64, ISSUE, L1, PRIORITY, PROBES = (
@@ -39,7 +39,7 @@ SLOTS, L2, L2_ROOM, DRAM, FP64, ISSUE, L1, PRIORITY, PROBES = (
 
 
 def microbenchmark_cases(rows: Sequence[Microbenchmark], profile: DeviceProfile) -> list[CorunCase]:
-    """A case of each experiment of one device's table of which anything can be said."""
+    """A case of each conclusive experiment of one device's table."""
     make = _Cases(rows, profile)
     found = []
     for row in rows:
@@ -53,7 +53,7 @@ class _Cases:
     def __init__(self, rows: Sequence[Microbenchmark], profile: DeviceProfile) -> None:
         self._profile = profile
         self._l2_bytes = profile.datasheet.l2_bytes.value
-        #: Where DRAM is drawn on by blocks of which each SM has several.
+        #: This is the DRAM bandwidth of several blocks per SM.
         self._dram_bytes_per_us = 1e3 * max(
             (row.bandwidth_gbps or 0.0 for row in rows if row.how == "alone"), default=0.0
         )
@@ -81,7 +81,7 @@ class _Cases:
         return None if make is None else make(row)
 
     def _inferred_iterations(self, rows: Sequence[Microbenchmark]) -> float:
-        """Of copies whose table does not tell: two that lie far beyond L2 draw all of DRAM's bandwidth together."""
+        """Iterations of copies without a count in the table: two copies far beyond L2 use all of DRAM's bandwidth."""
         told = [
             row.together_us * self._dram_bytes_per_us / (4.0 * row.size_bytes)
             for row in rows
@@ -94,11 +94,11 @@ class _Cases:
         return self._together(row, SLOTS, _raw_kernels(row))
 
     def _copies(self, row: Microbenchmark) -> CorunCase:
-        """Copies of ``size_bytes`` again and again: both buffers are touched in each iteration, and DRAM is drawn on by
-        what L2 loses of them.
+        """Repeated copies of ``size_bytes``: each iteration touches both buffers, and evictions from L2 cause DRAM
+        traffic.
 
-        The V100's lie in L1 in part, and show no loss where two of them touch twice as much as L2 holds: it is not told
-        a footprint.
+        The V100's copies are partly in L1, and show no eviction where two of them touch twice the size of L2: they have
+        no footprint.
         """
         assert row.size_bytes is not None
         touched = 2.0 * _LOST_LATER * row.size_bytes
@@ -117,7 +117,7 @@ class _Cases:
         )
 
     def _carried(self, lost_bytes: float, raw: RawKernel) -> float:
-        """What DRAM cannot have carried in the time alone, a cache had."""
+        """Bytes carried by a cache: those that DRAM cannot have carried in the time alone."""
         return lost_bytes if lost_bytes < 1e3 * self._profile.dram_bandwidth_gbps * (raw.alone_us or 0.0) else 0.0
 
     def _fp64(self, row: Microbenchmark) -> CorunCase:
@@ -125,7 +125,7 @@ class _Cases:
         return self._together(row, FP64, kernels)
 
     def _products(self, raw: RawKernel, row: Microbenchmark) -> float:
-        """Operations of a kernel of multiplications; one takes the place of a multiply-add."""
+        """Operations of a kernel of multiplications; each occupies the slot of a multiply-add."""
         told = re.search(r"ILP (\d)", raw.name)
         parallel = int(told[1]) if told else 1
         iterations = row.iterations or _RTX_5090_FP64_ITERATIONS
@@ -143,11 +143,11 @@ class _Cases:
         return self._together(row, ISSUE, [copy, multiply])
 
     def _fp32_flops(self, raw: RawKernel, part: float) -> float:
-        """What uses a part of the fp32 pipes of the device for as long as the kernel runs alone."""
+        """Operations that use a part of the device's fp32 pipes for the kernel's time alone."""
         return part * self._profile.fp32_tflops * 1e6 * (raw.alone_us or 0.0)
 
     def _dram_by_blocks(self, row: Microbenchmark) -> CorunCase:
-        """A copy by few blocks, alone: how much longer than by many."""
+        """A copy by few blocks, alone: its slowdown over many blocks."""
         (kernel,) = row.kernels
         assert row.bandwidth_gbps is not None
         assert row.size_bytes is not None
@@ -159,7 +159,7 @@ class _Cases:
         return self._case(row, DRAM, [raw], (figure,), f"{kernel.blocks} blocks")
 
     def _halves(self, row: Microbenchmark, rows: Sequence[Microbenchmark]) -> CorunCase:
-        """Two copies on half of the SMs each: over what one takes on its half while the other is idle."""
+        """Two copies on half of the SMs each: over the time of one on its half while the other is idle."""
         (half,) = (one for one in rows if one.experiment == "dram_bandwidth_mps_half_alone_half")
         (alone_us,) = (kernel.alone_us for kernel in half.kernels)
         assert alone_us is not None
@@ -177,7 +177,7 @@ class _Cases:
         return self._together(row, L1, _raw_kernels(row), f"{row.size_bytes / 2**10:g} KiB")
 
     def _product_beside_fma(self, row: Microbenchmark) -> CorunCase:
-        """A matrix product that starts beside a kernel that has run for long."""
+        """A matrix product that starts beside a long-running kernel."""
         product, fma = row.kernels
         assert row.together_us is not None
         assert product.alone_us is not None
@@ -192,7 +192,7 @@ class _Cases:
         return self._case(row, PRIORITY, [running, starting], (figure,), f"N = {row.size_bytes:g}")
 
     def _probes(self, row: Microbenchmark) -> CorunCase | None:
-        """A probe beside another, of which each draws on one resource: how much, its slowdown beside itself tells."""
+        """A probe beside another, each using one resource: the amount is inferred from its slowdown beside itself."""
         first, second = row.kernels
         if first.name == second.name or row.ratio is None:
             return None
@@ -249,7 +249,7 @@ class _Cases:
 
 
 def measured_sms(kernel: MicroKernel, profile: DeviceProfile) -> float:
-    """How many times fewer SMs than there are a kernel has blocks on."""
+    """The total number of SMs over the number on which a kernel has blocks."""
     return max(1.0, profile.sm_count / (kernel.blocks or profile.sm_count))
 
 

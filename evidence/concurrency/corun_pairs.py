@@ -1,10 +1,9 @@
 """Measured pairs of kernels as raw kernels: operators in CUDA graphs, a framework's kernels on streams, prefill beside
 decode.
 
-Grids come from the tables where they tell them. Those of operators of which a shape is told are those that the
-framework gives them (as recorded of the same board and framework with other networks), or of the library that lowering
-finds fastest, whose times are scaled to what was measured. An operator of which nothing is told is a launch: one small
-block.
+Grids come from the tables where they have them. Operators with a known shape have the grid that the framework gives
+them (as recorded for the same board and framework with other networks), or that of the library kernel that lowering
+finds fastest, with times scaled to the measured ones. An operator without any information is a launch: one small block.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from iossim.measurements.operator_kinds import read_record
 
 GRAPHS, STREAMS, PREFILL = "operators in graphs", "kernels on streams", "prefill beside decode"
 
-#: Repeats of a chain that are simulated: the rest is the same again.
+#: Simulated repeats of a chain: the rest is periodic.
 _REPEATS = 20
 _FP32_BYTES = 4
-#: PyTorch's element-wise kernels: threads of a block, and elements of a thread.
+#: Block size of PyTorch's element-wise kernels, and elements per thread.
 _THREADS, _ELEMENTS = 128, 4
 _SHAPE = re.compile(r"conv (\d+)->(\d+) (\d+)x\d+(?: s(\d+))?, (\d+)\^2")
-#: Chunks that a prefill is made of; and what fills the device, so that nothing has room beside it.
+#: Chunks of a prefill, each of which fills the device, so that no other kernel fits beside it.
 _CHUNKS = 16
 _FILLING_THREADS = 256
 _WAVES = 8
-#: A step of decode whose latency is this part of its time leaves the device empty meanwhile; what fills it for less
-#: than the other part is not seen.
+#: A step of decode whose latency is this part of its time leaves the device empty meanwhile; device-filling work below
+#: the other part is ignored.
 _MOSTLY, _SEEN = 0.4, 0.1
 
 
@@ -56,12 +55,12 @@ def graph_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> lis
 
 
 def operator_family(kernel: PairKernel) -> str:
-    """Its kind: ``add`` of ``add_19``, ``silu`` of ``silu__76``, ``cudnn_batch_norm``."""
+    """Kind of an operator: ``add`` of ``add_19``, ``silu`` of ``silu__76``, ``cudnn_batch_norm``."""
     return re.sub(r"_*\d*$", "", kernel.name).lstrip("_")
 
 
 def _operator(kernel: PairKernel, stream: int, model: KernelModel) -> list[RawKernel]:
-    """The kernels of one operator; its time alone holds a gap before each of them."""
+    """Kernels of one operator; its time alone includes a gap before each of them."""
     gap_us = model.rates.gap_us
     family = operator_family(kernel)
     if family == "convolution":
@@ -73,7 +72,7 @@ def _operator(kernel: PairKernel, stream: int, model: KernelModel) -> list[RawKe
     pixels = height * width
     moved = 2.0 * _FP32_BYTES * channels * pixels
     if family == "cudnn_batch_norm":
-        # A block a channel (bn_fw_inf_1C11_kernel_NCHW), of fewer threads where an image has few pixels.
+        # One block per channel (bn_fw_inf_1C11_kernel_NCHW) has fewer threads if an image has few pixels.
         threads = 512 if pixels > 28 * 28 else 256 if pixels > 14 * 14 else 64
         blocks, registers = channels, 20
     else:
@@ -112,7 +111,7 @@ def _convolution(kernel: PairKernel, stream: int, model: KernelModel) -> list[Ra
 
 
 def stream_pair_cases(pairs: Sequence[KernelPair]) -> list[CorunCase]:
-    """Two kernels of which each fills the device: they can overlap in their tails."""
+    """Two kernels that each fill the device: they can overlap in their tails."""
     cases = []
     for pair in pairs:
         kernels = [
@@ -130,8 +129,8 @@ def stream_pair_cases(pairs: Sequence[KernelPair]) -> list[CorunCase]:
 def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> list[CorunCase]:
     """A step of decode, issued first, beside a layer's prefill, on the same SMs or on some of their own.
 
-    Prefill is a chain of kernels that fill the device. Of a step what grows with the batch fills it too, and draws on
-    DRAM as decode attention does on all SMs at that batch; what does not is latency that leaves it empty.
+    Prefill is a chain of kernels that fill the device. The part of a step that grows with the batch fills it too, and
+    uses DRAM as decode attention does on all SMs at that batch; the rest is latency that leaves it empty.
     """
     cases = []
     for pair in pairs:
@@ -152,7 +151,7 @@ def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> l
 def _step(
     step: PairKernel, stream: int, floor_us: float, gbps: float | None, profile: DeviceProfile
 ) -> list[RawKernel]:
-    """A step that is mostly latency is that, and then what fills the device; any other fills it from the start."""
+    """A step of mostly latency begins with it, and then fills the device; any other fills it from the start."""
     if floor_us < _MOSTLY * step.alone_us:
         full = _filling(step.name, stream, step.alone_us, profile)
         return [full if gbps is None else replace(full, dram_bytes=gbps * 1e3 * step.alone_us)]
@@ -164,21 +163,19 @@ def _step(
 
 
 def _decode_gbps(batch: int) -> float:
-    """What decode attention on all SMs of the A100 draws of DRAM, GB/s, rounded: of small batches another kernel is
-    used.
-    """
+    """DRAM bandwidth of decode attention on all SMs of the A100, GB/s, rounded: small batches use another kernel."""
     return 900.0 if batch < 2 else 1400.0 if batch < 8 else 1100.0 if batch < 16 else 1400.0
 
 
 def _floor_us(name: str, pairs: Sequence[KernelPair]) -> float:
-    """What a step takes at a batch of nothing: on the line through the two smallest batches."""
+    """Time of a step at batch zero: on the line through the two smallest batches."""
     known = sorted({(pair.batch or 1, pair.kernels[0].alone_us) for pair in pairs if pair.kernels[0].name == name})
     (small, small_us), (large, large_us) = known[0], next(one for one in known if one[0] > known[0][0])
     return max(0.0, small_us - small * (large_us - small_us) / (large - small))
 
 
 def _filling(name: str, stream: int, alone_us: float, profile: DeviceProfile) -> RawKernel:
-    """A kernel that leaves no room beside itself."""
+    """A kernel that leaves no room for others."""
     resident = resident_blocks(profile.limits, _FILLING_THREADS, 32, 0)
     return RawKernel(name, stream, _WAVES * resident * profile.sm_count, _FILLING_THREADS, 32, 0, alone_us)
 

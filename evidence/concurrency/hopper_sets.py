@@ -1,8 +1,8 @@
-"""Convolutions of an H100 in bf16, alone and side by side in one CUDA graph, beside what the simulator says of them.
+"""Convolutions of an H100 in bf16, alone and concurrently in one CUDA graph, beside their simulation.
 
-``python -m evidence.concurrency.hopper_sets`` prints all tables from the recordings (``h100_bf16``). Alone, an error
-is the distance from the interval between warm and cold filters. Sets of convolutions count by their speed-up over
-running one after another, from the first start to the last end; measured is the geometric mean of warm and cold.
+``python -m evidence.concurrency.hopper_sets`` prints all tables from the recordings (``h100_bf16``). Alone, the error
+is the distance from the interval between warm and cold filters. Sets of convolutions are judged by their speed-up over
+running sequentially, from the first start to the last end; measured is the geometric mean of warm and cold.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Alone(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far outside the interval, over its nearer end; 0 inside."""
+        """Relative distance outside the interval, over its nearer end; 0 inside."""
         return max(0.0, self.warm_us / self.predicted_us - 1.0, self.predicted_us / self.cold_us - 1.0)
 
 
 class SideBySide(NamedTuple):
-    """A set: speed-ups over one after another, predicted and measured with warm and with cold filters."""
+    """A set: speed-ups over sequential runs, predicted and measured with warm and with cold filters."""
 
     kernels: int
     predicted: float
@@ -64,7 +64,7 @@ class SideBySide(NamedTuple):
 
 
 def prices(device: str = DEVICE) -> CostModel:
-    """The simulator of one CUDA graph, values in place, as the recordings run."""
+    """Simulator of one CUDA graph, values in place, as the recordings run."""
     return cost_model("simulator:in-place", device, Precision.BF16, "graph")
 
 
@@ -93,7 +93,7 @@ def side_by_side(simulated: CostModel) -> list[SideBySide]:
 
 
 def _predicted(convolutions: Sequence[Mapping[str, Any]], simulated: CostModel) -> tuple[list[float], float]:
-    """Microseconds of each alone, and of all as one stage."""
+    """Predicted microseconds of each alone, and of all as one stage."""
     problem = ScheduleProblem.of_block(network := _network(convolutions), network.blocks[0])
     masks = np.array([*(1 << unit for unit in range(len(problem))), problem.full], dtype=np.uint64)
     *each_us, together_us = simulated.price_stages(StageBatch.concurrent(problem, masks)).tolist()
@@ -131,16 +131,16 @@ def _kind(row: Mapping[str, Any]) -> str:
     return ("odd " if channels % 8 or filters % 8 else "") + ("pointwise" if window == 1 else "window")
 
 
-#: Families of tensor-core kernels, by what the names of recorded kernels begin with.
+#: Families of tensor-core kernels, by the first letters of recorded kernels' names.
 _RECORDED = {"nvjet": "nvjet", "sm90_xmma": "xmma_sm90", **dict.fromkeys(("sm80", "void cutlass"), "mma_sm80")}
-#: From how many microseconds the model has ``nvjet`` ahead of all other families.
+#: Classes of the lead of ``nvjet`` over all other families in the model, microseconds.
 _LEADS_US = (-math.inf, 0.8, 1.5, 2.0, math.inf)
 
 
 def families(device: str = DEVICE) -> dict[str, dict[str, int]]:
-    """Convolutions on tensor cores by the family that ran: numbers by the family that is predicted.
+    """Convolutions on tensor cores by the family that ran: their numbers by the predicted family.
 
-    ``nvjet ahead`` has the dense 1x1 ones by how far the model has ``nvjet`` ahead: how many ran by it, how many not.
+    ``nvjet ahead`` has the dense 1x1 ones by the lead of ``nvjet`` in the model: how many ran by it, how many not.
     """
     measured = recorded_operators.FORMAT.read(shared_data() / FOLDER / "operators.csv", None)
     model = KernelModel(profile := load_device(device), Issue.GRAPH, Libraries.COMPILED)

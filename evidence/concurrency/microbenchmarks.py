@@ -1,6 +1,6 @@
-"""Microbenchmarks of kernels side by side: grids and threads are known, and what each experiment is to show.
+"""Microbenchmarks of concurrent kernels, with known grids and threads, and the purpose of each experiment.
 
-Two tables, of a V100 and of an RTX 5090. Times are medians; what the two tables lay out differently is one thing here.
+There are two tables, of a V100 and of an RTX 5090. Times are medians; their different layouts are unified here.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _MS, _MIB, _KIB, _GIB = 1e3, 1 << 20, 1 << 10, 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class MicroKernel:
-    """A kernel as its row has it; a probe of a pair matrix has no grid."""
+    """A kernel as its row describes it; a probe of a pair matrix has no grid."""
 
     name: str
     blocks: int | None = None
     threads: int | None = None
-    #: By itself; None where it was not measured.
+    #: Time alone; None where it was not measured.
     alone_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Microbenchmark:
-    """One experiment: its kernels side by side (or one by itself), and what that took.
+    """One experiment: its concurrent kernels (or one alone), and their time.
 
-    ``together_us`` is until the last of them ended, or where ``of_first`` is set until the first did. ``ratio`` is a
-    slowdown of the first that was recorded without times. ``size_bytes`` are what a kernel copies in one iteration; a
-    copy reads as much as it writes. ``bandwidth_gbps`` is what a copy reached, read and written, in 10^9 bytes a
+    ``together_us`` is until the last of them ended or, if ``of_first`` is set, until the first did. ``ratio`` is a
+    slowdown of the first that was recorded without times. ``size_bytes`` are copied by a kernel in one iteration; a
+    copy reads as much as it writes. ``bandwidth_gbps`` is the bandwidth of a copy, read and written, in 10^9 bytes per
     second.
     """
 
@@ -58,7 +58,7 @@ class Microbenchmark:
 
 
 def read_v100(path: Path) -> list[Microbenchmark]:
-    """The V100's: rows alone, in sequence and together are joined. Raises MeasurementError."""
+    """The V100's experiments: rows alone, in sequence and together are joined. Raises MeasurementError."""
     rows = rows_of(path)
     alone: dict[tuple[str, ...], float] = {}
     sequential: dict[tuple[str, ...], float] = {}
@@ -109,13 +109,13 @@ def read_v100(path: Path) -> list[Microbenchmark]:
 
 
 def _key(cells: Row, sides: str) -> tuple[str, ...]:
-    """What rows of one experiment have in common; of a kernel alone the side that it stands on does not count."""
+    """Key that rows of one experiment share; for a kernel alone its side does not count."""
     own = [str(cells[f"{name}_{side}"]) for side in sides for name in ("kernel", "blocks", "threads")]
     return (str(cells["experiment"]), str(cells["bytes_per_kernel_or_block"]), *own)
 
 
 def _iterations(text: str, kernel: str) -> int | None:
-    """``10000``, or by kernel: ``copy 40; fp32 20000000``."""
+    """Iterations: ``10000``, or by kernel: ``copy 40; fp32 20000000``."""
     for part in text.split(";"):
         words = part.split()
         if len(words) == 1 and words[0].isdigit():
@@ -131,7 +131,7 @@ def _kernel(cells: Row, side: str, alone_us: float | None) -> MicroKernel:
 
 
 def read_rtx_5090(path: Path) -> list[Microbenchmark]:
-    """The RTX 5090's, a row each. Raises MeasurementError."""
+    """The RTX 5090's experiments, one per row. Raises MeasurementError."""
     return [*_with_alone(read_rows(path, lambda row: _rtx_5090(path, row)))]
 
 
@@ -172,7 +172,7 @@ def _rtx_5090(path: Path, row: NumberedRow) -> Microbenchmark:
 
 
 def _with_alone(found: Iterable[Microbenchmark]) -> Iterable[Microbenchmark]:
-    """Kernels whose times alone stand in rows of their own get them."""
+    """Experiments with times alone, for kernels whose times alone have their own rows."""
     several = list(found)
     alone = {
         (kernel.name, kernel.blocks, kernel.threads): kernel.alone_us
@@ -190,6 +190,6 @@ def _with_alone(found: Iterable[Microbenchmark]) -> Iterable[Microbenchmark]:
 
 
 def percent_in(note: str, word: str) -> float | None:
-    """The per cent that a note tells behind a word, as a fraction: 0.43 of ``FMA pipe alone 43% of peak``."""
+    """Percentage after a word of a note, as a fraction: 0.43 in ``FMA pipe alone 43% of peak``."""
     told = re.search(rf"{re.escape(word)} (\d+(?:\.\d+)?)%", note)
     return None if told is None else float(told[1]) / 100.0

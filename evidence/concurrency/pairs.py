@@ -1,5 +1,5 @@
-"""Pairs of kernels that ran side by side, alone and together: of operators in CUDA graphs, of a framework's kernels on
-two streams, of a language model's prefill and decode on two streams and on SMs of their own.
+"""Pairs of concurrent kernels, alone and together: operators in CUDA graphs, a framework's kernels on two streams, a
+language model's prefill and decode on two streams and on separate SMs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ GRAPHS_DEVICE, STREAMS_DEVICE, PREFILL_DEVICE = "rtx-a5000", "gtx-1080-ti", "a10
 
 @dataclass(frozen=True, slots=True)
 class PairKernel:
-    """One of two: its time alone, and until its end when both begin at once. Of a chain of ``repeats`` these are per
+    """One of two: its time alone, and until its end when both begin at once. In a chain of ``repeats`` these are per
     kernel.
 
-    ``shape`` is what the table tells of an operator; a grid of 0 blocks is not known.
+    ``shape`` is that of an operator in the table; a grid of 0 blocks is unknown.
     """
 
     name: str
@@ -47,7 +47,7 @@ class PairKernel:
 class KernelPair:
     """Two kernels, or chains of ``repeats`` of each, that begin at once; the first was issued first.
 
-    ``sms`` are those that each had to itself, where it had. ``batch`` is that of the second's operands.
+    ``sms`` are those that each had exclusively, if so. ``batch`` is that of the second's operands.
     """
 
     device: str
@@ -59,7 +59,7 @@ class KernelPair:
     repeats: int = 1
     sms: tuple[int, int] | None = None
     batch: int | None = None
-    #: How often it was measured; the times are medians.
+    #: Number of measurements; the times are medians.
     samples: int = 1
 
     @property
@@ -93,8 +93,8 @@ def read_graph_pairs(path: Path) -> list[KernelPair]:
 def read_stream_pairs(path: Path) -> list[KernelPair]:
     """Kernels on two streams, the median of the runs of each pair; the second was issued right after the first.
 
-    The first runs as alone until it ends; the second by itself is known from pairs that it comes first in, else from
-    its own duration, which is all but the part that lies beside the other's last blocks. Raises MeasurementError.
+    The first runs as alone until it ends; the second's time alone is known from pairs that it comes first in, else from
+    its own duration, apart from its overlap with the other's last blocks. Raises MeasurementError.
     """
     runs: defaultdict[tuple[PairKernel, PairKernel], list[tuple[int, float, float, float, float]]] = defaultdict(list)
 

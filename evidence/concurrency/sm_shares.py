@@ -1,4 +1,4 @@
-"""Kernels and networks on a part of a device's SMs: curves against the number of SMs, and networks side by side on
+"""Kernels and networks on a part of a device's SMs: curves against the number of SMs, and concurrent networks on
 shares.
 """
 
@@ -14,10 +14,10 @@ from iossim.measurements.rows import NumberedRow, RowError, number, optional_cou
 
 CURVES_FILE, RATES_FILE = "a100_latency_vs_sm_count.csv", "throughput_by_sm_count.csv"
 NETWORKS_FILE, PAIRS_FILE = "v100_networks_by_sm_share.csv", "v100_network_pairs.csv"
-#: What the microbenchmarks call a copy by as many blocks as SMs are in use.
+#: Experiment name of a copy with as many blocks as SMs in use.
 BANDWIDTH_EXPERIMENT = "dram_bandwidth_vs_blocks"
 CURVES_DEVICE, NETWORKS_DEVICE = "a100-sxm-80gb", "v100-sxm2"
-#: What the table of rates calls its devices.
+#: Device names in the table of rates.
 _DEVICES = {"RTX A6000 (84 SMs)": "rtx-a6000"}
 
 _MS = 1e3
@@ -25,8 +25,8 @@ _MS = 1e3
 
 @dataclass(frozen=True, slots=True)
 class SmCurve:
-    """A kernel (or a few) on parts of a device: what it takes on ``sms[i]``, rising, and the bandwidth that it draws
-    there, GB/s, where it was told.
+    """A kernel (or a few) on parts of a device: its time on ``sms[i]``, rising, and its bandwidth there, GB/s, if
+    recorded.
     """
 
     kernel: str
@@ -38,7 +38,7 @@ class SmCurve:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthCurve:
-    """DRAM bandwidth that streaming kernels draw from ``sms[i]``, rising; GB/s."""
+    """DRAM bandwidth of streaming kernels on ``sms[i]``, rising; GB/s."""
 
     device: str
     sms: tuple[int, ...]
@@ -47,7 +47,7 @@ class BandwidthCurve:
 
 @dataclass(frozen=True, slots=True)
 class NetworkShare:
-    """A network by itself on a part of the SMs, copies of input and output included. ``l2`` and ``dram`` are throughput
+    """A network alone on a part of the SMs, copies of input and output included. ``l2`` and ``dram`` are throughput
     over the peak, None where they were not measured.
     """
 
@@ -93,7 +93,7 @@ def read_curves(path: Path) -> list[SmCurve]:
 
 
 def read_bandwidths(path: Path) -> list[BandwidthCurve]:
-    """DRAM bandwidth by SM count, of the devices that it was recorded of; raises MeasurementError."""
+    """DRAM bandwidth by number of SMs, for the recorded devices; raises MeasurementError."""
     points: dict[str, list[tuple[int, float]]] = {}
     for device, sms, rate in filter(None, read_rows(path, _rate)):
         points.setdefault(device, []).append((sms, rate))
@@ -101,7 +101,7 @@ def read_bandwidths(path: Path) -> list[BandwidthCurve]:
 
 
 def block_bandwidth(rows: Iterable[Microbenchmark]) -> list[BandwidthCurve]:
-    """The same of microbenchmarks whose kernel has a block an SM; the last is that of all SMs, or nearest to it."""
+    """DRAM bandwidth by microbenchmarks with one block per SM; the last is that of all SMs, or nearest to it."""
     points: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         blocks = row.kernels[0].blocks
@@ -111,8 +111,8 @@ def block_bandwidth(rows: Iterable[Microbenchmark]) -> list[BandwidthCurve]:
 
 
 def fastest_draw(curves: Iterable[SmCurve], device: str) -> list[BandwidthCurve]:
-    """The same of the kernel that draws most from the fewest SMs, of those that tell what they draw: none if none
-    does.
+    """DRAM bandwidth by the kernel that draws most from the fewest SMs, of those with recorded bandwidth; empty
+    without.
     """
     known = [(curve.dram_gbps[0], curve.sms, curve.dram_gbps) for curve in curves if curve.dram_gbps]
     if not known:
@@ -132,7 +132,7 @@ def read_network_shares(path: Path) -> list[NetworkShare]:
 
 
 def read_network_pairs(path: Path) -> list[SharedRun]:
-    """Two networks at once on shares of a V100, each a run; raises MeasurementError."""
+    """Two concurrent networks on shares of a V100, each a run; raises MeasurementError."""
     return [run for pair in read_rows(path, _pair) for run in pair]
 
 

@@ -1,6 +1,4 @@
-"""Where the tables of kernels side by side lie, and how their rows are read: every row counts, one that cannot be read
-is an error.
-"""
+"""Location and reading of the tables of concurrent kernels: every row counts, and an unreadable one is an error."""
 
 from __future__ import annotations
 
@@ -17,12 +15,12 @@ T = TypeVar("T")
 
 
 def concurrency_data() -> Path:
-    """The folder of the tables, whether it is there or not."""
+    """Folder of the tables, which may not exist."""
     return shared_data() / "concurrency"
 
 
 def rows_of(path: Path) -> list[NumberedRow]:
-    """The rows of a table, with their lines; raises MeasurementError for a row of another width than the header."""
+    """Rows of a table, with their lines; raises MeasurementError for a row whose width differs from the header's."""
     table = parse_table(read_file(path), path)
     for reason, lines in table.sieve.dropped.items():
         raise unusable(path, f"line {lines[0]}: {reason}; correct the line")
@@ -30,7 +28,7 @@ def rows_of(path: Path) -> list[NumberedRow]:
 
 
 def read_rows(path: Path, read: Callable[[NumberedRow], T]) -> list[T]:
-    """What ``read`` makes of each row; raises MeasurementError naming the line of one that it cannot read."""
+    """Results of ``read`` for each row; raises MeasurementError naming the line of one that it cannot read."""
     found = []
     for row in rows_of(path):
         try:

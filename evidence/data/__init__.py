@@ -1,1 +1,1 @@
-"""Public data sets: where they are looked for, and a file for each of their formats."""
+"""Public data sets: their locations, and one module for each of their formats."""

@@ -1,4 +1,4 @@
-"""The reference data that accuracy is judged by: where it is looked for, and how all of it is read."""
+"""Reference data of accuracy: its location, and reading all of it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _OPERATORS = (
 
 
 def shared_data() -> Path:
-    """The folder of the shared tables, at ``$IOSSIM_SHARED`` or in ``../shared``, whether it is there or not."""
+    """Folder of the shared tables, at ``$IOSSIM_SHARED`` or in ``../shared``, which may not exist."""
     return Path(os.environ.get("IOSSIM_SHARED", Path("..") / "shared")) / "data"
 
 
 def own_measurements() -> Path:
-    """The folder of the repository's own measurements, beside the profiles that ship."""
+    """Folder of the repository's own measurements, beside the profiles that ship."""
     return Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
 
 
 def default_places() -> list[Path]:
-    """Where measurements are looked for: beside the shipped profiles, and in :func:`shared_data` where that is there,
-    in its folders of isolated kernels and of operators, and tables of kernels in graphs.
+    """Locations of measurements: beside the shipped profiles, and in :func:`shared_data` if that exists, in its folders
+    of isolated kernels and of operators, and tables of kernels in graphs.
     """
     shared, own = shared_data(), own_measurements()
     others = [place for name in _OPERATORS if (place := shared / name).exists()]
@@ -42,21 +42,21 @@ def default_places() -> list[Path]:
 
 
 def read_measurements(path: Path, device: str | None = None, fewest: int = FEWEST_ROWS) -> MeasurementSet:
-    """See :func:`iossim.measurements.measurement_set.read_measurements`; the formats of public data sets are read as
-    well.
+    """Read a file as :func:`iossim.measurements.measurement_set.read_measurements`, in the formats of public data sets
+    too.
     """
     return measurement_set.read_measurements(path, device, fewest, formats())
 
 
 def read_measurement_sets(path: Path) -> tuple[MeasurementSet, ...]:
-    """The same of a file that may hold sets of several devices."""
+    """Read a file that may hold sets of several devices."""
     return measurement_set.read_measurement_sets(path, formats())
 
 
 def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[DeviceProfile] | None = None) -> DataSets:
-    """See :func:`iossim.measurements.measurement_set.read_data_sets`; the formats of public data sets are read as well.
+    """Read as :func:`iossim.measurements.measurement_set.read_data_sets`, in the formats of public data sets too.
 
-    Without ``places``, those of :func:`default_places` that are there; a note names each one that is not.
+    Without ``places``, those of :func:`default_places` that exist; a note names each missing one.
     """
     if places is not None:
         return measurement_set.read_data_sets(places, profiles, formats())

@@ -1,1 +1,1 @@
-"""How the shipped profiles and launch costs are made, and what each is worth on devices that were left out."""
+"""Making of the shipped profiles and launch costs, and their accuracy on devices that were left out."""

@@ -1,7 +1,7 @@
-"""Chips with data: every recording of the boards with one chip, its operators lowered once for all that judges them.
+"""Chips with data: every recording of the boards with one chip, its operators lowered once for all evaluations.
 
 Long recordings are thinned, evenly over sizes: lowering a row takes longer than pricing it with a thousand parameter
-sets. A fit that only judges (how a chip is predicted from others, or beyond its sizes) sees fewer rows yet.
+sets. A fit that only judges (the prediction of a chip from others, or beyond its sizes) sees even fewer rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 #: A measurement set, and the profile of its device.
 DeviceSet = tuple[MeasurementSet, DeviceProfile]
-#: Which rows of a recording a fit may see, ``[rows]``.
+#: Function that selects the rows of a recording which a fit may see, ``[rows]``.
 Choose = Callable[[Recording], Mask]
 
 _ROUNDS = 25
@@ -35,7 +35,7 @@ _ROUNDS = 25
 
 @dataclass(frozen=True, eq=False)
 class Chip:
-    """All that was measured on boards with one chip; the first of ``profiles`` is the one that facts are of."""
+    """All measurements on boards with one chip; facts are those of the first of ``profiles``."""
 
     profiles: tuple[DeviceProfile, ...]
     recordings: tuple[Recording, ...]
@@ -58,22 +58,22 @@ class RowsFit:
     is_slowed: bool
 
     def overhead(self, recording: Recording) -> Floats | None:
-        """Coefficients of a recording's nuisances, None where the fit saw no row of it."""
+        """Coefficients of a recording's nuisances, None if the fit saw no row of it."""
         pairs = zip(self.recordings, self.found.overheads, strict=True)
         return next((overhead for one, overhead in pairs if one is recording), None)
 
 
 @dataclass(frozen=True, eq=False)
 class PricedRows:
-    """Predicted and measured device times of rows of one kind; ``places`` are theirs in the recording, ``[rows]``.
+    """Predicted and measured device times of rows of one kind; ``places`` are indices into the recording, ``[rows]``.
 
-    Rows that the host hides are not among them; ``is_hidden`` says which rows of the recording those are.
+    Rows that the host hides are excluded; ``is_hidden`` marks those rows of the recording.
     """
 
     recording: Recording
     places: NDArray[np.int64]
     residuals: Residuals
-    #: What of the recorded latency is not the device's time, ``[rows]``.
+    #: Part of the recorded latency beyond the device's time, ``[rows]``.
     nuisance_us: Floats
     is_hidden: Mask
 
@@ -83,7 +83,7 @@ def chips(recordings: Sequence[Recording]) -> list[Chip]:
     by_chip: dict[tuple[str, int, int], list[Recording]] = {}
     for one in recordings:
         profile = one.profile
-        if profile.kind == GPU and one.keys:  # others tell nothing of a GPU
+        if profile.kind == GPU and one.keys:  # other devices do not inform about GPUs
             lanes = profile.datasheet.fp32_lanes_per_sm.value
             by_chip.setdefault((profile.compute_capability, profile.sm_count, lanes), []).append(one)
     found = []
@@ -103,7 +103,7 @@ def all_rows(recording: Recording) -> Mask:
 
 
 def on_lanes(recording: Recording) -> Mask:
-    """Rows whose times the parameters of no tensor core decide, ``[rows]``."""
+    """Rows whose times are independent of tensor cores' parameters, ``[rows]``."""
     profile = recording.profile
     other = profile.device_kind.tensor_cores
     told = {
@@ -116,17 +116,15 @@ def on_lanes(recording: Recording) -> Mask:
 
 
 def fit_lanes(chip: Chip, choose: Choose) -> RowsFit | None:
-    """The fit, from a starting point of no device, of what rows on the lanes tell: of those that ``choose`` lets it
-    see.
-    """
+    """Fit of the parameters of lanes, from a device-independent starting point, to the rows that ``choose`` selects."""
     return _fit_rows(chip.recordings, lambda one: choose(one) & on_lanes(one), neutral(chip.profiles[0]), GPU_SPACE)
 
 
 def fit_tensor_cores(
     recordings: Sequence[Recording], choose: Choose, start: DeviceProfile, space: ParameterSpace = TENSOR_SPACE
 ) -> RowsFit | None:
-    """The fit of what the others tell, beside the parameters that each recording's profile has, one set for all
-    boards.
+    """Fit of tensor cores' parameters, one set for all boards, given the other parameters in each recording's
+    profile.
     """
     return _fit_rows(recordings, lambda one: choose(one) & ~on_lanes(one), start, space)
 
@@ -134,7 +132,7 @@ def fit_tensor_cores(
 def _fit_rows(
     recordings: Sequence[Recording], choose: Choose, start: DeviceProfile, space: ParameterSpace
 ) -> RowsFit | None:
-    """Of the chosen rows that are not held out; None if there are none."""
+    """Fit to the chosen rows that are not held out; None if there are none."""
     samples, fitted = [], []
     for one in recordings:
         thin = thinned(one, choose(one) & one.seen)
@@ -155,8 +153,8 @@ def _fit_rows(
 def priced(
     recording: Recording, chosen: Mask, profile: DeviceProfile, overhead: Floats | None = None
 ) -> list[PricedRows]:
-    """The chosen rows by a profile, kind by kind; without an ``overhead``, beside one that is fitted to the predictions
-    of all rows.
+    """Chosen rows priced by a profile, kind by kind; by default with an ``overhead`` fitted to the predictions of all
+    rows.
     """
     predicted_us, _ = recording.samples.predict(profile)
     if overhead is None:

@@ -1,7 +1,7 @@
-"""What fused attention takes, told by CUDA graphs of an H100 and an H200: the numbers of ``hardware.parameters``.
+"""Fit of fused attention to CUDA graphs of an H100 and an H200: the numbers of ``hardware.parameters``.
 
-Four parameters for both boards, fitted as ``graph_products`` fits its own, to steady rows that are not held out, one in
-three. ``python -m evidence.profiles.graph_attention`` prints them in half a minute.
+Four parameters for both boards, fitted as in ``graph_products``, to one in three of the steady rows that are not held
+out. ``python -m evidence.profiles.graph_attention`` prints them in half a minute.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What tensor cores of Ampere and Hopper take, told by products in CUDA graphs: the numbers of ``hardware.kinds.gpu``.
+"""Fit of Ampere's and Hopper's tensor cores to products in CUDA graphs: the numbers of ``hardware.kinds.gpu``.
 
-Seven parameters of a generation and what a node of a graph takes at least, fitted to rows that are not held out, by the
+Seven parameters of a generation and the least time of a node of a graph, fitted to rows that are not held out, by the
 logarithm of predicted over measured. ``python -m evidence.profiles.graph_products`` prints them in two minutes.
 """
 
@@ -34,14 +34,14 @@ SPACE = ParameterSpace(
     )
 )
 _OUTLIER = 0.1
-#: One in so many of the rows that are not held out is fitted: neighbours in the grid of shapes say the same.
+#: One in this many of the rows that are not held out is fitted: neighbours in the grid of shapes are redundant.
 _EVERY = 3
 _TABLE = "graph_kernels/graph_products_bf16.csv"
 
 
 @dataclass(frozen=True)
 class GraphFit:
-    """The parameters of a generation, and by board the mean errors of rows that were held out."""
+    """Parameters of a generation, and the mean errors of held-out rows by board."""
 
     values: dict[str, float]
     held_out: dict[str, float]

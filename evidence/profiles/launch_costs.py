@@ -1,24 +1,23 @@
-"""What launches, graphs and synchronisations cost by generation, from tables of single measured figures.
+"""Costs of launches, graphs and synchronisations by generation, from tables of single measured figures.
 
-``python -m evidence.profiles.launch_costs`` prints what the tables say, from which the defaults of
-:data:`iossim.hardware.kinds.gpu.ENGINES` are rounded. The figures are few, of other machines than those that are
-simulated, and some from discussions, so that each estimate comes with a standard deviation that says so:
+``python -m evidence.profiles.launch_costs`` prints the estimates, from which the defaults of
+:data:`iossim.hardware.kinds.gpu.ENGINES` are rounded. The figures are few, from other machines than the simulated ones,
+and some from discussions, so that each estimate has a corresponding standard deviation:
 
 - *gap*: between kernels that wait in one stream. The mean of an RTX 5090, since gaps add up; a GeForce 3080's is about
-  twice as long, and the difference is half told as the deviation.
-- *call*: of the published engine, from its smallest operators (element-wise and pooling), the tenth of which takes no
-  longer on two devices. These hold a short kernel too, and a launch alone is queued in 2 to 3 us: the deviation is half
-  of what lies between.
-- *synchronise*: what launches with one synchronisation behind them take beyond the launches, by the line through
-  chains of 8 to 117 empty kernels.
+  twice as long, and half of the difference is the deviation.
+- *call*: of the published engine: the first decile of its smallest operators (element-wise and pooling) on two devices.
+  These include a short kernel, and a launch alone is queued in 2 to 3 us: the deviation is half of the difference.
+- *synchronise*: time beyond the launches when one synchronisation follows them, by the line through chains of 8 to 117
+  empty kernels.
 - *node*: of a graph. On a Volta the gap of a stream, less what 20,000 dependent kernels gained as a graph; on an RTX
-  5070 Ti the slope of the same chains replayed; on an RTX A5000 between what two graphs side by side take a node (the
-  front end is all that they share there) and the lightest node alone, its kernel included.
+  5070 Ti the slope of the same chains replayed; on an RTX A5000 between the time per node of two concurrent graphs
+  (which share only the front end there) and the lightest node alone, its kernel included.
 - *edge*: between two streams, the cost of an event that one records and another waits for. A fork and a join are half
   each.
 
-What starting a graph and waiting for it costs once (*start*: 15 us, some 20 on an A100) decides no schedule and is part
-of no price.
+The one-time cost of starting a graph and waiting for it (*start*: 15 us, some 20 on an A100) changes no schedule and is
+part of no price.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ ENGINE_OPERATORS = Path("operators") / "ios_engine_ops.csv"
 _UNITS = {"us": 1.0, "ms": 1e3}
 #: Launches of the chain on the GV100: 20 times 1,000.
 _CHAIN_LAUNCHES = 20_000
-#: An engine's call is told by operators that run a single small kernel.
+#: Operators that run a single small kernel, which determine an engine's call.
 _SMALL = ("elementwise", "pool")
-#: Of a deviation where two figures are all that is known of a range: that of a uniform distribution over it.
+#: Standard deviation of a uniform distribution over a range known by two figures, relative to the range.
 _UNIFORM = 1 / sqrt(12)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCost:
-    """A row of the table: ``value_us`` is nan for what is no time."""
+    """A row of the table: ``value_us`` is nan unless it is a time."""
 
     device: str
     what: str
@@ -60,7 +59,7 @@ class LaunchCost:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A cost in us (of ``graph_gap_factor`` a ratio), its standard deviation, and the devices that tell it."""
+    """A cost in us (for ``graph_gap_factor`` a ratio), its standard deviation, and the devices that determine it."""
 
     value: float
     spread: float
@@ -68,8 +67,8 @@ class Estimate:
 
 
 def read_launch_costs(path: Path) -> tuple[LaunchCost, ...]:
-    """The rows of a table with columns device, what, value, unit. Raises MeasurementError, with the line, for one that
-    is none.
+    """Rows of a table with columns device, what, value, unit. Raises MeasurementError, with the line, for an invalid
+    one.
     """
     rows: list[LaunchCost] = []
     for line, row in _rows(path):
@@ -85,7 +84,7 @@ def read_launch_costs(path: Path) -> tuple[LaunchCost, ...]:
 
 
 def engine_calls_us(path: Path) -> dict[str, float]:
-    """By device what the tenth of the smallest operators of the published engine takes no longer than, us."""
+    """First decile of the smallest operators of the published engine by device, us."""
     found: dict[str, list[float]] = {}
     for _, row in _rows(path):
         if row["op"] in _SMALL:
@@ -94,14 +93,14 @@ def engine_calls_us(path: Path) -> dict[str, float]:
 
 
 def lightest_nodes_us(path: Path) -> tuple[float, float]:
-    """Of pairs of operators in graphs: what a node takes while two graphs replay side by side, and the lightest alone,
-    us.
+    """Time per node while two graphs replay concurrently, and that of the lightest alone, us, from pairs of
+    operators.
     """
     alone, beside = [], []
     for _, row in _rows(path):
         own = [1e3 * float(row[f"alone_{name}_ms"]) for name in "ab"]
         alone += own
-        # As many nodes in each: the front end takes them in turn.
+        # Both have as many nodes: the front end alternates between them.
         beside.append((max(own), 1e3 * float(row["makespan_ms_from_dilation"]) / 2))
     return min(beside)[1], min(alone)
 
@@ -109,11 +108,10 @@ def lightest_nodes_us(path: Path) -> tuple[float, float]:
 def launch_costs(
     costs: Sequence[LaunchCost], calls_us: dict[str, float], nodes_us: tuple[float, float]
 ) -> dict[str, dict[str, Estimate]]:
-    """By the first architecture of each generation (Volta, Turing, Ada: those before are as Volta) its parameters by
-    name.
+    """Parameters by name for the first architecture of each generation (Volta, Turing, Ada: earlier ones are as Volta).
 
-    ``calls_us`` is of :func:`engine_calls_us`, ``nodes_us`` of :func:`lightest_nodes_us`. Raises MeasurementError for a
-    table that lacks one of the figures.
+    ``calls_us`` is from :func:`engine_calls_us`, ``nodes_us`` from :func:`lightest_nodes_us`. Raises MeasurementError
+    for a table that lacks one of the figures.
     """
     gap_us = _figure(costs, "RTX 5090", "mean of the same")
     longer_us = _figure(costs, "GeForce 3080", "enqueued beforehand")
@@ -141,8 +139,7 @@ def launch_costs(
     }
     found: dict[str, dict[str, Estimate]] = {}
     for generation, (own_us, spread_us, devices) in nodes.items():
-        # The node was measured, and what it is a part of is known from elsewhere. On the Volta the difference was
-        # measured.
+        # The node was measured, and the whole is known from elsewhere. On the Volta the difference was measured.
         moved = (gap_us - own_us if generation == Architecture.VOLTA else own_us) * gap.spread / gap_us**2
         factor = Estimate(own_us / gap_us, hypot(spread_us / gap_us, moved), devices)
         found[generation] = {**host, "graph_gap_factor": factor}
@@ -150,7 +147,7 @@ def launch_costs(
 
 
 def graph_start_us(costs: Sequence[LaunchCost]) -> Estimate:
-    """What starting a graph and waiting for its end takes beyond its nodes."""
+    """Time to start a graph and wait for its end, beyond its nodes."""
     (_, start_us), (_, of_start_us) = _line(_chains(costs, "no-op kernels: one graph + sync"))
     return Estimate(start_us, of_start_us, "RTX 5070 Ti")
 
@@ -163,7 +160,7 @@ def _line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], t
 
 
 def _chains(costs: Sequence[LaunchCost], what: str) -> list[tuple[float, float]]:
-    """By the number of kernels of a chain what it takes, us; the number stands before ``what``."""
+    """Time of a chain by its number of kernels, us; the number precedes ``what``."""
     found = [(float(row.what.split()[0]), row.value_us) for row in costs if row.what.endswith(what)]
     if len(found) < 3:
         raise MeasurementError(f"launch costs: fewer than three chains of {what!r}; give the whole table")

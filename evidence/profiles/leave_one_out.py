@@ -1,15 +1,14 @@
-"""How wrong predictions of unseen devices are: each calibrated chip in turn is left out, and predicted from the others.
+"""Errors of predictions for unseen devices: each calibrated chip in turn is left out, and predicted from the others.
 
-A chip's sources are fitted here, from a starting point that knows no device, so that nothing of the chip left out is in
-them; profiles that ship are not looked at, but for their datasheet facts. Boards with the same chip (by compute
-capability and SMs) are one source, and left out together. Chips with few rows are no sources, but judged by all of
-them.
+A chip's sources are fitted here, from a device-independent starting point, so that they contain nothing of the chip
+left out; of shipped profiles only the datasheet facts are used. Boards with the same chip (by compute capability and
+SMs) are one source, and left out together. Chips with few rows are no sources, but judged by all of them.
 
-Tensor cores have one set of parameters for all generations, but for what no generation shares: their rows are judged by
-that set fitted to all other chips' rows, and what differs is taken from the nearest generation among them.
+Tensor cores have one set of parameters for all generations, except those that no generations share: their rows are
+judged by that set fitted to all other chips' rows, with the exceptions taken from the nearest generation among them.
 
-:mod:`evidence.profiles.shipped_profiles` makes ``iossim/hardware/transfer.yaml`` anew, with the sources, errors and
-bands found here, and what the profile of the one device with published networks says of launches.
+:mod:`evidence.profiles.shipped_profiles` rebuilds ``iossim/hardware/transfer.yaml``, with the sources, errors and bands
+found here, and the launch costs from the profile of the one device with published networks.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Progress = Callable[[str, int, int], None]
 
-#: Samples of the errors that ship.
+#: Number of samples for the shipped errors.
 SHIPPED_SAMPLES = 20
 #: Chips with fewer rows than this are no sources; of kinds with fewer, no samples are drawn.
 FEWEST_ROWS = 100
-#: The one device with published networks: all other GPUs take what it says of launches.
+#: The one device with published networks, whose launch costs all other GPUs take.
 CONCURRENCY_FROM = "v100-sxm2"
-#: Tensor cores' parameters that differ between generations are not told by others'.
+#: Tensor cores' parameters that differ between generations, which other generations do not determine.
 _BY_GENERATION = frozenset(
     name
     for name in TENSOR_SPACE.names
@@ -68,7 +67,7 @@ _BY_GENERATION = frozenset(
 _SHARED_TENSOR_SPACE = ParameterSpace(
     tuple(parameter for parameter in TENSOR_SPACE.parameters if parameter.name not in _BY_GENERATION)
 )
-#: The one of them that goes with the process.
+#: The one of them that depends on the process.
 _TENSOR_RATE = "tensor_sustained_gflops_per_watt"
 
 
@@ -76,15 +75,15 @@ _TENSOR_RATE = "tensor_sustained_gflops_per_watt"
 class LeftOut:
     """Predictions of one kind of operators in a data set of a device that was left out.
 
-    ``refined`` is by a profile that samples of this kind refined, and leaves them out; None without samples.
+    ``refined`` are those by a profile that samples of this kind refined, without these; None without samples.
     """
 
-    #: The chip left out, by the name of its best measured board, and the board that this is of.
+    #: The chip left out, by the name of its best measured board, and the board of these rows.
     chip: str
     device: str
     zero_shot: Residuals
     refined: Residuals | None = None
-    #: The rows themselves, of both, where they are kept.
+    #: The rows themselves, of both, if kept.
     priced: PricedRows | None = None
     refined_rows: PricedRows | None = None
 
@@ -95,10 +94,10 @@ class LeftOut:
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """All devices left out in turn; ``samples`` are those that refined each, drawn by ``seed``."""
+    """All devices left out in turn; ``samples`` is the number that refined each, drawn by ``seed``."""
 
     rows: tuple[LeftOut, ...]
-    #: Every chip with rows enough, as a source of the others.
+    #: Every chip with enough rows, as a source for the others.
     sources: tuple[SourceDevice, ...]
     samples: int
     seed: int
@@ -118,7 +117,7 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Predict each chip from all others: from datasheet facts, and with ``samples`` of each of its kinds.
 
-    Takes some twenty seconds a chip. Raises ValueError if fewer than two chips have rows enough.
+    Takes some twenty seconds per chip. Raises ValueError if fewer than two chips have enough rows.
     """
     return leave_out_each(chips([lowered(*one) for one in sets]), samples, seed, progress)
 
@@ -126,7 +125,7 @@ def leave_one_out(
 def leave_out_each(
     found: Sequence[Chip], samples: int = 0, seed: int = 0, progress: Progress = lambda label, done, total: None
 ) -> LeaveOneOut:
-    """The same of chips whose operators are lowered."""
+    """Leave out each of the chips, whose operators are lowered already."""
     sources: dict[str, SourceDevice] = {}
     able = [chip for chip in found if sum(int(on_lanes(one).sum()) for one in chip.recordings) >= FEWEST_ROWS]
     if len(able) < 2:
@@ -146,8 +145,8 @@ def leave_out_each(
 
 
 def draw(measurements: Sequence[Measurement], count: int, seed: int) -> NDArray[np.bool_]:
-    """Which ``count`` of the measurements are drawn, spread evenly over sizes: one at random from each of as many
-    equally long runs of the measurements sorted by arithmetic. Shape ``[measurements]``.
+    """Mask of ``count`` drawn measurements, spread evenly over sizes: one at random from each of as many equally long
+    runs of the measurements sorted by arithmetic. Shape ``[measurements]``.
     """
     order = sorted(
         range(len(measurements)), key=lambda i: (measurements[i].operator.flops, measurements[i].operator.key)
@@ -164,17 +163,17 @@ def _fitted_source(chip: Chip) -> SourceDevice:
     assert found is not None, "it has rows enough"
     told = _told_by_data(found.found)
     if all(one.measured.header.includes_host_overhead for one in found.recordings):
-        # Beside the host's overhead nobody can tell what a call costs on the device.
+        # The dispatch cost on the device is indistinguishable from the host's overhead.
         told -= CALL
     if found.is_slowed:
-        # Without what its power limit allows, its efficiency would be taken for what the board reaches.
+        # Without the limit by its power, its efficiency would be mistaken for the board's rate.
         told |= CAPS & NOT_TOLD
     given = {name: value for name, value in found.found.values.items() if name in told}
     return source_device(chip.profiles[0], [profile.name for profile in chip.profiles], given)
 
 
 def _told_by_data(found: Fit) -> set[str]:
-    """The parameters of which the data says more than the fit's prior does."""
+    """Parameters that the data determines more than the fit's prior."""
     data = found.jacobian[: found.data_residuals, : len(GPU_SPACE.parameters)]
     prior = np.diagonal(found.jacobian[found.data_residuals :, : len(GPU_SPACE.parameters)])
     told = np.linalg.norm(data, axis=0) > np.abs(prior)
@@ -182,7 +181,7 @@ def _told_by_data(found: Fit) -> set[str]:
 
 
 def _tensor_values(chip: Chip, others: Sequence[Chip]) -> dict[str, float]:
-    """Tensor cores' parameters for a chip, by the rows of the others; none where it has no rows of tensor cores
+    """Tensor cores' parameters for a chip, from the rows of the others; none if it has no rows of tensor cores
     itself.
     """
     having = [other for other in others if _has_tensor_rows(other)]
@@ -206,7 +205,7 @@ def _has_tensor_rows(chip: Chip) -> bool:
 
 
 def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
-    """What tensor cores of the profile's generation have of their own; the rate that power sustains times
+    """Parameters specific to tensor cores of the profile's generation; the rate that power sustains is scaled by
     ``factor``.
     """
     theirs = profile.device_kind.default_parameters(profile.compute_capability)
@@ -215,7 +214,7 @@ def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
 
 
 def _gain(profile: DeviceProfile) -> float:
-    """Arithmetic a watt that the chip's process gives, over that of the oldest sources."""
+    """Arithmetic per watt of the chip's process, over that of the oldest sources."""
     return PROCESS_GAIN.get(profile.architecture, 1.0)
 
 
@@ -233,7 +232,7 @@ def _left_out(
                 drawn = _drawn(one, own & one.seen, count, seed)
                 few = replace(one.where(drawn), weight=float(drawn.sum()))
                 better = with_values(guess, refined_values(guess, few, sources))
-                # None where the host hides every row.
+                # It is None if the host hides every row.
                 refined.update((rows_of.residuals.key, rows_of) for rows_of in priced(one, own & ~drawn, better))
         for each in priced(one, all_rows(one), guess):
             better_rows = refined.get(each.residuals.key)
@@ -243,7 +242,7 @@ def _left_out(
 
 
 def _drawn(recording: Recording, chosen: Mask, count: int, seed: int) -> Mask:
-    """The rows that are drawn (see :func:`draw`) of those chosen, ``[rows]``."""
+    """Mask of the rows drawn (see :func:`draw`) from the chosen ones, ``[rows]``."""
     places = np.flatnonzero(chosen)
     rows = recording.measured.measurements
     drawn = np.zeros_like(chosen)
@@ -278,12 +277,12 @@ def transfer_table(
 
 
 def write_transfer_table(result: LeaveOneOut, date: str) -> Path:
-    """Write ``iossim/hardware/transfer.yaml``, which devices without measurements take their parameters from."""
+    """Write ``iossim/hardware/transfer.yaml``, from which devices without measurements take their parameters."""
     return _write(transfer_table(result, date, lent_by(device(CONCURRENCY_FROM))))
 
 
 def write_lent(lent: Concurrency) -> Path:
-    """Write the table that ships anew, with what it lends of launches replaced."""
+    """Rewrite the shipped table with other launch costs to lend."""
     return _write(iossim.hardware.transfer.transfer_table().model_copy(update={"concurrency": lent}))
 
 

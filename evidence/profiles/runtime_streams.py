@@ -1,15 +1,15 @@
-"""What a session of ONNX Runtime costs on a CPU beside its kernels, from synthetic models on two cores.
+"""Costs of a session of ONNX Runtime on a CPU beside its kernels, from synthetic models on two cores.
 
-``python -m evidence.profiles.runtime_streams [FILE]`` prints what the rows of a file say. By default those are the
-kept ones, from which the defaults of :mod:`iossim.hardware.kinds.cpu` are rounded; so all of them are in-sample.
+``python -m evidence.profiles.runtime_streams [FILE]`` prints the costs from the rows of a file. By default those are
+the stored ones, from which the defaults of :mod:`iossim.hardware.kinds.cpu` are rounded; so all of them are in-sample.
 Networks took no part (``docs/deploy.md`` has them). ``benchmarks/onnxruntime_streams.py`` measures such rows.
 
-- *node*: the slope of chains of the smallest products, which holds such a product too.
-- *notification*: what each further crossing takes where one worker runs both streams: the least of all runs, the median
+- *node*: the slope of chains of the smallest products, which includes such a product.
+- *notification*: the time of each further crossing where one worker runs both streams: the least of all runs, the median
   of the slopes of chains of 4 x 16 to 64 x 160, between 1 and 16 crossings.
-- *starved*: the same where the threads are more than the cores: what streams take longer than one thread, over the
-  crossings of modules, the median of all rows. Rows differ by a factor of ten, since the system's scheduler hands out
-  turns of 4 ms: a run of many short modules may see one turn, one of few long ones a turn at each crossing.
+- *starved*: the same with more threads than cores: the excess of streams over one thread, divided by the crossings of
+  modules, the median of all rows. Rows differ by a factor of ten, since the system's scheduler assigns slices of 4 ms:
+  a run of many short modules may see one slice, one of few long ones a slice at each crossing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from statistics import median, quantiles
 
 ROWS = Path(__file__).parents[2] / "hw_profiles" / "measurements" / "epyc-2-cores" / "onnxruntime_streams.csv"
 _SHAPE, _NODE = "shape", "node"
-#: Of chains of the largest products noise is more than what a crossing takes.
+#: With chains of the largest products, noise exceeds the cost of a crossing.
 _SHORT = ("tiny", "s", "m")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCosts:
-    """Microseconds; ``starved_quartiles_us`` hold half of the rows."""
+    """Costs in microseconds; ``starved_quartiles_us`` contain half of the rows."""
 
     node_us: float
     notification_us: float
@@ -37,7 +37,7 @@ class SessionCosts:
 
 
 def session_costs(path: Path = ROWS) -> SessionCosts:
-    """What the rows of a file say."""
+    """Costs from the rows of a file."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     chains = [row for row in rows if row[_SHAPE] == "chain"]

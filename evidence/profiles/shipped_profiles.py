@@ -1,10 +1,10 @@
-"""The fitted profiles that ship, made from the shared tables: one command, twice the same.
+"""Reproducible making of the fitted profiles that ship, from the shared tables, by one command.
 
 ``python -m evidence.profiles.shipped_profiles`` fits each chip with tables to all of them, and makes
 ``hardware/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it.
-Each fit begins at a point that knows no device, so that what ships decides nothing about what is made. Names of devices
-make those alone, and ``launches`` the gap and the cost of a launch of all that ship, their kernels left as they are: a
-second's work.
+Each fit begins at a device-independent point, so that the result does not depend on shipped profiles. Names of devices
+make only those, and ``launches`` only the gap and the launch overhead of all shipped profiles, without changing their
+kernels: this takes a second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from iossim.calibration.profile_fit import fit_profiles, uninformed, with_left_o
 from iossim.hardware.load import device
 from iossim.hardware.write import write_profile
 
-#: Tables of single operators in fp32, by folder of the shared data.
+#: Folders of the shared data with tables of single operators in fp32.
 FOLDERS = ("kernels", "kernels_direct", "framework_operators")
 TRANSFER = "transfer"
 LAUNCHES = "launches"
@@ -40,9 +40,9 @@ LAUNCHES = "launches"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Boards with one chip, which share their parameters; ``published`` figures of theirs are fitted too.
+    """Boards with one chip, which share their parameters; their ``published`` figures are fitted too.
 
-    ``tables`` are in the shared data, ``own`` are measurements that the repository has beside its profiles.
+    ``tables`` are in the shared data, ``own`` are measurements in the repository beside its profiles.
     """
 
     boards: tuple[str, ...]
@@ -61,14 +61,14 @@ RECIPES = (
     Recipe(("p100-pcie-16gb",)),
     Recipe(("t4",)),
     Recipe(("p4",)),
-    # Not the units of ``h200/report``: many write slices of a concat's buffer, which no row of theirs says.
+    # The units of ``h200/report`` are excluded: many write slices of a concat's buffer, which their rows do not show.
     Recipe(
         ("h200-sxm", "h100-sxm"),
         tables=("graph_kernels/graph_products_bf16.csv", "h100_bf16/operators.csv"),
         own=tuple(f"h200/{name}.jsonl" for name in ("kernels", "pairs", "stages", "products")),
     ),
 )
-#: What is made, in this order.
+#: Steps in order.
 STEPS = (RECIPES[0].name, TRANSFER, *(recipe.name for recipe in RECIPES[1:]))
 
 
@@ -89,12 +89,12 @@ def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
 
 
 def make_transfer_table(date: str) -> Path:
-    """Leave each chip out in turn, and write the table that unmeasured devices take their parameters from."""
+    """Leave each chip out in turn, and write the table from which unmeasured devices take their parameters."""
     return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date)
 
 
 def make_launches(folder: Path) -> list[Path]:
-    """Fit what published networks tell of launches, to the kernels that ship, and lend it to all shipped profiles that
+    """Fit launch costs to published networks, with the shipped kernels, and lend them to all shipped profiles that
     borrow.
     """
     lender, sister = (device(name) for name in RECIPES[0].boards)

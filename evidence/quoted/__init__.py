@@ -1,3 +1,3 @@
-"""Figures that documents quote: ``sections`` computes them, ``figures.json`` keeps them, ``texts`` words them, and
-``blocks`` writes them between the markers of whatever document has a place for them.
+"""Figures that documents quote: ``sections`` computes them, ``figures.json`` stores them, ``texts`` words them, and
+``blocks`` writes them between the markers of every document that quotes them.
 """

@@ -1,4 +1,4 @@
-"""Blocks of a document that a command writes: between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``."""
+"""Generated blocks of a document: between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK = re.compile(
 
 
 class FiguresError(IossimError):
-    """A document asks for figures that are not there."""
+    """A document refers to missing figures."""
 
 
 def documents() -> list[Path]:
@@ -31,7 +31,7 @@ def documents() -> list[Path]:
 
 
 def read_results() -> dict[str, Any]:
-    """The kept results, by section."""
+    """Stored results, by section."""
     found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
     return found
 
@@ -41,13 +41,13 @@ def write_results(results: Mapping[str, Any]) -> None:
 
 
 def blocks(document: Path) -> Iterator[tuple[str, str]]:
-    """The name and the text of each block of a document, in order."""
+    """Name and text of each block of a document, in order."""
     for found in _BLOCK.finditer(document.read_text(encoding="utf-8")):
         yield found["name"], found["text"]
 
 
 def filled(text: str, results: Results, texts: Mapping[str, Callable[[Results], str]] = TEXTS) -> str:
-    """A document's text with every block as the results have it; all else is left as it stands."""
+    """A document's text with every block filled from the results; the rest is unchanged."""
 
     def fill(block: re.Match[str]) -> str:
         name = block["name"]
@@ -59,7 +59,7 @@ def filled(text: str, results: Results, texts: Mapping[str, Callable[[Results], 
 
 
 def write_documents(results: Results) -> list[Path]:
-    """Fill the blocks of all documents; gives those that were not as the results have them."""
+    """Fill the blocks of all documents; returns the changed ones."""
     changed = []
     for document in documents():
         before = document.read_text(encoding="utf-8")

@@ -1,6 +1,4 @@
-"""Every section of the figures that documents quote, computed from data; ratios and percentages are told apart by
-name.
-"""
+"""Every section of the figures that documents quote, computed from data; names distinguish ratios and percentages."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ from iossim.study.scenario_file import read_scenario, scenario_names
 from iossim.study.sweep import run_study
 
 DEVICE = "v100-sxm2"
-#: The board of each chip with the recording of convolutions, and that with all others.
+#: Board of each chip with the recording of convolutions, and the board with all others.
 BOARDS = {
     "V100": ("v100-pcie-32gb", "v100-pcie-32gb"),
     "A100": ("a100-pcie-80gb", "a100-pcie-40gb"),
@@ -71,14 +69,14 @@ SEEDS = range(5)
 
 
 def first_example(_: StartProgress) -> list[str]:
-    """What the first command of the README prints on 80 columns."""
+    """Output of the README's first command on 80 columns."""
     with patch.dict(os.environ, COLUMNS="80"), redirect_stdout(io.StringIO()) as printed:
         main(["compare", "inception_v3", "--device", DEVICE])
     return printed.getvalue().splitlines()
 
 
 def operators(progress: StartProgress) -> dict[str, Any]:
-    """How wrong the GPU time of operators is on shapes that no fit saw, in %."""
+    """Errors of the GPU time of operators on held-out shapes, in %."""
     judged = _validated(progress, "operators", "hash").operators
     by_set = {each.data_set: each.to_json() for each in judged}
     conv = {chip: by_set[name] for chip in BOARDS for name in _data_sets(chip, "conv")}
@@ -105,7 +103,7 @@ def operators(progress: StartProgress) -> dict[str, Any]:
 
 
 def networks(progress: StartProgress) -> dict[str, Any]:
-    """Simulated latencies of networks with the published ones, and how far both are apart in all."""
+    """Simulated latencies of networks with the published ones, and the total errors."""
     latencies_us: dict[str, dict[str, Any]] = {}
     told = progress("networks")
     for done, (title, model, batch) in enumerate(NETWORKS):
@@ -127,7 +125,7 @@ def networks(progress: StartProgress) -> dict[str, Any]:
 
 
 def engines(progress: StartProgress) -> dict[str, Any]:
-    """How far the prices of the analytic simulator and of the event-driven one are apart, in %."""
+    """Differences between the prices of the analytic simulator and of the event-driven one, in %."""
     return {
         each.device: {
             "stages": each.to_json()["stages"],
@@ -147,12 +145,12 @@ _GRAPH_KERNELS = (
 
 
 def graph_kernels(_: StartProgress) -> dict[str, Any]:
-    """How far kernels are off that profilers and CUDA graphs see, and networks of them, in %."""
+    """Errors of kernels measured by profilers and CUDA graphs, and of networks of them, in %."""
     return {each.__name__: each() for each in _GRAPH_KERNELS}
 
 
 def transfer(progress: StartProgress) -> dict[str, Any]:
-    """The errors on each chip that is left out of everything, in %: from datasheet facts alone, and with 20 samples."""
+    """Errors on each chip that is left out of everything, in %: from datasheet facts alone, and with 20 samples."""
     found = _validated(progress, "operators", "device").to_json()["transfer"]["left_out"]
     by_set = {row["data_set"]: row for row in found}
     ways = ("zero_shot", "refined")
@@ -169,7 +167,7 @@ def transfer(progress: StartProgress) -> dict[str, Any]:
 
 
 def _of_all_convolutions(found: list[dict[str, Any]], way: str) -> dict[str, float]:
-    """By compute capability the mean error of convolutions over all boards and data sets."""
+    """Mean error of convolutions over all boards and data sets, by compute capability."""
     by_chip: dict[str, list[tuple[float, int]]] = {}
     for row in found:
         if row["kind"] == "conv" and row[way] is not None:
@@ -182,7 +180,7 @@ def _of_all_convolutions(found: list[dict[str, Any]], way: str) -> dict[str, flo
 
 
 def measured_searches(progress: StartProgress) -> dict[str, Any]:
-    """What budgets of measurements buy: a quarter of an hour of a quiet machine."""
+    """Regret by budget of measurements: takes a quarter of an hour on a quiet machine."""
     told = progress("measured searches")
     found, planning_cpu_s = {}, 0.0
     for done, model in enumerate(SEARCHED):
@@ -194,8 +192,8 @@ def measured_searches(progress: StartProgress) -> dict[str, Any]:
 
 
 def measured_search_of(model: str) -> dict[str, Any]:
-    """By the error of the stand-in for hardware the mean regret of the seeds, and that of trusting the simulator, in
-    %.
+    """Mean regret over the seeds, and that of trusting the simulator, in %, by the error of the stand-in for
+    hardware.
     """
     problems, prices = measured_search.problems_of(model), iossim.cost_model("simulator", DEVICE)
     found: dict[str, Any] = {}
@@ -212,7 +210,7 @@ def measured_search_of(model: str) -> dict[str, Any]:
 
 
 def studies(progress: StartProgress) -> dict[str, Any]:
-    """How many studies ship, and what IOS gains by batch in that of throughput."""
+    """Number of studies that ship, and the gain of IOS by batch in that of throughput."""
     scenario = read_scenario("throughput_and_batch")
     options = search_options(max_group_size=3, max_groups=8)
     told, gains = progress("studies"), {}
@@ -226,12 +224,12 @@ def studies(progress: StartProgress) -> dict[str, Any]:
     return {"shipped": len(scenario_names()), "gain_by_batch": gains}
 
 
-#: Studies of transformers, whose rows the documents quote.
+#: Studies of transformers whose rows the documents quote.
 TRANSFORMERS = ("transformer_blocks", "transformers_served", "shared_experts")
 
 
 def transformers(progress: StartProgress) -> dict[str, Any]:
-    """What the studies of transformers find in us, one by one and in the best stages; and queries, keys and values as
+    """Times in the studies of transformers in us, sequential and in the best stages; and queries, keys and values as
     one product beside three.
     """
     told, found = progress("transformers"), dict[str, Any]()
@@ -257,7 +255,7 @@ def transformers(progress: StartProgress) -> dict[str, Any]:
 
 
 def _projections_us(name: str, tokens: int, queries: int, keys: int) -> dict[str, float]:
-    """Queries, keys and values as one product, and as three: one by one, and in the best stages of a CUDA graph."""
+    """Queries, keys and values as one product, and as three: sequentially, and in the best stages of a CUDA graph."""
 
     def compared(widths: dict[str, int]) -> dict[str, float]:
         b = GraphBuilder("projections", Precision.FP16)
@@ -274,8 +272,8 @@ def _projections_us(name: str, tokens: int, queries: int, keys: int) -> dict[str
 
 
 def gpu_networks(_: StartProgress) -> list[dict[str, Any]]:
-    """What networks take on the GPU that was measured, in us: by schedules in one CUDA graph, predicted and measured,
-    and as PyTorch runs them.
+    """Times of networks on the measured GPU, in us: by schedules in one CUDA graph, predicted and measured, and by
+    PyTorch.
     """
     runs = read_measured_networks(own_measurements() / "h200" / "report" / "networks.jsonl")
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -288,13 +286,13 @@ def gpu_networks(_: StartProgress) -> list[dict[str, Any]]:
 
 
 def gpu_streams(_: StartProgress) -> list[dict[str, Any]]:
-    """Stages and streams that the simulator of the H200 found, as its GPU ran them and as they were priced, us."""
+    """Stages and streams that the simulator of the H200 found, measured on its GPU and predicted, us."""
     path = own_measurements() / "h200" / "streams.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def first_command(_: StartProgress) -> dict[str, float]:
-    """CPU seconds of the README's first command in a cache of its own, and of the same command again."""
+    """CPU seconds of the README's first command with an empty cache, and of the same command again."""
     command = [sys.executable, "-m", "iossim", "compare", "inception_v3", "--device", DEVICE]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "IOSSIM_CACHE_DIR": folder}
@@ -341,7 +339,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
 
 
 def compute(section: str, progress: StartProgress = lambda label: ignore) -> Any:
-    """One section's figures, with six digits that count, so that a file of them is the same on every machine."""
+    """One section's figures, with six significant digits, so that a file of them is the same on every machine."""
     return _rounded(SECTIONS[section](progress))
 
 
@@ -352,5 +350,5 @@ def _rounded(value: Any) -> Any:
         case list():
             return [_rounded(each) for each in value]
         case float():
-            return float(f"{round(value, 9) + 0.0:.6g}")  # what is zero but for rounding is zero
+            return float(f"{round(value, 9) + 0.0:.6g}")  # values that are zero up to rounding become zero
     return value

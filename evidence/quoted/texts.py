@@ -1,4 +1,4 @@
-"""How quoted figures are worded: tables and sentences of Markdown, each from the kept results alone."""
+"""Wording of quoted figures: tables and sentences of Markdown, each from the stored results alone."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def accuracy(results: Results) -> str:
 
 
 def trust_table(results: Results) -> str:
-    """The errors that a reader asks for first, a row each."""
+    """The errors that a reader asks for first, one row each."""
     left_out = results["networks"]["judged"]["left_out"]
     kernels = results["graph-kernels"]
     from_batch_8 = [error for batch, each in kernels["networks"].items() if int(batch) >= 8 for error in each]
     in_graphs = [
         100 * (times_us[1] / times_us[0] - 1)
         for row in results["gpu-networks"]
-        if row["model"] != "resnet50"  # which decided a parameter
+        if row["model"] != "resnet50"  # which determined a parameter
         for times_us in row.values()
         if len(times_us) == 2 and not isinstance(times_us, str)
     ]
@@ -111,7 +111,7 @@ def network_table(results: Results) -> str:
 
 
 def _latency(found: Mapping[str, Any]) -> str:
-    """Simulated milliseconds, and the errors in % against the published figure where there is one."""
+    """Simulated milliseconds, and the errors in % against the published figure if there is one."""
     simulated_us = found["simulated"]
     errors = [
         f"{100 * (us / found['published'] - 1):+.1f}"
@@ -298,7 +298,7 @@ def throughput(results: Results) -> str:
 
 
 def transformer_blocks(results: Results) -> str:
-    """By block and device: us one by one in a graph, and the part of the time that stages save, by engine."""
+    """Sequential time in us in a graph by block and device, and the part of it that stages save, by engine."""
     found = results["transformers"]["transformer_blocks"]
     rows = []
     for model, places in found.items():
@@ -312,7 +312,7 @@ def transformer_blocks(results: Results) -> str:
 
 
 def transformers_served(results: Results) -> str:
-    """Tokens (or samples) a second in the best stages of a CUDA graph, and what one by one lacks of it."""
+    """Tokens (or samples) per second in the best stages of a CUDA graph, and the deficit of running sequentially."""
     rows = []
     for model, places in results["transformers"]["transformers_served"].items():
         tokens = 512 if "prefill" in model else 1
@@ -341,7 +341,7 @@ def shared_experts(results: Results) -> str:
 
 
 def projections(results: Results) -> str:
-    """Queries, keys and values: three products one by one, side by side, and one stacked product."""
+    """Queries, keys and values: three products sequentially, concurrently, and as one stacked product."""
     rows = [
         [what, *(f"{us['sequential']:.1f}, {us['ios-both']:.1f}, {us['stacked']:.1f}" for us in by_device.values())]
         for what, by_device in results["transformers"]["projections"].items()
@@ -353,7 +353,7 @@ _DEVICES = {"v100-sxm2": "V100", "a100-sxm-40gb": "A100", "h100-sxm": "H100"}
 
 
 def _saved(us: Mapping[str, float]) -> str:
-    """The part of the time one by one that the best stages save."""
+    """Part of the sequential time that the best stages save."""
     percent = 100 * (1 - us["ios-both"] / us["sequential"])
     return f"{percent:.0f}%" if percent >= 0.5 else "0"
 
@@ -383,7 +383,7 @@ def gpu_example(results: Results) -> str:
 
 
 def gpu_gains(results: Results) -> str:
-    """What measured schedules gain, over the networks for which one was searched."""
+    """Gains of measured schedules, over the networks for which one was searched."""
     names = [(row["model"], row["dtype"]) for row in results["gpu-networks"] if "ios-both" in row]
     rows = [_measured_ms(results, *name) for name in names]
     over = {
@@ -414,7 +414,7 @@ _GPU_RUNS = {
 
 
 def gpu_streams(results: Results) -> str:
-    """Milliseconds, measured, and what streams are faster than stages by, measured and predicted."""
+    """Measured milliseconds, and the gain of streams over stages, measured and predicted."""
     rows = []
     for row in results["gpu-streams"]:
         gains = [row[of]["ios-both"] / row[of]["ios-streams"] - 1 for of in ("median_us", "predicted_us")]
@@ -433,7 +433,7 @@ def startup(results: Results) -> str:
     )
 
 
-#: By the name that stands in a document's marker, what is written there.
+#: Function that writes each block, by the name in a document's marker.
 TEXTS: dict[str, Callable[[Results], str]] = {
     "example": example,
     "trust-table": trust_table,

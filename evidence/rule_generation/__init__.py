@@ -1,6 +1,6 @@
-"""Rules found, not written: graphs of a vocabulary are enumerated, and those that compute the same are matched.
+"""Rules that were found rather than written: graphs of a vocabulary are enumerated, and equal ones are matched.
 
-:mod:`vocabulary` says which ops and inputs, :mod:`enumeration` makes all graphs up to a size with their
-:mod:`fingerprints`, :mod:`candidates` matches them, :mod:`equations` has what they say as values, :mod:`derivation`
-tells which follow from others, and :mod:`generate` does it all.
+:mod:`vocabulary` defines ops and inputs, :mod:`enumeration` makes all graphs up to a size with their
+:mod:`fingerprints`, :mod:`candidates` matches them, :mod:`equations` represents the result as values, :mod:`derivation`
+finds which follow from others, and :mod:`generate` runs all of it.
 """

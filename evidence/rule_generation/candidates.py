@@ -1,9 +1,9 @@
 """Graphs that compute the same, matched by fingerprint: each pair of them is an equation that may be a rule.
 
-A graph is a node with all that it computes; its outputs are the tensors that nothing in it reads, those of a split
-among them. Two graphs of one output match where their fingerprints are equal. One of several outputs matches another as
-a whole, or the graphs that make its outputs one by one, each the smallest there is. Graphs that only stand beside each
-other are not enumerated: what they say follows from what each says.
+A graph is a node with all that it computes; its outputs are the tensors that nothing in it reads, including those of a
+split. Two graphs of one output match if their fingerprints are equal. One of several outputs matches another as a
+whole, or the smallest graphs that make its outputs one by one. Disconnected graphs are not enumerated: their equations
+follow from those of each part.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NOTHING = -1
 
 @dataclass(frozen=True)
 class Matched:
-    """What matching finds. ``pairs`` have one column for each output on either side: ``[pairs, 2, outputs]`` of
+    """Result of matching. ``pairs`` have one column for each output on either side: ``[pairs, 2, outputs]`` of
     tensors.
     """
 
-    graphs: int  #: all that were enumerated
+    graphs: int  # all that were enumerated
     hits: int  #: pairs with equal fingerprints
-    pairs: tuple[Pairs, ...]  #: those left once inputs of one shape are renamed, by number of outputs
+    pairs: tuple[Pairs, ...]  # those left after renaming inputs of one shape, by number of outputs
 
     @property
     def renamed(self) -> int:
@@ -43,7 +43,7 @@ class Matched:
 
 
 def match(terms: Terms) -> Matched:
-    """All pairs of graphs that compute the same, but for those that differ from another pair only in the names of
+    """All pairs of graphs that compute the same, except those that differ from another pair only in the names of
     inputs.
     """
     count = len(terms.vocabulary.inputs)
@@ -57,8 +57,8 @@ def match(terms: Terms) -> Matched:
     pairs = _same(terms.fingerprint[alone])
     hits += len(pairs)
     pairs = alone[pairs]
-    # One of both has its inputs named in order, the larger if there is one; the other's names follow from it. The other
-    # way round, of two of one size, which of them comes later may change with the names.
+    # One of both, the larger if they differ, has its inputs named in order; the other's names follow from it.
+    # Conversely, of two of one size, which of them comes later may change with the names.
     level = np.append(terms.level_of_nodes(), 0)[terms.node]
     alike = level[pairs[:, 0]] == level[pairs[:, 1]]
     pairs = pairs[named[pairs[:, 0]] | named[pairs[:, 1]] & alike]
@@ -78,7 +78,7 @@ def match(terms: Terms) -> Matched:
 
 
 def equation(terms: Terms, pair: Pairs) -> Equation:
-    """A pair as a value; inputs are called ``i0``, ``i1``, ... as they stand in the vocabulary."""
+    """A pair as a value; inputs are called ``i0``, ``i1``, ... in the order of the vocabulary."""
     left, right = (tuple(term(terms, int(tensor)) for tensor in side) for side in pair)
     named = Equation(left, right, {f"i{index}": shape for index, shape in enumerate(terms.vocabulary.inputs)})
     return Equation(left, right, {name: named.shapes[name] for name in named.inputs})
@@ -94,7 +94,7 @@ def term(terms: Terms, tensor: int) -> Term:
 
 
 def _outputs(terms: Terms) -> Indices:
-    """The outputs of each node's graph: tensors that no node of its closure reads; -1 behind them."""
+    """Outputs of each node's graph: tensors that no node of its closure reads; followed by -1."""
     closure, inside = terms.closure, terms.closure != _NOTHING
     nodes = np.where(inside, closure, 0)
     makes_two = np.array([template.outputs == 2 for template in terms.vocabulary.templates])[terms.template]
@@ -109,7 +109,7 @@ def _outputs(terms: Terms) -> Indices:
 
 
 def _same(prints: NDArray[np.uint64]) -> Pairs:
-    """All pairs of places with equal numbers, the later place first."""
+    """All pairs of indices with equal numbers, the later index first."""
     order = np.argsort(prints, kind="stable")
     ordered = prints[order]
     found = [np.empty((0, 2), np.int64)]
@@ -121,13 +121,13 @@ def _same(prints: NDArray[np.uint64]) -> Pairs:
 
 
 def _aligned(terms: Terms, together: Pairs) -> Pairs:
-    """Graphs ``[pairs, 2, outputs]`` with the outputs of the second in the order of what those of the first compute."""
+    """Graphs ``[pairs, 2, outputs]`` in which the outputs of the second follow the order of the first's."""
     order = np.argsort(terms.fingerprint[together], axis=2, kind="stable")
     return np.take_along_axis(together, order, axis=2)
 
 
 class _Smallest:
-    """The smallest graphs of one output that compute something."""
+    """Smallest graphs of one output for each value."""
 
     def __init__(self, terms: Terms, alone: NDArray[np.int64]) -> None:
         self._order = alone[np.argsort(terms.fingerprint[alone], kind="stable")]
@@ -142,7 +142,7 @@ class _Smallest:
 
 
 def _apart(terms: Terms, graphs: Indices, smallest: _Smallest) -> Iterator[tuple[NDArray[np.int64], tuple[int, ...]]]:
-    """Graphs with those that make their outputs one by one, no more ops than a graph may have in all."""
+    """Graphs with those that make their outputs one by one, within the total number of ops of a graph."""
     for graph in graphs:
         for makers in product(*(smallest.of(terms.fingerprint[output]) for output in graph)):
             closures = [
@@ -173,7 +173,7 @@ def _named_in_order(terms: Terms) -> NDArray[np.bool_]:
 
 
 def _inputs(terms: Terms) -> NDArray[np.int8]:
-    """The inputs that each tensor reads, each once where it first does; -1 behind them."""
+    """Inputs that each tensor reads, in the order of first use; followed by -1."""
     width = terms.size + 1
     count = len(terms.vocabulary.inputs)
     reads = np.full((len(terms.node) + 1, width), _NOTHING, np.int8)  # the last is that of no operand

@@ -1,4 +1,4 @@
-"""Whether rules of another origin are among those that were generated, or follow from them."""
+"""Coverage of rules of another origin: whether they are among the generated ones, or follow from them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 
 class Coverage(StrEnum):
-    """What generated equations say of a rule."""
+    """Relation of generated equations to a rule."""
 
-    FOUND = "found"  #: it is one of them
-    IDENTITY = "identity"  #: both sides are one graph: it differs in what it calls one op, or in operands that commute
+    FOUND = "found"  # the rule is one of them
+    IDENTITY = "identity"  # both sides are one graph up to an op's name, or commuting operands
     DERIVED = "derived"  #: it follows from them in two steps
-    WRONG = "wrong"  #: its sides compute the same for no shapes of the vocabulary
+    WRONG = "wrong"  # its sides compute the same for no shapes of the vocabulary
     MISSING = "missing"
-    OUT_OF_REACH = "out of reach"  #: an op of it has no template
+    OUT_OF_REACH = "out of reach"  # one of its ops has no template
 
 
-#: What those are that were found again, or follow from what was.
+#: Coverages of rules that were found again, or follow from found ones.
 AMONG_FOUND = frozenset({Coverage.FOUND, Coverage.IDENTITY, Coverage.DERIVED})
 
 
 def coverage(rules: Iterable[Rule], equations: Iterable[Equation], shapes: Iterable[Shape]) -> dict[str, Coverage]:
-    """Of each rule by name. ``shapes`` are those that its inputs may have, tried in order."""
+    """Coverage of each rule by name. ``shapes`` are those that its inputs may have, tried in order."""
     known = Derivations()
     texts = set()
     for each in equations:
@@ -64,7 +64,7 @@ def _shapes(left: Outputs, right: Outputs, shapes: tuple[Shape, ...]) -> Mapping
 
 
 def _sides(rule: Rule) -> tuple[Outputs, Outputs] | None:
-    """A rule's sides as terms; None where an op has no template."""
+    """Sides of a rule as terms; None if an op has no template."""
     found = []
     for ops, outputs in (
         (rule.source, [one for one, _ in rule.outputs]),
@@ -82,9 +82,7 @@ def _sides(rule: Rule) -> tuple[Outputs, Outputs] | None:
 
 
 def _template(op: PatternOp) -> str | None:
-    """The template that an op is of. Kernels of a convolution are those of its weight, with the padding that keeps its
-    size.
-    """
+    """Template of an op. Kernels of a convolution are those of its weight, with the padding that keeps its size."""
     attributes = dict(op.attributes)
     axis = attributes.get("axis")
     for name, template in TEMPLATE.items():

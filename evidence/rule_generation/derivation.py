@@ -1,6 +1,4 @@
-"""Which equations follow from others: one is derived from known ones by applying them, in either direction, a step at a
-time.
-"""
+"""Derivation of equations from others: known ones are applied, in either direction, one step at a time."""
 
 from __future__ import annotations
 
@@ -30,13 +28,13 @@ class _Direction:
 
 
 class Derivations:
-    """Known equations, and what they make of graphs."""
+    """Known equations, and their consequences for graphs."""
 
     def __init__(self) -> None:
         self._by_root: dict[tuple[str, int], list[_Direction]] = {}
 
     def add(self, equation: Equation) -> None:
-        """Know one more equation, and read it in each direction in which no input appears from nowhere."""
+        """Add one more equation, read in each direction in which no input appears from nowhere."""
         for source, target in (equation.sides, equation.sides[::-1]):
             root = source[0]
             if isinstance(root, Apply) and set(inputs(target)) <= set(inputs(source)) and all(map(_is_op, source)):
@@ -48,14 +46,14 @@ class Derivations:
         evaluation: Evaluation | None = None
         for made in (right, *self._steps(right)):
             if made in ends:
-                # What holds at some shapes may not at these: a step that leads elsewhere is none.
+                # An equation valid at some shapes may fail at these: a step with another result is invalid.
                 evaluation = evaluation or Evaluation(shapes)
                 if evaluation.agree(left, made):
                     return True
         return False
 
     def _steps(self, graph: Outputs) -> Iterator[Outputs]:
-        """The graphs that one step makes of a graph."""
+        """Graphs that one step makes of a graph."""
         terms = [op._replace(output=output) for op in ops(graph) for output in range(TEMPLATE[op.template].outputs)]
         by_root: dict[tuple[str, int], list[Apply]] = {}
         for term in terms:
@@ -77,7 +75,7 @@ def _matches(
     places: tuple[Apply, ...],
     bound: Mapping[Term, Term],
 ) -> Iterator[tuple[tuple[Apply, ...], Mapping[Term, Term]]]:
-    """Terms for the outputs of a source, with what its inputs stand for."""
+    """Terms for the outputs of a source, with the bindings of its inputs."""
     if len(places) == len(patterns):
         yield places, bound
         return
@@ -90,7 +88,7 @@ def _matches(
 
 
 def _match(pattern: Term, term: Term, bound: Mapping[Term, Term]) -> Iterator[Mapping[Term, Term]]:
-    """What the inputs of a pattern stand for where it is a term."""
+    """Bindings of a pattern's inputs for which it is a term."""
     if isinstance(pattern, str):
         known = bound.get(pattern)
         if known is None:

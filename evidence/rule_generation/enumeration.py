@@ -1,9 +1,8 @@
-"""All terms of a vocabulary up to a number of ops, each once: terms are integers, what they are made of stands in
-arrays.
+"""All terms of a vocabulary up to a number of ops, each once: terms are integers, and arrays hold their parts.
 
 A *node* is a template applied to tensors, a *tensor* an input or an output of a node. Both are numbered level by level,
-and within a level in an order that the vocabulary alone decides. What a node computes, itself included, is its
-*closure*: a set of nodes. Its size is the node's level, so an op that two operands share counts once.
+and within a level in an order that depends on the vocabulary alone. A node and all its predecessors are its *closure*:
+a set of nodes. Its size is the node's level, so an op that two operands share counts once.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ from iossim.ir.op import Array, Op
 from iossim.transforms.rewriting.refute import random_elements
 
 Indices = NDArray[np.int32]
-#: Called with how much of the work of a level is done, and how much there is.
+#: Called with the finished and the total work of a level.
 Progress = Callable[[int, int], None]
 #: Numbers in the largest array of a batch.
 _BATCH = 1 << 20
 _NOTHING = -1
-#: What fits in two gigabytes, with what they compute.
+#: Number of graphs that fit in two gigabytes, with their values.
 _MOST_GRAPHS = 8_000_000
 
 
 @dataclass
 class Terms:
-    """The arrays. Tensor ``i`` is output ``output[i]`` of node ``node[i]``, or input ``i`` where that is -1."""
+    """Arrays of terms. Tensor ``i`` is output ``output[i]`` of node ``node[i]``, or input ``i`` where that is -1."""
 
     vocabulary: Vocabulary
     size: int
     types: list[Type] = field(default_factory=list)
-    # Of each node:
+    # The following arrays have one entry per node.
     template: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
     operands: Indices = field(default_factory=lambda: np.empty((0, 2), np.int32))
-    closure: Indices = field(default_factory=lambda: np.empty((0, 0), np.int32))  #: ascending, -1 in front
+    closure: Indices = field(default_factory=lambda: np.empty((0, 0), np.int32))  # ascending, with -1 in front
     first_tensor: Indices = field(default_factory=lambda: np.empty(0, np.int32))
-    # Of each tensor:
+    # The following arrays have one entry per tensor.
     node: Indices = field(default_factory=lambda: np.empty(0, np.int32))
     output: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     type: Indices = field(default_factory=lambda: np.empty(0, np.int32))
     fingerprint: Fingerprints = field(default_factory=lambda: np.empty(0, np.uint64))
-    #: Where each level begins and ends; the inputs are level 0 of the tensors.
+    #: Ranges of the levels; the inputs are level 0 of the tensors.
     node_levels: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     tensor_levels: list[tuple[int, int]] = field(default_factory=list)
 
@@ -64,7 +63,7 @@ def enumerate_terms(
 ) -> Terms:
     """All terms of up to ``size`` ops, with the fingerprint of each for inputs that ``seed`` draws.
 
-    Raises OptionError where there are more than fit in memory.
+    Raises OptionError if there are more than fit in memory.
     """
     return _Enumeration(vocabulary, size, seed).run(progress)
 
@@ -89,7 +88,7 @@ class _Enumeration:
         self._takes: dict[tuple[int, int], bool] = {}
         self._values: dict[int, Array] = {}
         random = np.random.default_rng(seed)
-        # One array for each shape, so that adding an input of another shape leaves these as they are.
+        # Each shape has its own array, so that adding an input of another shape leaves these unchanged.
         values = [random_elements(random, shape) for shape in vocabulary.inputs]
         ids = [self._type_id(Type(shape)) for shape in vocabulary.inputs]
         count = len(values)
@@ -268,7 +267,7 @@ class _Enumeration:
         return evaluate_stacked(batch.op, stacks)
 
     def _closures(self, operands: Indices, first: int) -> Indices:
-        """The union of the operands' closures and the node itself, ascending, -1 in front."""
+        """Union of the operands' closures and the node itself, ascending, with -1 in front."""
         size = self.terms.size
         padded = np.concatenate(
             [self.terms.closure, np.full((1, size), _NOTHING, np.int32)]

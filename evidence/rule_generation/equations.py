@@ -1,7 +1,7 @@
-"""What generation finds, as values: terms over named inputs, and equations between the outputs of two graphs of them.
+"""Results of generation as values: terms over named inputs, and equations between the outputs of two graphs of them.
 
 A term is the name of an input, or an output of a template applied to terms. Ops that are equal are one op, so a tuple
-of terms is a graph. Operands whose order means nothing are in the order of their texts.
+of terms is a graph. Commuting operands are in the order of their texts.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from evidence.rule_generation.vocabulary import TEMPLATES, Shape, Template, Type
 from iossim.ir.op import Array, Op
 from iossim.transforms.rewriting.refute import random_elements
 
-#: By name.
+#: Templates by name.
 TEMPLATE: dict[str, Template] = {each.name: each for group in TEMPLATES.values() for each in group}
-#: How many values of the inputs an equation is tried with.
+#: Number of random values of the inputs for which an equation is tested.
 _DRAWS = 8
 _MEMORY = 1 << 18
-#: How many ways of telling the places apart where an input is read are tried.
+#: Most distinct splittings of an input's places of use that are tried.
 _MOST_TRIES = 400
 
 
@@ -56,7 +56,7 @@ def text(term: Term) -> str:
 
 
 def ops(outputs: Iterable[Term]) -> tuple[Apply, ...]:
-    """The ops of a graph, each once and behind what it reads, as the terms of their first outputs."""
+    """Ops of a graph, each once and after what it reads, as the terms of their first outputs."""
     found: dict[Apply, None] = {}
 
     def visit(term: Term) -> None:
@@ -71,7 +71,7 @@ def ops(outputs: Iterable[Term]) -> tuple[Apply, ...]:
 
 
 def inputs(outputs: Iterable[Term]) -> tuple[str, ...]:
-    """The inputs that a graph reads, in the order in which it does."""
+    """Inputs that a graph reads, in the order in which it does."""
     found: dict[str, None] = {}
     for term in outputs:
         found |= dict.fromkeys((term,) if isinstance(term, str) else _inputs(term))
@@ -89,7 +89,7 @@ def _inputs(term: Apply) -> tuple[str, ...]:
 
 
 def substitute(outputs: Outputs, replaced: Mapping[Term, Term]) -> Outputs:
-    """A graph with terms in place of others, wherever they stand."""
+    """A graph with terms replaced wherever they occur."""
     memory: dict[Term, Term] = dict(replaced)
 
     def visit(term: Term) -> Term:
@@ -106,7 +106,7 @@ def substitute(outputs: Outputs, replaced: Mapping[Term, Term]) -> Outputs:
 
 @dataclass(frozen=True)
 class Equation:
-    """Two graphs that compute the same, output by output. ``shapes`` of the inputs at which that was found do not
+    """Two graphs that compute the same, output by output. The ``shapes`` of the inputs at which that was found do not
     count.
     """
 
@@ -120,7 +120,7 @@ class Equation:
 
     @cached_property
     def sizes(self) -> tuple[int, int]:
-        """Ops of either side."""
+        """Numbers of ops of both sides."""
         return len(ops(self.left)), len(ops(self.right))
 
     @cached_property
@@ -129,7 +129,7 @@ class Equation:
 
     @cached_property
     def order(self) -> tuple[int, int, int, str]:
-        """Small ones first, of those the general ones. What is read twice counts twice: it may be two things."""
+        """Sort key: small ones first, then general ones. An input read twice counts twice: it may become two."""
         sizes = [sum(map(_tree_size, side)) for side in self.sides]
         return max(sizes), sum(sizes), -len(self.inputs), str(self)
 
@@ -142,15 +142,15 @@ class Equation:
         )
 
     def canonical(self) -> Equation:
-        """The same for all equations that differ in names, in the order of outputs and in which side is which."""
+        """Representative of all equations that differ only in names, in the order of outputs and of the sides."""
         swapped = Equation(self.right, self.left, self.shapes)
         largest = max(self.sizes)
         oriented = [each for each in (self, swapped) if each.sizes[0] == largest]
         return min((form for each in oriented for form in each.namings()), key=str)
 
     def namings(self) -> Iterator[Equation]:
-        """The equation with its inputs named ``x0``, ``x1``, ... in all orders but those that the places where they are
-        read rule out, and with its outputs in order.
+        """The equation with its inputs named ``x0``, ``x1``, ... in all orders compatible with the places where they
+        are read, and with its outputs in order.
         """
         places = {name: _places(self.sides, name) for name in self.inputs}
         groups = [[name for name in self.inputs if places[name] == place] for place in sorted(set(places.values()))]
@@ -159,8 +159,8 @@ class Equation:
             yield self.renamed(names)._ordered()
 
     def named_by_appearance(self) -> Equation:
-        """The inputs named in the order in which they are read: quick, and most that :meth:`canonical` makes one it
-        does, too.
+        """The inputs named in the order in which they are read: a quick step that unifies most equations that
+        :meth:`canonical` unifies.
         """
         return self.renamed({name: f"x{index}" for index, name in enumerate(self.inputs)})
 
@@ -178,7 +178,7 @@ def _applied(template: str, operands: tuple[Type, ...]) -> tuple[Op, tuple[Type,
 
 
 def _places(sides: Iterable[Outputs], name: str) -> tuple[str, ...]:
-    """Where an input is read, in words that know neither names nor the order of outputs or of operands that commute."""
+    """Places where an input is read, in words independent of names and of the order of outputs or operands."""
     return tuple(
         sorted(f"{side} {path}" for side, outputs in enumerate(sides) for term in outputs for path in _ways(term, name))
     )
@@ -206,11 +206,11 @@ class Evaluation:
             self.add(name, shape)
 
     def add(self, name: str, shape: Shape) -> None:
-        """One more input."""
+        """Add one more input."""
         self._known[name] = Type(shape), random_elements(self._random, (_DRAWS, *shape))
 
     def of(self, term: Term) -> tuple[Type, Array] | None:
-        """Type and values (one along the first axis for each draw); None where an op does not take its operands."""
+        """Type and values (one along the first axis per draw); None if an op does not take its operands."""
         if term not in self._known:
             assert not isinstance(term, str), f"input {term} has no shape"
             first = term._replace(output=0)
@@ -245,8 +245,8 @@ def holds(equation: Equation, seed: int = 1) -> bool:
 
 
 def generalised(equation: Equation) -> Equation:
-    """The equation without what both sides share: common ops become inputs, and an input that stands for several
-    becomes those, as long as it holds.
+    """The equation without the parts common to both sides: common ops become inputs, and an input that stands for
+    several becomes those, as long as it holds.
     """
     return _with_inputs_apart(_without_common_ops(equation))
 
@@ -271,7 +271,7 @@ def _without_common_ops(equation: Equation) -> Equation:
     return equation
 
 
-#: Where an input is read: the op of an output, and the places of operands that lead there from it.
+#: A place where an input is read: the op of an output, and the operand indices that lead there from it.
 _Path: TypeAlias = tuple[Apply, tuple[int, ...]]
 
 
@@ -295,7 +295,7 @@ def _trimmed(equation: Equation) -> Equation:
 
 
 def _paths(outputs: Outputs, name: str) -> list[_Path]:
-    """The places where an input is read, those of an op that is read twice apart."""
+    """Places where an input is read, distinguishing those of an op that is read twice."""
     found: list[_Path] = []
 
     def visit(root: Apply, term: Term, places: tuple[int, ...]) -> None:

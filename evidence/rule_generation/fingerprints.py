@@ -1,8 +1,8 @@
-"""Many terms of one op evaluated at once over the prime field, and a number for what each computes.
+"""Batch evaluation of many terms of one op over the prime field, and a fingerprint of each result.
 
-A stack is an array with one value a term along its first axis. Two terms of one shape have the same fingerprint if they
-compute the same; if they do not, they share one with a probability of about 2^-64, or where the polynomials that they
-are agree at every element by chance: each does so with probability of the degree over the prime.
+A stack is an array with one value per term along its first axis. Two terms of one shape have the same fingerprint if
+they compute the same; otherwise they share one with a probability of about 2^-64, or if their polynomials agree at
+every element by chance: each does so with the probability of the degree over the prime.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from iossim.ir.ops.unary import Relu
 from iossim.transforms.rewriting.refute import PRIME, evaluate_op
 
 Fingerprints = NDArray[np.uint64]
-#: Odd, and no pattern in their bits: those of SplitMix64 (Steele et al., OOPSLA 2014).
+#: Odd multipliers without a pattern in their bits: those of SplitMix64 (Steele et al., OOPSLA 2014).
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Stacks of the op's outputs from stacks of its operands: as :func:`iossim.transforms.rewriting.refute.evaluate_op`
-    of each term.
+    """Stacks of the op's outputs from stacks of its operands: :func:`iossim.transforms.rewriting.refute.evaluate_op`
+    for each term.
     """
     match op:
         case Conv(strides=(1, 1), dilations=(1, 1)):
@@ -55,11 +55,10 @@ def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _idempotent(x: Array) -> Array:
-    """A pseudo-random function that leaves the elements alone that it gives: the multiples of 128, zero among them.
+    """A pseudo-random idempotent function, whose fixed points are its values: the multiples of 128, including zero.
 
-    That of :mod:`iossim.transforms.rewriting.refute` makes half of all elements zero, as the real one does, and leaves
-    the others alone. Of small tensors, and products of them, nothing but zeros would be left too often, and such terms
-    agree by chance.
+    That of :mod:`iossim.transforms.rewriting.refute` makes half of all elements zero, as the real one does, and keeps
+    the others. Small tensors, and products of them, would become zero too often, and such terms agree by chance.
     """
     step = np.uint64(128)
     scrambled = mixed(x.astype(np.uint64)) % (np.uint64(PRIME) // step) * step
@@ -68,8 +67,8 @@ def _idempotent(x: Array) -> Array:
 
 
 def _convolve(op: Conv, x: Array, weight: Array) -> Array:
-    """``x [T, N, C, H, W]`` with ``weight [T, M, C/groups, KH, KW]`` by steps of one: a matrix product for each term
-    and group.
+    """``x [T, N, C, H, W]`` with ``weight [T, M, C/groups, KH, KW]`` at stride one: a matrix product per term and
+    group.
     """
     top, left, bottom, right = op.pads
     padded = np.pad(x, [(0, 0), (0, 0), (0, 0), (top, bottom), (left, right)])
@@ -85,7 +84,7 @@ def _convolve(op: Conv, x: Array, weight: Array) -> Array:
 
 
 def fingerprints(values: Array) -> Fingerprints:
-    """A number for each value of a stack; it depends on the shape, too."""
+    """Fingerprint of each value of a stack; it depends on the shape, too."""
     shape = values.shape[1:]
     flat = values.reshape(len(values), -1).astype(np.uint64)
     flat += (np.arange(1, math.prod(shape) + 1, dtype=np.uint64) << np.uint64(20)) + np.uint64(_salt(shape))
@@ -94,7 +93,7 @@ def fingerprints(values: Array) -> Fingerprints:
 
 
 def mixed(numbers: Fingerprints) -> Fingerprints:
-    """A permutation of 64-bit numbers that leaves no pattern: sums of what it gives tell sets apart."""
+    """A permutation of 64-bit numbers without a pattern: sums of its results distinguish sets."""
     z = numbers * np.uint64(_GOLDEN)
     z ^= z >> np.uint64(30)
     z *= np.uint64(_FIRST)

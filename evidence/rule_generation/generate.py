@@ -1,4 +1,4 @@
-"""Rules generated from nothing but a vocabulary: enumerated, matched, pruned and written."""
+"""Generation of rules from a vocabulary alone: enumerated, matched, pruned and written."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, describe
 from iossim.transforms.rewriting.rule import Rule
 
-#: Called with a label of the stage that starts; what it gives is called with how much of it is done, and how much there
-#: is.
+#: Called with a label of the stage that starts; the result is called with the finished and the total work.
 Stages = Callable[[str], Callable[[int, int], None]]
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What each stage leaves, in order."""
+    """Number of candidates left by each stage, in order."""
 
     graphs: int  #: enumerated
     hits: int  #: pairs with equal fingerprints
-    renamed: int  #: that differ in more than the names of inputs of one shape
-    shapes: int  #: that differ in more than shapes
-    canonical: int  #: that differ in more than names, operands that commute, and which side is which
+    renamed: int  # that differ in more than the names of inputs of one shape
+    shapes: int  # that differ in more than shapes
+    canonical: int  # that differ in more than names, commuting operands, and order of the sides
     equal: int  #: that are equal for other inputs too
-    equations: int  #: that do not follow from smaller ones, once common subgraphs are inputs
-    rules: int  #: directions of those in which no input appears from nowhere
+    equations: int  # that do not follow from smaller ones, after common subgraphs became inputs
+    rules: int  # directions of those in which no input appears from nowhere
 
     def to_json(self) -> dict[str, int]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -37,7 +36,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Generated:
-    """Rules in canonical order, the equations that they are written of, and how they came about."""
+    """Rules in canonical order, their equations, and the counts of generation."""
 
     rules: tuple[Rule, ...]
     equations: tuple[Equation, ...]
@@ -47,7 +46,7 @@ class Generated:
 def generate(
     vocabulary: Vocabulary, size: int, seed: int = 0, stages: Stages = lambda label: lambda done, total: None
 ) -> Generated:
-    """The rules between graphs of up to ``size`` ops; ``seed`` draws the inputs that graphs are told apart with."""
+    """Rules between graphs of up to ``size`` ops; ``seed`` draws the inputs that distinguish graphs."""
     terms = enumerate_terms(vocabulary, size, seed, stages("enumerate"))
     matched = match(terms)
     progress = stages("compare")
@@ -75,7 +74,7 @@ def generate(
             continue
         general = generalised(each).canonical()
         if str(general) != str(each) and known.follows(general.left, general.right, general.shapes):
-            # It takes one step more than is looked for: the general one is known, and this an instance of it.
+            # The search is one step too short for it: the general equation is known, and this is an instance of it.
             general = each
         known.add(general)
         kept.append(general)

@@ -1,9 +1,9 @@
 """Equations written as rules: one for each direction in which no input appears from nowhere.
 
-What the templates fix and the equation does not need becomes an attribute variable: the axis of concats and splits, the
-strides, padding and dilation of convolutions. Each is tried with other values. What templates ask of operands becomes
-conditions. Whether a rule holds at all shapes that these allow is for verification to say, which finds the conditions
-that lack.
+Attributes that the templates fix and the equation does not need become variables: the axis of concats and splits, the
+strides, padding and dilation of convolutions. Each is tested with other values. Constraints of templates on operands
+become conditions. Verification decides whether a rule holds at all shapes that these allow, and finds the missing
+conditions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iossim.transforms.rewriting.instance import NotMadeError, Placed, place
 from iossim.transforms.rewriting.refute import evaluate_exact, random_elements
 from iossim.transforms.rewriting.rule import PatternOp, Rule
 
-#: What attributes of a convolution may be a variable, and which values are tried.
+#: Attributes of a convolution that may become variables, and the tested values.
 _GEOMETRY = {"strides": "s", "pads": "p", "dilations": "d"}
 _GEOMETRIES: tuple[dict[str, Any], ...] = (
     {"s": (1, 1), "p": (1, 1, 1, 1), "d": (1, 1)},
@@ -32,14 +32,14 @@ _GEOMETRIES: tuple[dict[str, Any], ...] = (
     {"s": (1, 1), "p": (2, 2, 2, 2), "d": (2, 2)},
 )
 _AXIS = "axis"
-#: What makes matrices of those that it takes.
+#: Ops that map matrices to matrices.
 _MATRICES = frozenset({"matmul", "transpose"})
-#: Each convolution of a source has groups of its own: g0, g1, ...
+#: Each convolution of a source has its own number of groups: g0, g1, ...
 _GROUPS = "g"
 
 
 def to_rules(equations: Iterable[Equation], origin: str) -> tuple[Rule, ...]:
-    """The rules that equations say, in their order, each once; ``gen-007-back`` is ``gen-007`` the other way."""
+    """Rules from equations, in their order, each once; ``gen-007-back`` is ``gen-007`` reversed."""
     found: dict[str, Rule] = {}
     count = 0
     for equation in equations:
@@ -85,9 +85,7 @@ class _Writer:
         return self._rule(variables)
 
     def _holds(self, variables: Mapping[str, str], values: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the rule holds for all values of its attribute variables that it can take, which are more than
-        one.
-        """
+        """Whether the rule holds for all possible values, more than one, of its attribute variables."""
         rule = self._rule(variables)
         shapes = dict(self.equation.shapes)
         first = next(shape for shape in shapes.values() if shape)
@@ -108,7 +106,7 @@ class _Writer:
         return len(taken) > 1
 
     def _rule(self, variables: Mapping[str, str]) -> Rule:
-        """The rule with the attributes that are variables; others have the values that their templates give them."""
+        """The rule with its attribute variables; other attributes have the values of their templates."""
         names: dict[Term, str] = {name: name for name in self.equation.inputs}
         conditions: dict[Expression, None] = {}
         source = tuple(self._ops(self.source, "s", names, conditions, variables))
@@ -125,8 +123,8 @@ class _Writer:
         conditions: dict[Expression, None],
         variables: Mapping[str, str],
     ) -> Iterator[PatternOp]:
-        """The ops of one side in order; ``names`` gets those of their tensors, ``conditions`` what they ask of
-        theirs.
+        """Ops of one side in order; ``names`` receives those of their tensors, ``conditions`` their requirements on
+        operands.
         """
         convolutions = 0
         implied: set[str] = set()
@@ -177,9 +175,9 @@ def _bound(rule: Rule) -> list[str]:
 
 
 def _sizes(term: Term, axis: int, names: Mapping[Term, str], variables: Mapping[str, str]) -> Expression | None:
-    """The sizes along an axis of the pieces that a concat put together, followed through what keeps them apart.
+    """Sizes along an axis of the pieces that a concat joined, followed through ops that keep them separate.
 
-    As :meth:`Template.apply` follows them for the types of terms. None where there are no pieces.
+    They are followed as :meth:`Template.apply` does for the types of terms. None if there are no pieces.
     """
     if not isinstance(term, Apply):
         return None

@@ -1,8 +1,8 @@
-"""What generated graphs are made of: templates of ops, and inputs of fixed shapes.
+"""Vocabulary of generated graphs: templates of ops, and inputs of fixed shapes.
 
 A template is an op kind with attributes that follow from the shapes of its operands. The first operand is called ``x``
-in its expressions, the second ``y``. The vocabulary that is used unless another is asked for is that of TASO: Jia et
-al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019.
+in its expressions, the second ``y``. The default vocabulary is that of TASO: Jia et al., "TASO: Optimizing Deep
+Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
 from iossim.transforms.rewriting.expression import Binding, Expression, ExpressionError, evaluate, parse_expression
 
-#: What the operands of a template are called in its expressions.
+#: Names of a template's operands in its expressions.
 OPERANDS = ("x", "y")
 Shape = tuple[int, ...]
 
@@ -32,10 +32,10 @@ class Type:
 
 @dataclass(frozen=True)
 class Template:
-    """An op kind used in one way.
+    """An op kind with fixed usage.
 
-    ``conditions`` say which operands it takes, and become conditions of rules; ``only`` which are generated.
-    ``commutes`` says that the order of operands means nothing.
+    ``conditions`` restrict its operands, and become conditions of rules; ``only`` restricts those that are generated.
+    ``commutes`` says that the order of operands is irrelevant.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Template:
     conditions: tuple[Expression, ...] = ()
     only: tuple[Expression, ...] = ()
     commutes: bool = False
-    #: The axis of a concat or split.
+    #: Axis of a concat or split.
     axis: int | None = None
 
     @property
@@ -53,12 +53,12 @@ class Template:
         return 2 if self.kind == "split" else 1
 
     def generates(self, operands: Sequence[Type]) -> bool:
-        """Whether graphs with these operands are generated, of those that :meth:`apply` takes."""
+        """Whether graphs with these operands are generated, among those that :meth:`apply` takes."""
         binding = _binding(operands)
         return all(evaluate(condition, binding) for condition in self.only)
 
     def apply(self, operands: Sequence[Type]) -> tuple[Op, tuple[Type, ...]] | None:
-        """The op for operands of these types, and the types of its outputs; None where it does not take them."""
+        """Op for operands of these types, and the types of its outputs; None if it does not take them."""
         binding = _binding(operands)
         try:
             if not all(evaluate(condition, binding) for condition in self.conditions):
@@ -95,7 +95,7 @@ def _binding(operands: Sequence[Type]) -> Binding:
 
 
 def _merged(first: tuple[int, int] | None, last: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Where what is made of two may be cut: where both may, or one, if the other may nowhere."""
+    """Cutting point of a result of two operands: where both may be cut, or one, if the other may nowhere."""
     if first is None or last is None:
         return first or last
     return first if first == last else None
@@ -114,11 +114,11 @@ def _template(
 _MATRICES = ("len(x.shape) == 2", "len(y.shape) == 2")
 _KERNEL = "(y.shape[2] // 2, y.shape[3] // 2, y.shape[2] // 2, y.shape[3] // 2)"
 _ENLARGED = ("(3 - x.shape[2]) // 2", "(3 - x.shape[3]) // 2")
-#: The templates of each name that ``--ops`` takes.
+#: Templates of each name that ``--ops`` takes.
 TEMPLATES: dict[str, tuple[Template, ...]] = {
     "matmul": (_template("matmul", "matmul", 2, _MATRICES),),
-    # A convolution that keeps height and width, as TASO's; where its weight takes fewer channels it has groups. Images
-    # that are no larger than the kernel would make much equal that is not elsewhere.
+    # This convolution keeps height and width, as TASO's; if its weight takes fewer channels it has groups. Images no
+    # larger than the kernel would create spurious equalities.
     "conv": (
         _template(
             "conv",
@@ -133,7 +133,7 @@ TEMPLATES: dict[str, tuple[Template, ...]] = {
         ),
     ),
     "add": (_template("add", "add", 2, ("x.shape == y.shape",)),),
-    # Of two tensors of one shape, or of one with a number: other things are true of the two.
+    # It multiplies two tensors of one shape, or one with a number: different equations hold for the two.
     "mul": (
         _template("mul", "mul", 2, ("x.shape == y.shape",)),
         _template("scale", "mul", 2, ("len(y.shape) == 0",), ("len(x.shape) > 0",)),
@@ -144,7 +144,7 @@ TEMPLATES: dict[str, tuple[Template, ...]] = {
     "sigmoid": (_template("sigmoid", "sigmoid", 1),),
     "tanh": (_template("tanh", "unary", 1, function="'tanh'"),),
     "transpose": (_template("transpose", "transpose", 1, ("len(x.shape) == 2",), permutation="(1, 0)"),),
-    # A kernel of 1x3 or 3x1 with zeros around it, so that it is 3x3.
+    # It pads a kernel of 1x3 or 3x1 with zeros to 3x3.
     "enlarge": (
         _template(
             "enlarge",
@@ -160,26 +160,26 @@ TEMPLATES: dict[str, tuple[Template, ...]] = {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Templates, and the shapes of inputs. Inputs of one shape may stand for each other."""
+    """Templates, and the shapes of inputs. Inputs of one shape are interchangeable."""
 
     templates: tuple[Template, ...]
     inputs: tuple[Shape, ...]
 
     @cached_property
     def rank_in_shape(self) -> tuple[int, ...]:
-        """How many inputs of the same shape stand before each."""
+        """Number of earlier inputs of the same shape, for each."""
         return tuple(self.inputs[:index].count(shape) for index, shape in enumerate(self.inputs))
 
 
-#: TASO's: its kernels of 3x3, 1x3 and 3x1, a depth-wise one, and a scalar.
+#: Inputs of TASO: its kernels of 3x3, 1x3 and 3x1, a depth-wise one, and a scalar.
 TASO_INPUTS = "2x4*3,4x4*3,2x4x5x5*3,4x4x3x3*3,4x4x1x3*3,4x4x3x1*3,4x1x3x3,scalar"
 TASO_OPS = "matmul,conv,add,mul,concat,split,relu,enlarge,transpose"
 
 
 def read_vocabulary(ops: str = TASO_OPS, inputs: str = TASO_INPUTS) -> Vocabulary:
-    """The vocabulary that two lists of a command line spell: ``add,conv`` and ``2x4*3,scalar``.
+    """Vocabulary from two lists of a command line: ``add,conv`` and ``2x4*3,scalar``.
 
-    Raises OptionError for an op or input that is none, and where nothing is given.
+    Raises OptionError for an unknown op or input, and for empty lists.
     """
     names = [name.strip() for name in ops.split(",") if name.strip()]
     for name in names:
@@ -212,7 +212,7 @@ def _sizes(text: str) -> Shape:
 
 
 def describe(shapes: Iterable[Shape]) -> str:
-    """Shapes as :func:`read_vocabulary` reads them."""
+    """Shapes in the notation of :func:`read_vocabulary`."""
     counts: dict[Shape, int] = {}
     for shape in shapes:
         counts[shape] = counts.get(shape, 0) + 1

@@ -1,4 +1,4 @@
-"""How wrong predictions are, as tables for the terminal."""
+"""Prediction errors as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from iossim.report.accuracy_tables import measured_part, operators_part, percent
 
 
 def accuracy_tables(report: ValidationReport) -> RenderableType:
-    """All tables of a report, each with a line that says what its figures are of."""
+    """All tables of a report, each with a line that says what its figures cover."""
     parts: list[RenderableType] = []
     parts += operators_part(report.operators)
     parts += _splits(report)
@@ -52,7 +52,7 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
 
 
 def _splits(report: ValidationReport) -> Iterator[RenderableType]:
-    """What is held out otherwise than by hash, and what it comes to."""
+    """Operators held out otherwise than by hash, and their errors."""
     rows = {split: [row for row in report.splits if row.split == split] for split in ("size", "device", "family")}
     if rows["size"]:
         yield from titled(
@@ -189,7 +189,7 @@ def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
 
 
 def engines_table(agreements: Sequence[EngineAgreement]) -> Table:
-    """A line for each device, differences in percent."""
+    """One line per device, differences in percent."""
     columns = [
         Column("device", shortens=True),
         Column("priced", "stages\npriced"),

@@ -1,4 +1,4 @@
-"""Kernels side by side, simulated beside their measurements, as tables for the terminal."""
+"""Concurrent kernels, simulated beside their measurements, as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 from evidence.validation.concurrency import ALL_PAIRS, MODELS, RIGHT, ConcurrencyEvaluation, PairErrors, RatioErrors
 from iossim.base.tables import Cell, Column, records_table
 
-#: Of microbenchmarks beyond the bar so many of a mechanism are named.
+#: This many microbenchmarks of a mechanism beyond the bar are named.
 _NAMED = 5
 _MODEL_WORDS = {
     "none": "no interference",
@@ -22,7 +22,7 @@ _MODEL_WORDS = {
 
 
 def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Table, tuple[str, ...]]]:
-    """Each table with its title, and lines that say what its figures are of."""
+    """Each table with its title, and lines that say what its figures cover."""
     if found.pairs:
         together = found.all_pairs
         sets = [*found.pairs, *([together] if together else [])]

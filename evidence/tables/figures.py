@@ -1,4 +1,4 @@
-"""How wrong predictions are, as pictures: operators, networks, one engine against the other, unseen devices."""
+"""Prediction errors as pictures: operators, networks, one engine against the other, unseen devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iossim.report.figures.figure import Figure, Panel
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: What the predicted latency and its error take behind a bar.
+#: Width of the predicted latency and its error after a bar.
 _TEXT_PIXELS = 110
 
 
@@ -40,7 +40,7 @@ def accuracy_figures(report: ValidationReport) -> list[Figure]:
 
 
 def engines_figure(agreements: Sequence[EngineAgreement]) -> Figure:
-    """For each device the prices of stages by both engines, and how far they differ."""
+    """Prices of stages by both engines, one panel per device, and their differences."""
     grid = AccuracyGrid("analytic, us", "event-driven, us", "difference, %")
     for each in agreements:
         several = each.groups > 1
@@ -53,7 +53,7 @@ def engines_figure(agreements: Sequence[EngineAgreement]) -> Figure:
 
 
 def transfer_figure(device: str, rows: Sequence[LeftOut], samples: int) -> Figure:
-    """For each kind of a device left out, predicted against measured device time, and errors."""
+    """Predicted against measured device time, and errors, for each kind of a device left out."""
     grid = AccuracyGrid("measured, us", "predicted, us", "error, %")
     for row in rows:
         measured_us = row.zero_shot.measured_us
@@ -68,9 +68,7 @@ def transfer_figure(device: str, rows: Sequence[LeftOut], samples: int) -> Figur
 
 
 def networks_figure(evaluation: NetworkEvaluation) -> Figure:
-    """A panel for each network: a bar of each scheduler's predicted latency with its interval, and the published
-    one.
-    """
+    """One panel per network: a bar of each scheduler's predicted latency with its interval, and the published one."""
     records: list[dict[str, Cell]] = []
     for each in evaluation.latencies:
         told = each.foretold

@@ -11,7 +11,7 @@ from iossim.base.tables import Cell, Column, records_table
 
 
 def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
-    """Each table with its title, and a line that says what its figures are of."""
+    """Each table with its title, and a line that says what its figures cover."""
     if found.curves:
         rows: list[dict[str, Cell]] = [
             {"kernel": one.kernel, "rows": one.rows, "sm": one.sm_part, **_percents(one.in_sample, one.left_out)}

@@ -21,7 +21,7 @@ _TITLES = {"in_distribution": "in", "out_of_distribution": "out"}
 
 
 def size_table(rows: Sequence[SplitRows]) -> Table:
-    """A line for each kind of each data set; errors in percent."""
+    """One line per kind of each data set; errors in percent."""
     columns = [
         Column("op", shortens=True),
         Column("rows", "rows"),
@@ -62,7 +62,7 @@ def size_table(rows: Sequence[SplitRows]) -> Table:
 
 
 def device_table(rows: Sequence[SplitRows]) -> Table:
-    """A line for each kind and data set of each device left out; errors in percent."""
+    """One line per kind and data set of each device left out; errors in percent."""
     columns = [
         Column("op", shortens=True),
         Column("rows"),
@@ -108,7 +108,7 @@ def device_table(rows: Sequence[SplitRows]) -> Table:
 
 
 def device_summary_table(rows: Sequence[SplitRows], samples: int) -> Table:
-    """Of each kind that samples were drawn of, mean and worst error over data sets of devices left out; in percent."""
+    """Mean and worst error over data sets of devices left out, for each kind with samples; in percent."""
     columns = [
         Column("op", shortens=True),
         Column("sets"),
@@ -132,7 +132,7 @@ def device_summary_table(rows: Sequence[SplitRows], samples: int) -> Table:
 
 
 def family_table(rows: Sequence[SplitRows]) -> Table:
-    """A line for each kind of each data set whose family was left out; errors in percent."""
+    """One line per kind of each data set whose family was left out; errors in percent."""
     columns = [
         Column("op", shortens=True),
         Column("left out", wraps=True),
@@ -160,7 +160,7 @@ def family_table(rows: Sequence[SplitRows]) -> Table:
 
 
 def published_table(families: Sequence[FamilyErrors]) -> Table:
-    """Families of operators beside a roofline and what is published of another model; errors in percent."""
+    """Families of operators beside a roofline and the published errors of another model; in percent."""
     columns = [Column("family", shortens=True), Column("setting"), Column("devices"), Column("ours", digits=1)]
     columns += [Column("roofline", digits=1), Column("published", PUBLISHED_MODEL, digits=1), Column("better")]
     lines: list[dict[str, Cell]] = [
@@ -179,7 +179,7 @@ def published_table(families: Sequence[FamilyErrors]) -> Table:
 
 
 def coverage_table(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> Table:
-    """Of each kind, over all devices, the measured times in the stated interval by split, %, and its median high over
+    """Measured times within the stated interval by kind and split, over all devices, %, and its median high over
     low.
     """
     parts = {"hash": "hash", "largest": "largest", "zero-shot": "device", "sampled": "sampled"}

@@ -1,1 +1,1 @@
-"""Every figure of accuracy that is quoted, recomputed."""
+"""Every quoted figure of accuracy, recomputed."""

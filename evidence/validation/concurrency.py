@@ -1,10 +1,9 @@
-"""Kernels measured side by side against ``corun``: microbenchmarks by mechanism, pairs by data set, and where blocks
-went.
+"""Concurrent kernels measured against ``corun``: microbenchmarks by mechanism, pairs by data set, and placement of
+blocks.
 
-Errors of slowdowns stand beside those of two models that know nothing of kernels: that they do not disturb each other,
-and that each has an equal part of the device (so that the whole takes as long as the sum). *In-sample* is the profile
-as it ships; *left out* are fits that did not see what they are judged by: the families of the kernels, the data set,
-the device.
+Errors of slowdowns are compared with those of two models that know nothing of kernels: no interference, and equal parts
+of the device for each (so that the whole takes as long as the sum). *In-sample* is the profile as it ships; *left out*
+are fits that did not see what they are judged by: the families of the kernels, the data set, the device.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ Progress = Callable[[int, int], None]
 
 #: A simulated ratio this near to the measured one is right.
 RIGHT = 0.10
-#: Slowdowns below it have intervals of their own: of kernels that fill the device for long.
+#: Smaller slowdowns have their own intervals: those of kernels that fill the device for long.
 _HARDLY = 1.05
-#: What stands for the data set where there are several.
+#: Name that stands for several data sets.
 ALL_PAIRS = "all pairs"
 
 
@@ -59,7 +58,7 @@ class RatioErrors:
         return {"median": self.median, "mean": self.mean, "percentile_90": self.percentile_90}
 
 
-#: The models of a pair's table, in its order.
+#: Models in a pair's table, in order.
 MODELS = ("none", "sum", "in_sample", "family", "set", "device")
 
 
@@ -67,9 +66,8 @@ MODELS = ("none", "sum", "in_sample", "family", "set", "device")
 class PairErrors:
     """A data set of pairs, its figures in order: ratios measured, and by each of :data:`MODELS`, ``[figures]``.
 
-    ``is_whole`` marks makespans; the others are slowdowns. ``low`` and ``high`` are intervals of nine in ten of the
-    model that did not see the family, made of residuals of other families of all sets; nan where there are too few of
-    those.
+    ``is_whole`` marks makespans; the others are slowdowns. ``low`` and ``high`` are intervals of nine in ten by the
+    model that did not see the family, from residuals of other families of all sets; nan if there are too few.
     """
 
     data_set: str
@@ -80,35 +78,35 @@ class PairErrors:
     is_whole: Bools
     low: Floats
     high: Floats
-    #: The parameter that the data set tells, and its value; "" and None where it tells none.
+    #: Parameter that the data set determines, and its value; "" and None without one.
     fitted: str = ""
     value: float | None = None
 
     @property
     def slowdowns(self) -> dict[str, RatioErrors]:
-        """By model."""
+        """Errors of slowdowns by model."""
         return self._errors(~self.is_whole)
 
     @property
     def makespans(self) -> dict[str, RatioErrors]:
-        """By model."""
+        """Errors of makespans by model."""
         return self._errors(self.is_whole)
 
     @property
     def within(self) -> float | None:
-        """The part of slowdowns in their intervals."""
+        """Fraction of slowdowns within their intervals."""
         known = ~self.is_whole & np.isfinite(self.low)
         return coverage(self.low[known], self.high[known], self.measured[known])
 
     @property
     def width(self) -> float | None:
-        """The median high over low of the slowdowns' intervals."""
+        """Median high over low of the slowdowns' intervals."""
         known = ~self.is_whole & np.isfinite(self.low)
         return width(self.low[known], self.high[known])
 
     @staticmethod
     def all_of(several: Sequence[PairErrors]) -> PairErrors:
-        """The figures of several sets as those of one."""
+        """Figures of several sets joined as one."""
         return PairErrors(
             ALL_PAIRS,
             ", ".join(dict.fromkeys(one.device for one in several)),
@@ -170,8 +168,8 @@ class MicroRatio:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The part of a kernel's blocks that ran on the SM foretold: by the engine's order, by clusters in plain turn, by
-    SM number, by chance.
+    """Fraction of a kernel's blocks that ran on the predicted SM: by the engine's order, by clusters in turn, by SM
+    number, by chance.
     """
 
     device: str
@@ -189,14 +187,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class ConcurrencyEvaluation:
-    """All that the shared tables tell of kernels side by side."""
+    """All results for concurrent kernels in the shared tables."""
 
     pairs: tuple[PairErrors, ...] = ()
     microbenchmarks: tuple[MicroRatio, ...] = ()
     placements: tuple[Placement, ...] = ()
 
     def by_mechanism(self) -> dict[tuple[str, str], list[MicroRatio]]:
-        """The microbenchmarks of each device and mechanism, in their order."""
+        """Microbenchmarks of each device and mechanism, in order."""
         found: dict[tuple[str, str], list[MicroRatio]] = {}
         for each in self.microbenchmarks:
             found.setdefault((each.device, each.mechanism), []).append(each)
@@ -204,7 +202,7 @@ class ConcurrencyEvaluation:
 
     @property
     def all_pairs(self) -> PairErrors | None:
-        """The figures of all sets of pairs as those of one; None where there are not several."""
+        """Figures of all sets of pairs joined as one; None unless there are several."""
         return PairErrors.all_of(self.pairs) if len(self.pairs) > 1 else None
 
     def to_json(self) -> dict[str, Any]:
@@ -229,10 +227,10 @@ class ConcurrencyEvaluation:
 def evaluate_concurrency(
     folder: Path, profiles: Sequence[DeviceProfile] | None = None, progress: Progress = lambda done, total: None
 ) -> tuple[ConcurrencyEvaluation | None, tuple[str, ...]]:
-    """Simulate what the tables of a folder hold of these devices, by default of all, None of none; and notes, a line
-    each.
+    """Simulate the tables of a folder for these devices, by default for all, None if there are none; and notes, one
+    line each.
 
-    Tables that are not there are left out, and noted. Raises MeasurementError for one that cannot be read.
+    Missing tables are left out, and noted. Raises MeasurementError for an unreadable one.
     """
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     fits: list[CorunFit] = []
@@ -322,7 +320,7 @@ def _pair_errors(fits: Sequence[CorunFit]) -> list[PairErrors]:
             "sum": np.array([figure.total for figure in figures]),
             "in_sample": fit.in_sample(),
             "family": by_family,
-            # Every data set is of a device of its own: without the set is without the device.
+            # Each data set is of a different device: without the set means without the device.
             "set": without,
             "device": without,
         }
@@ -344,10 +342,10 @@ def _pair_errors(fits: Sequence[CorunFit]) -> list[PairErrors]:
 
 
 def _intervals(fits: Sequence[CorunFit], predicted: Sequence[Floats]) -> Floats:
-    """Of each figure of all fits where nine in ten are expected, over its prediction, ``[figures, 2]``.
+    """Interval of nine in ten for each figure of all fits, over its prediction, ``[figures, 2]``.
 
-    Made of the residuals of slowdowns of other families, hardly slowed ones (below :data:`_HARDLY`) and others apart:
-    as quantiles that hold for the next one (rank ``p (n + 1)``, as in conformal prediction).
+    It is made from the residuals of slowdowns of other families, separately for hardly slowed ones (below
+    :data:`_HARDLY`): quantiles valid for the next one (rank ``p (n + 1)``, as in conformal prediction).
     """
     families = [own for fit in fits for own in fit.families]
     is_slowdown = np.array([figure.stream is not None for fit in fits for case in fit.cases for figure in case.figures])
@@ -391,7 +389,7 @@ def _agree(placed: Sequence[int], foretold: Sequence[int]) -> float:
 
 
 def _in_turn(clusters: Sequence[int]) -> list[int]:
-    """A block a cluster in plain turn, whatever their sizes."""
+    """One block per cluster in turn, whatever their sizes."""
     before = [sum(clusters[:index]) for index in range(len(clusters))]
     rounds = range(max(clusters))
     return [start + turn for turn in rounds for start, size in zip(before, clusters, strict=True) if turn < size]

@@ -1,7 +1,7 @@
-"""The analytic stage prices against the event-driven simulator's, and what a wrong price would cost a search.
+"""The analytic stage prices against the event-driven simulator's, and the effect of a wrong price on a search.
 
-The simulators agree if their prices are near each other, and if each takes the other's best schedule for nearly as good
-as its own. The second needs every stage's price of the event-driven engine, so it is left out where stages are sampled.
+The simulators agree if their prices are near each other, and if each rates the other's best schedule nearly as good as
+its own. The second needs every stage's price by the event-driven engine, so it is left out where stages are sampled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from iossim.search.scheduler import schedule
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-#: The devices and the network that are compared unless others are asked for.
+#: Devices and network that are compared by default.
 DEVICES = ("v100-sxm2", "a100-sxm-40gb", "t4")
 NETWORK = "inception_v3"
 SPACE = StageSpace("general", 3, 8)
@@ -39,10 +39,10 @@ _SCHEDULER = "ios-parallel"
 
 @dataclass(frozen=True, eq=False)
 class EngineAgreement:
-    """Stages priced by both engines, one entry a stage, in us; ``total`` distinct stages there are.
+    """Stages priced by both engines, one entry per stage, in us; ``total`` is the number of distinct stages.
 
-    The last two say how much slower the best schedule by the one is than the best by the other, at the other's prices;
-    None where not all stages were priced.
+    The last two are the relative excess of each engine's best schedule over the other's, at the other's prices; None
+    where not all stages were priced.
     """
 
     network: str
@@ -53,7 +53,7 @@ class EngineAgreement:
     events_us: Floats
     analytic_optimum_by_events: float | None = None
     events_optimum_by_analytic: float | None = None
-    #: How both run a schedule.
+    #: Engine under which both run a schedule.
     engine: Engine = Engine.PAPER
 
     @property
@@ -144,7 +144,7 @@ def compare_prices(
     """Price the distinct stages of a network's blocks by both simulators, as ``engine`` runs them.
 
     With ``sample``, that many of them, drawn with ``seed``; without, all, and the best schedules of each by the other.
-    ``progress`` is told of stages done and in all.
+    ``progress`` is called with finished and total stages.
     """
     analytic = SimulatorCostModel(profile, network.precision, Engine.named(engine))
     problems: dict[str, ScheduleProblem] = {}
@@ -191,7 +191,7 @@ def compare_prices(
 def _optima(
     network: Network, analytic: SimulatorCostModel, events: EventDrivenStages, space: StageSpace
 ) -> tuple[float, float]:
-    """How much slower each engine's best schedule is than the other's, at the other's prices."""
+    """Relative excess of each engine's best schedule over the other's, at the other's prices."""
     options = SearchOptions(space)
     best_analytic = schedule(network, analytic, _SCHEDULER, options)
     best_events = schedule(network, events, _SCHEDULER, options)

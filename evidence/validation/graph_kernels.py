@@ -1,4 +1,4 @@
-"""Kernels as profilers and CUDA graphs see them, and networks of them by an inference compiler: mean errors in %.
+"""Kernels measured by profilers and CUDA graphs, and networks of them by an inference compiler: mean errors in %.
 
 The tables are shared data: products and attention in graphs, layers of TensorRT, kernels by Nsight Compute, PyTorch's
 trace of ResNet-50, and ResNet-50 by TensorRT.
@@ -38,14 +38,14 @@ def errors(measured: MeasurementSet, rows: Sequence[Measurement] | None = None) 
 
 
 def products() -> dict[str, float]:
-    """By board the error of bf16 products in graphs whose shapes no fit saw."""
+    """Error of bf16 products in graphs on held-out shapes, by board."""
     sets = read_measurement_sets(shared_data() / "graph_kernels/graph_products_bf16.csv")
     held_out = {one.device: [row for row in one.measurements if row.operator.is_held_out()] for one in sets}
     return {one.device: _mean(errors(one, held_out[one.device])) for one in sets}
 
 
 def attention() -> dict[str, dict[str, float]]:
-    """By board the errors of fused attention whose shapes no fit saw: of steady rows, and of all."""
+    """Errors of fused attention on held-out shapes, by board: for steady rows, and for all."""
     found: dict[str, dict[str, float]] = {}
     for one in read_measurement_sets(shared_data() / "graph_kernels/graph_attention_bf16.csv"):
         held_out = [[row for row in rows.measurements if row.operator.is_held_out()] for rows in (steady(one), one)]
@@ -55,7 +55,7 @@ def attention() -> dict[str, dict[str, float]]:
 
 
 def layers() -> dict[str, float]:
-    """By board the error of TensorRT's convolutions."""
+    """Error of TensorRT's convolutions, by board."""
     return {
         one.device: _mean(errors(one))
         for one in read_measurement_sets(shared_data() / "graph_kernels/tensorrt_layers.csv")
@@ -63,7 +63,7 @@ def layers() -> dict[str, float]:
 
 
 def profiled() -> dict[str, float]:
-    """By kind the error of kernels of networks by Nsight Compute on a V100, beside its one fitted constant."""
+    """Error of kernels of networks by Nsight Compute on a V100 by kind, beside its one fitted constant."""
     measured = read_measurements(shared_data() / "operators/v100_network_ops.csv")
     found = evaluate_operators(measured, device(measured.device))
     kinds = np.array([kind_of(row.operator.op, row.operator.kind) for row in found.measurements])
@@ -71,7 +71,7 @@ def profiled() -> dict[str, float]:
 
 
 def trace() -> dict[str, float]:
-    """By batch the error of PyTorch's convolutions of ResNet-50 on an RTX A5000."""
+    """Error of PyTorch's convolutions of ResNet-50 on an RTX A5000, by batch."""
     measured = read_measurements(shared_data() / "operators/a5000_network_kernels.csv")
     by_batch: dict[int, list[Measurement]] = {}
     for row in measured.measurements:
@@ -80,14 +80,14 @@ def trace() -> dict[str, float]:
 
 
 def networks() -> dict[str, list[float]]:
-    """By batch the signed errors of ResNet-50 on an A30 in each of :data:`DTYPES`, fused as compilers fuse it."""
+    """Signed errors of ResNet-50 on an A30 in each of :data:`DTYPES`, fused as compilers fuse it, by batch."""
     with (shared_data() / "graph_kernels/tensorrt_resnet50_a30.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {str(batch): [_network(dtype, batch, rows) for dtype in DTYPES] for batch in BATCHES}
 
 
 def transformers() -> dict[str, dict[str, list[float]]]:
-    """Units and microseconds of BERTs in fp16 on an H100, an op at a time and as compilers fuse them."""
+    """Units and microseconds of BERTs in fp16 on an H100, op by op and as compilers fuse them."""
     return {name: {units: _transformer(name, units) for units in ("model", "fused")} for name in TRANSFORMERS}
 
 

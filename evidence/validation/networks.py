@@ -45,8 +45,8 @@ class NetworkLatency:
 
     ``low_us`` to ``high_us`` is the interval of the prediction. Speed-ups are over the sequential schedule, of
     predictions and of published figures; None where that is not published. In-sample are sequential figures that took
-    part in the fit, and those that a number of the simulator is pinned on. Where a figure of the network took part,
-    ``left_out`` is what a fit without the network says, whose search is its own.
+    part in the fit, and those by which a number of the simulator was set. If a figure of the network took part,
+    ``left_out`` is the result of a fit without the network, with its own search.
     """
 
     model: str
@@ -71,7 +71,7 @@ class NetworkLatency:
 
     @property
     def foretold(self) -> Foretold:
-        """What is said of the network without having seen it."""
+        """Out-of-sample prediction of the network."""
         return self.left_out or Foretold(self.predicted_us, self.low_us, self.high_us)
 
     @property
@@ -80,7 +80,7 @@ class NetworkLatency:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the published latency lies in the interval of what is foretold."""
+        """Whether the published latency is in the interval of the out-of-sample prediction."""
         return self.foretold.low_us <= self.published_us <= self.foretold.high_us
 
 
@@ -114,7 +114,7 @@ class StageLatency:
     stage: str
     predicted_us: float
     published_us: float
-    #: By a fit without the sample network; None where it took no part.
+    #: Latency by a fit without the sample network; None if it took no part.
     left_out_us: float | None = None
 
     @property
@@ -138,7 +138,7 @@ class ActiveWarps:
 
 @dataclass(frozen=True)
 class NetworkEvaluation:
-    """All that is published of a device, beside predictions."""
+    """All published figures of a device, beside predictions."""
 
     device: str
     latencies: tuple[NetworkLatency, ...] = ()
@@ -148,7 +148,7 @@ class NetworkEvaluation:
 
     @property
     def in_sample(self) -> tuple[NetworkLatency, ...]:
-        """The figures that the profile was fitted to."""
+        """Figures that the profile was fitted to."""
         return tuple(each for each in self.latencies if each.is_in_sample)
 
     @property
@@ -158,14 +158,14 @@ class NetworkEvaluation:
 
     @property
     def unseen(self) -> tuple[NetworkLatency, ...]:
-        """The figures that took part in no fit: those of schedules that run anything side by side, or merge, and those
-        of networks that no fit saw. Others of the same network may have.
+        """Figures that took part in no fit: those of schedules with concurrency or merges, and those of networks that
+        no fit saw. Others of the same network may have taken part.
         """
         return tuple(each for each in self.latencies if not each.is_in_sample)
 
     @property
     def unseen_errors(self) -> tuple[float, ...]:
-        """Relative errors of :attr:`unseen`, by the profile as it is."""
+        """Relative errors of :attr:`unseen`, by the unchanged profile."""
         return tuple(each.error for each in self.unseen)
 
     @property
@@ -175,7 +175,7 @@ class NetworkEvaluation:
 
     @property
     def coverage(self) -> float | None:
-        """The part of the published latencies that lies in the intervals of what is foretold."""
+        """Fraction of the published latencies within the intervals of the out-of-sample predictions."""
         return fmean(each.is_covered for each in self.latencies) if self.latencies else None
 
     def to_json(self) -> dict[str, Any]:
@@ -258,17 +258,17 @@ class NetworkEvaluation:
 
 
 def mean_size(errors: Sequence[float]) -> float | None:
-    """Mean absolute error; None of none."""
+    """Mean absolute error; None without errors."""
     return fmean(map(abs, errors)) if errors else None
 
 
 def largest(errors: Sequence[float]) -> float | None:
-    """The error of the largest size, with its sign; None of none."""
+    """Signed error of the largest size; None without errors."""
     return max(errors, key=abs, default=None)
 
 
 def published_devices() -> tuple[str, ...]:
-    """The devices of which anything is published, sorted."""
+    """Devices with published figures, sorted."""
     figures = published_figures()
     rows = [*figures["networks"], *figures["sample_stages"], *figures["active_warps"]]
     return tuple(sorted({row["device"] for row in rows}))
@@ -279,9 +279,9 @@ def evaluate_networks(
 ) -> NetworkEvaluation:
     """Schedule every network that ``figures`` have for the device, by every scheduler that they have.
 
-    The search itself runs on the simulator (paper engine, fp32), so that a strategy gains what the simulator makes of
-    it. ``figures`` are those of ``published_figures.yaml`` by default, and of its form. ``progress`` is told of
-    networks done and in all.
+    The search itself runs on the simulator (paper engine, fp32), so that a strategy's gain is the simulator's.
+    ``figures`` are by default those of ``published_figures.yaml``, or have the same form. ``progress`` is called with
+    finished and total networks.
     """
     figures = published_figures() if figures is None else figures
     simulator = SimulatorCostModel(profile, Precision.FP32)
@@ -329,7 +329,7 @@ def _latencies(row: Mapping[str, Any], simulator: SimulatorCostModel) -> Iterato
 
 
 def _predicted(network: Network, simulator: SimulatorCostModel, names: Sequence[str]) -> dict[str, Foretold]:
-    """What each scheduler's schedule takes, and its interval."""
+    """Latency of each scheduler's schedule, and its interval."""
     errors = ScheduleErrors(network, simulator.profile, simulator)
     predicted = {}
     for name in names:

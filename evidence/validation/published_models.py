@@ -1,7 +1,7 @@
-"""Errors of operator families beside those that are published of another model, in distribution and out of it.
+"""Errors of operator families beside the published ones of another model, in distribution and out of it.
 
-In distribution are shapes that are held out by their hash, on devices that were measured; out of it are devices left
-out, from datasheet facts alone. Errors are the mean over devices of each one's mean over its rows.
+In distribution are shapes held out by their hash, on measured devices; out of distribution are devices left out, from
+datasheet facts alone. Errors are the mean over devices of each one's mean over its rows.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from iossim.calibration.validation.operators import OperatorEvaluation
 from iossim.measurements.published_figures import operator_model
 
 Floats = NDArray[np.float64]
-#: Whose errors are published by family.
+#: Model whose errors are published by family.
 PUBLISHED_MODEL = "NeuSight"
-#: Rows of a kind below this, in a data set that holds them beside others, are no judge of a family.
+#: Fewer rows of a kind, in a data set with other kinds, do not judge a family.
 FEWEST_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyErrors:
-    """Mean absolute errors of a family as fractions; None where nothing was judged."""
+    """Mean absolute errors of a family as fractions; None without rows."""
 
     family: str
-    #: ``in_distribution`` or ``out_of_distribution``.
+    #: Distribution of the rows: ``in_distribution`` or ``out_of_distribution``.
     setting: str
     devices: int
     error: float | None
@@ -40,7 +40,7 @@ class FamilyErrors:
 
     @property
     def is_better(self) -> bool | None:
-        """Than what is published."""
+        """Whether the error is below the published one."""
         return None if self.error is None else self.error < self.published
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class FamilyErrors:
 
 
 def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> tuple[FamilyErrors, ...]:
-    """Both settings of each family; those that nothing was judged of are left out."""
+    """Both settings of each family; those without rows are left out."""
     inside = [
         (key_of(*each.kinds[0]), each.device, _errors(each.unseen)) for each in operators if len(each) >= FEWEST_ROWS
     ]

@@ -1,4 +1,4 @@
-"""All of it: operators, networks (published, and measured), both engines and unseen devices, in one value."""
+"""Complete evaluation: operators, networks (published, and measured), both engines and unseen devices, in one value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from iossim.models.load import load
 from iossim.search.scheduler import StartProgress
 
 PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
-#: What operators are held out by; without being asked for, families are not, and quickly only hashes are.
+#: Ways of holding operators out; by default without families, and quickly by hashes alone.
 SPLITS = ("hash", "size", "device", "family")
 _USUAL_SPLITS, _QUICK_SPLITS = SPLITS[:3], SPLITS[:1]
 #: Stages of each device that a quick comparison of the engines prices.
@@ -39,35 +39,35 @@ QUICK_STAGES = 300
 #: Batches of networks on shares of a device that a quick comparison prices.
 QUICK_BATCHES = (1, 8, 32)
 SEED = 0
-#: Measurements of an unseen device that a transfer to it is refined with.
+#: Measurements of an unseen device that refine a transfer to it.
 TRANSFER_SAMPLES = 20
 
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """What was evaluated, in the order of the data sets and devices; parts not asked for are empty."""
+    """Result of an evaluation, in the order of the data sets and devices; parts not requested are empty."""
 
     operators: tuple[OperatorEvaluation, ...] = ()
-    #: Of the data sets that hold stages.
+    #: Evaluations of the data sets that hold stages.
     stages: tuple[StageEvaluation, ...] = ()
     networks: tuple[NetworkEvaluation, ...] = ()
-    #: Networks that were measured as a whole, a file each.
+    #: Networks that were measured as a whole, one file each.
     measured: tuple[MeasuredEvaluation, ...] = ()
-    #: Kernels that were measured side by side, a folder of tables each.
+    #: Kernels that were measured concurrently, one folder of tables each.
     concurrency: tuple[ConcurrencyEvaluation, ...] = ()
-    #: Kernels and networks on parts of a device, a folder of tables each.
+    #: Kernels and networks on parts of a device, one folder of tables each.
     shares: tuple[ShareEvaluation, ...] = ()
     engines: tuple[EngineAgreement, ...] = ()
     #: Each chip with data predicted from the others.
     transfer: LeaveOneOut | None = None
-    #: What is held out by size, by device and by family.
+    #: Operators held out by size, by device and by family.
     splits: tuple[SplitRows, ...] = ()
     #: What was left out, and why.
     notes: tuple[str, ...] = ()
 
     @cached_property
     def families(self) -> tuple[FamilyErrors, ...]:
-        """Families of operators beside what is published of another model."""
+        """Families of operators beside the published errors of another model."""
         return family_errors(self.operators, self.splits)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,12 +95,12 @@ def validate(
     progress: StartProgress = lambda label: lambda done, total: None,
     splits: Sequence[str] | None = None,
 ) -> ValidationReport:
-    """Recompute every figure; raises OptionError or MeasurementError for input that cannot be used.
+    """Recompute every figure; raises OptionError or MeasurementError for unusable input.
 
     ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
     :func:`~evidence.data.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``splits`` are of
-    :data:`SPLITS`, by default all but that by family. ``quick`` samples the stages that both engines price, and holds
-    operators out by their hash alone unless other splits are asked for.
+    :data:`SPLITS`, by default all except that by family. ``quick`` samples the stages that both engines price, and
+    holds operators out by their hash alone unless other splits are requested.
     """
     parts = PARTS if parts is None else parts
     if splits is None:
@@ -160,7 +160,7 @@ def validate(
 
 @dataclass(frozen=True)
 class _Operators:
-    """What was found of operators: see the fields of :class:`ValidationReport`."""
+    """Results for operators: see the fields of :class:`ValidationReport`."""
 
     by_hash: tuple[OperatorEvaluation, ...] = ()
     stages: tuple[StageEvaluation, ...] = ()
@@ -193,7 +193,7 @@ def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -
             transfer = leave_out_each(found, TRANSFER_SAMPLES, SEED, _by_label(progress))
             rows += split_by_device(transfer)
         except ValueError as error:
-            # Of one device alone there is nothing to transfer from.
+            # A single device has no source to transfer from.
             notes.append(f"no transfer to unseen devices: {error}")
     if "family" in splits:
         rows += split_by_family(found, progress("families of kernels"))
@@ -202,12 +202,12 @@ def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -
 
 
 def sampled_rows(found: LeaveOneOut) -> list[LeftOut]:
-    """Of each device left out the kinds of data sets that have rows enough for a mean error."""
+    """Kinds of each left-out device in data sets with enough rows for a mean error."""
     return [row for row in found.rows if len(row.zero_shot.measured_us) >= FEWEST_ROWS]
 
 
 def _by_label(start: StartProgress) -> Callable[[str, int, int], None]:
-    """A progress for each label, started when it is first told of."""
+    """A progress for each label, started on its first call."""
     started: dict[str, Callable[[int, int], None]] = {}
 
     def tell(label: str, done: int, total: int) -> None:

@@ -1,8 +1,8 @@
-"""A calibrated roofline, the least that a model must beat: three parameters a kind of operator.
+"""A calibrated roofline, the minimum that a model must beat: three parameters per kind of operator.
 
 A call takes a floor, and the longer of its arithmetic at a part of the peak and its bytes at a part of DRAM's bandwidth
-(Williams et al. 2009); floor and parts are fitted. Where the recording has a host overhead, this model has one of its
-own, and the floor is in it: the two cannot be told apart.
+(Williams et al. 2009); floor and parts are fitted. If the recording has a host overhead, this model has its own, which
+includes the floor: the two are indistinguishable.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from iossim.measurements.operator import Operator
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-#: Relative residuals beyond this count linearly, as in the fit of the simulator.
+#: Larger relative residuals count linearly, as in the fit of the simulator.
 _OUTLIER = 0.1
-#: The fit has several local optima: which rows are bound by arithmetic depends on where it starts.
+#: The fit has several local optima: the rows bound by arithmetic depend on where it starts.
 _STARTS = ((0.3, 0.4), (0.3, 0.9), (0.8, 0.4), (0.8, 0.9))
 FEWEST_ROWS = 6
 
@@ -77,14 +77,14 @@ class CalibratedRoofline:
         return CalibratedRoofline(arithmetic, memory, best.x[2:])
 
     def latency_us(self, roofs: Roofs, basis: Floats) -> Floats:
-        """Whole latencies, with the host's overhead where there is one, shape ``[rows]``."""
+        """Whole latencies, including the host's overhead if there is one, shape ``[rows]``."""
         device_us = roofs.device_us(self.arithmetic_efficiency, self.memory_efficiency)
         return device_us + np.asarray(_with_floor(basis) @ self.offset)
 
 
 @dataclass(frozen=True, eq=False)
 class Roofs:
-    """The least times of operators at the peaks of arithmetic and of DRAM, shape ``[operators]`` each."""
+    """Least times of operators at the peaks of arithmetic and of DRAM, shape ``[operators]`` each."""
 
     arithmetic_us: Floats
     memory_us: Floats
@@ -94,7 +94,7 @@ class Roofs:
         peaks = [profile.reduced_precision_tflops(operator.precision) or profile.fp32_tflops for operator in operators]
         flops = np.array([operator.flops for operator in operators], dtype=np.float64)
         moved = np.array([operator.bytes for operator in operators], dtype=np.float64)
-        # A teraflop a second is a megaflop a microsecond, a gigabyte a second a kilobyte a microsecond.
+        # A teraflop per second is a megaflop per microsecond, a gigabyte per second a kilobyte per microsecond.
         return Roofs(flops / (1e6 * np.array(peaks)), moved / (1e3 * profile.dram_bandwidth_gbps))
 
     def device_us(self, arithmetic_efficiency: float, memory_efficiency: float) -> Floats:
@@ -109,9 +109,9 @@ def _with_floor(basis: Floats) -> Floats:
 
 
 def roofline_us(samples: OperatorSamples, chosen: Sequence[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
-    """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few.
+    """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan if they are too few.
 
-    The ``baseline`` of :func:`iossim.calibration.validation.operators.evaluate_recording`.
+    It is a ``baseline`` of :func:`iossim.calibration.validation.operators.evaluate_recording`.
     """
     operators = [m.operator for m in chosen]
     roofs = Roofs.of(operators, samples.profile)

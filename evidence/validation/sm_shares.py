@@ -1,16 +1,16 @@
-"""Kernels and networks on a part of a device's SMs, against what the model of parts says.
+"""Kernels and networks on a part of a device's SMs, against the model of partitions.
 
-*Curves.* What a kernel takes on all SMs is known, and of most what it draws of DRAM. One number a curve is fitted, the
-part of its time that SMs bound: that part grows as SMs go, the DRAM part as their bandwidth does
+*Curves.* A kernel's time on all SMs is known, and for most its DRAM bandwidth. One number per curve is fitted, the part
+of its time that SMs bound: that part grows as SMs are removed, the DRAM part as their bandwidth does
 (:func:`~iossim.backends.simulator.device_rates.bandwidth_part`), the two overlap as arithmetic and DRAM do, and the
-rest of the time stays as it is (launches; kernels too small for the SMs).
+rest of the time is constant (launches; kernels too small for the SMs).
 
 *Networks by share.* The simulator's time of a network on its SMs, one unit after another and issued beforehand, and a
 time for copies of an image to the device and back, fitted to each network. TensorRT built the engines with a limit to
-workspaces, which the table does not tell: that of NVIDIA's samples is taken.
+workspaces, which the table omits: that of NVIDIA's samples is assumed.
 
-*Networks side by side.* How much slower a network on its SMs gets by one on the others: a delay for each of its
-kernels, and a part of the L2 throughput that the other has by itself. These two numbers are fitted to all pairs.
+*Networks side by side.* The slowdown of a network on its SMs by one on the others: a delay for each of its kernels, and
+a part of the L2 throughput that the other has alone. These two numbers are fitted to all pairs.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ from iossim.models.load import load
 
 Floats = NDArray[np.float64]
 
-#: The zoo's networks by what the table calls them.
+#: The zoo's networks by their names in the table.
 NETWORKS = {"alexnet": "alexnet", "resnet50": "resnet50", "vgg19": "vgg19", "ssd": "ssd300"}
-#: What TensorRT may use for a kernel's intermediate results: what its samples set.
+#: TensorRT's limit on a kernel's intermediate results, as its samples set it.
 WORKSPACE_BYTES = 1 << 28
-#: Parts of the time that a curve's fit tries, and reaches that a device's does.
+#: Parts of the time that a curve's fit tries, and reaches that a device's fit tries.
 _PARTS = np.linspace(0.0, 1.0, 101)
 _REACHES = np.arange(1.0, 6.001, 0.02)
 
 
 @dataclass(frozen=True, slots=True)
 class CurveErrors:
-    """A kernel's curve: ``sm_part`` of its time on all SMs is bound by them. Errors are means of the absolute relative
-    errors; ``left_out`` those of every other count, with the part fitted to the rest.
+    """A kernel's curve: ``sm_part`` of its time on all SMs is bound by them. Errors are mean absolute relative errors;
+    ``left_out`` those of every other count, with the part fitted to the rest.
     """
 
     kernel: str
@@ -92,10 +92,10 @@ class ReachErrors:
 
 @dataclass(frozen=True, slots=True)
 class NetworkShareErrors:
-    """A network on shares of the SMs: ``copy_us`` an image is fitted; ``left_out`` with it fitted to the other shares.
+    """A network on shares of the SMs: ``copy_us`` per image is fitted; ``left_out`` with it fitted to the other shares.
 
-    ``slowdown`` is the error of the time over that on the largest share of the same batch, by price alone: what the
-    model of parts adds. None where no batch has two shares.
+    ``slowdown`` is the error of the time over that on the largest share of the same batch, by price alone: the
+    contribution of the model of partitions. None if no batch has two shares.
     """
 
     network: str
@@ -122,7 +122,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPairErrors:
-    """Slowdowns of networks side by side: nothing, the model, and the model fitted without any pair of that network."""
+    """Slowdowns of concurrent networks: none, by the model, and by the model fitted without that network's pairs."""
 
     rows: int
     delay_us: float
@@ -134,7 +134,7 @@ class NetworkPairErrors:
 
 @dataclass(frozen=True)
 class ShareEvaluation:
-    """What was found of parts of devices; empty where a table is not there."""
+    """Results for parts of devices; empty where a table is missing."""
 
     curves: tuple[CurveErrors, ...] = ()
     reaches: tuple[ReachErrors, ...] = ()
@@ -151,9 +151,9 @@ class ShareEvaluation:
 def evaluate_shares(
     folder: Path, profiles: Sequence[DeviceProfile] | None = None, batches: Sequence[int] | None = None
 ) -> ShareEvaluation:
-    """Everything that the tables in a folder tell, of ``profiles`` where they are given.
+    """Evaluate the tables in a folder, for ``profiles`` if given.
 
-    Networks are judged at ``batches``, by default all. Raises MeasurementError for a table that cannot be read.
+    Networks are judged at ``batches``, by default all. Raises MeasurementError for an unreadable table.
     """
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
 
@@ -184,7 +184,7 @@ def evaluate_shares(
 
 
 def evaluate_curve(curve: SmCurve, profile: DeviceProfile) -> CurveErrors:
-    """One kernel's curve on a device."""
+    """Errors of one kernel's curve on a device."""
     sms, measured = np.array(curve.sms, dtype=np.float64), np.array(curve.latency_us)
     whole_us = measured[-1]
     gbps = curve.dram_gbps[-1] if curve.dram_gbps else 0.0
@@ -202,12 +202,12 @@ def evaluate_curve(curve: SmCurve, profile: DeviceProfile) -> CurveErrors:
 
 
 def _curve_us(part: float, whole_us: float, dram_us: float, sms: Floats, profile: DeviceProfile) -> Floats:
-    """What a kernel takes on so many SMs; all of its time on all of them, ``part`` of it bound by them."""
+    """Time of a kernel on so many SMs, given its time on all of them, of which ``part`` is bound by them."""
     norm = profile.parameters.overlap_norm
     fraction = sms / profile.sm_count
     drawn = np.array([bandwidth_part(one, profile.parameters.sm_bandwidth_reach) for one in fraction.tolist()])
     sm_us = part * whole_us
-    # What both together take on all SMs cannot be more than there is: DRAM then overlaps wholly.
+    # The total demand on all SMs cannot exceed the whole time: DRAM then overlaps completely.
     together_us = (sm_us**norm + dram_us**norm) ** (1.0 / norm)
     norm = norm if together_us <= whole_us else np.inf
     if norm == np.inf:
@@ -218,7 +218,7 @@ def _curve_us(part: float, whole_us: float, dram_us: float, sms: Floats, profile
 
 
 def evaluate_reach(curve: BandwidthCurve, profile: DeviceProfile) -> ReachErrors:
-    """A streaming kernel's bandwidth, over that of the most SMs, where each has a block at most."""
+    """A streaming kernel's bandwidth, over that of the most SMs, where each has at most one block."""
     own_sms = np.array(curve.sms) <= profile.sm_count
     fraction = np.array(curve.sms)[own_sms] / profile.sm_count
     measured = np.array(curve.dram_gbps)[own_sms]
@@ -234,7 +234,7 @@ def evaluate_reach(curve: BandwidthCurve, profile: DeviceProfile) -> ReachErrors
 
 
 class NetworkPrices:
-    """Networks of the zoo on parts of a device, unit after unit; equal units are priced once."""
+    """Networks of the zoo on parts of a device, sequentially; equal units are priced once."""
 
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
@@ -244,7 +244,7 @@ class NetworkPrices:
         self.network: Callable[[str, int], Network] = cache(lambda name, batch: load(NETWORKS[name], batch=batch))
 
     def latency_us(self, name: str, batch: int, percent: int) -> float:
-        """On a percentage of the SMs."""
+        """Latency on a percentage of the SMs."""
         sms = max(1, round(percent / 100 * self._profile.sm_count))
         if sms not in self._models:
             self._models[sms] = KernelModel(self._profile, Issue.GRAPH, sms=sms)
@@ -258,7 +258,7 @@ class NetworkPrices:
         return fsum(self._unit_us[signature, sms] for signature in network.signatures)
 
     def _steps(self, signature: str, network: Network, unit: Unit) -> StepCandidates:
-        """What each step of a unit may run as, with what the workspace allows."""
+        """Candidates of each step of a unit, within the workspace limit."""
         if signature not in self._candidates:
             self._candidates[signature] = tuple(
                 tuple(one for one in step if one.workspace_bytes <= WORKSPACE_BYTES) or step
@@ -267,7 +267,7 @@ class NetworkPrices:
         return self._candidates[signature]
 
     def kernels(self, name: str) -> int:
-        """How many kernels a network runs on the whole device, at batch 1."""
+        """Number of kernels that a network runs on the whole device, at batch 1."""
         network = self.network(name, 1)
         model = KernelModel(self._profile)
         return sum(
@@ -278,7 +278,7 @@ class NetworkPrices:
 
 
 def evaluate_networks(rows: Sequence[NetworkShare], prices: NetworkPrices) -> tuple[NetworkShareErrors, ...]:
-    """Networks on shares, those that the zoo has."""
+    """Errors of networks on shares, for those of the zoo."""
     found = []
     for name in dict.fromkeys(row.network for row in rows if row.network in NETWORKS):
         own = [row for row in rows if row.network == name]
@@ -311,14 +311,14 @@ def evaluate_networks(rows: Sequence[NetworkShare], prices: NetworkPrices) -> tu
 
 
 def _copy_us(priced: Floats, measured: Floats, batch: Floats) -> float:
-    """The time of copies an image, not negative, of the least squares of relative errors."""
+    """Nonnegative time of copies per image by least squares of relative errors."""
     return float(nnls((batch / measured)[:, None], 1.0 - priced / measured)[0][0])
 
 
 def evaluate_pairs(
     runs: Sequence[SharedRun], shares: Sequence[NetworkShare], kernels: Callable[[str], int]
 ) -> NetworkPairErrors | None:
-    """Slowdowns of networks side by side, those whose L2 throughput by itself is known; None without any."""
+    """Slowdowns of concurrent networks whose L2 throughput alone is known; None without any."""
     l2 = {(row.network, row.batch, row.percent): row.l2 for row in shares}
     known = [
         (run, used)

@@ -1,10 +1,10 @@
-"""What is held out of a fit, other than by hash: the largest operators, a device, a family of kernels.
+"""Splits of operators other than by hash: the largest operators, a device, or a family of kernels is held out.
 
 *Size*: of each kind of a data set the smaller 80% by work is fitted, and the largest 20% judged; the error inside is
-that of small shapes that are held out by their hash. *Device*: each chip is predicted from the others, from datasheet
-facts alone and with samples of the kind. *Family*: a family's rows are left out of a chip's fit, and judged. All fits
-start from parameters of no device. Beside each stand a calibrated roofline that saw the same rows, and the interval
-that is stated.
+that of small shapes held out by their hash. *Device*: each chip is predicted from the others, from datasheet facts
+alone and with samples of the kind. *Family*: a family's rows are left out of a chip's fit, and judged. All fits start
+from device-independent parameters. Each is compared with a calibrated roofline that saw the same rows, and with the
+stated interval.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Progress = Callable[[int, int], None]
 
-#: The part of the rows of a kind that is largest.
+#: Fraction of the rows of a kind that counts as largest.
 LARGEST_PART = 0.2
 #: Kinds of a data set with fewer rows are not split by size.
 FEWEST_ROWS = 50
@@ -41,15 +41,15 @@ FEWEST_ROWS = 50
 class SplitRows:
     """Predictions of rows of one kind of a data set that a fit did not see, ``[rows]`` each.
 
-    ``part`` says which: ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device, or
-    the family's name. The roofline's are nan where it had too few rows.
+    ``part`` names them: ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device, or
+    the family's name. The roofline's are nan if it had too few rows.
     """
 
     split: str
     part: str
     device: str
     data_set: str
-    #: The kind with its precision, as bands are kept under.
+    #: Kind with its precision, as a key of bands.
     key: str
     predicted_us: Floats
     measured_us: Floats
@@ -70,18 +70,18 @@ class SplitRows:
 
     @property
     def far_off(self) -> int:
-        """Rows whose prediction is over twice or under half of what was measured."""
+        """Number of rows whose prediction is over twice or under half the measured time."""
         ratio = self.predicted_us / self.measured_us
         return int(((ratio > 2.0) | (ratio < 0.5)).sum())
 
     @property
     def coverage(self) -> float | None:
-        """The part of the measured times in the interval of their prediction."""
+        """Fraction of the measured times within the interval of their prediction."""
         return coverage(self.low_us, self.high_us, self.measured_us)
 
     @property
     def width(self) -> float | None:
-        """The median of the intervals' high over low ends."""
+        """Median of the intervals' high over low ends."""
         return width(self.low_us, self.high_us)
 
     def to_json(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class SplitRows:
 
 
 def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
-    """Of each kind with rows enough those inside and the largest, by a fit without the largest."""
+    """Inside and largest rows of each kind with enough rows, by a fit without the largest."""
     rows: list[SplitRows] = []
     for done, chip in enumerate(found):
         progress(done, len(found))
@@ -116,7 +116,7 @@ def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total
                 own = on_lanes(one) if by_lanes else ~on_lanes(one)
                 parts = {"inside": own & ~largest[id(one)] & one.is_held_out, "largest": own & largest[id(one)]}
                 profile = with_values(one.profile, made.found.values)
-                # By how much a slowed board lengthens large rows, small ones do not tell.
+                # Small rows do not determine by how much a slowed board lengthens large ones.
                 overhead = None if one.samples.is_slowed else made.overhead(one)
                 for part, chosen in parts.items():
                     for each in priced(one, chosen, profile, overhead):
@@ -152,7 +152,7 @@ def split_by_family(found: Sequence[Chip], progress: Progress = lambda done, tot
 
 
 def split_by_device(found: LeaveOneOut) -> tuple[SplitRows, ...]:
-    """Each chip as the others foretell it; intervals are as wide as leaving out the others says."""
+    """Each chip predicted from the others; intervals are as wide as leaving out the others justifies."""
     efficiencies = _Efficiencies(found.rows)
     rows: list[SplitRows] = []
     for chip in sorted({row.chip for row in found.rows}):
@@ -192,7 +192,7 @@ def _largest(recording: Recording) -> Mask:
 
 
 def _judged(split: str, part: str, each: PricedRows, roofline_us: Floats, provenance: Provenance) -> SplitRows:
-    """With the intervals that a provenance's bands state; ``roofline_us`` are its device times."""
+    """Rows with the intervals of a provenance's bands; ``roofline_us`` are its device times."""
     recording, residuals = each.recording, each.residuals
     operator = recording.measured.measurements[each.places[0]].operator
     kind = kind_of(operator.op, operator.kind)
@@ -215,7 +215,7 @@ def _judged(split: str, part: str, each: PricedRows, roofline_us: Floats, proven
 
 
 def _own_roofline(each: PricedRows, seen: Mask) -> Floats:
-    """Device times by a roofline fitted to the rows that are ``seen``, beside a nuisance of its own; nan of too few."""
+    """Device times by a roofline fitted to the rows that are ``seen``, with its own nuisance; nan if too few."""
     model = _roofline(each.recording, seen & ~each.is_hidden)
     if model is None:
         return np.full(len(each.places), np.nan)
@@ -231,7 +231,7 @@ def _roofline(recording: Recording, seen: Mask) -> CalibratedRoofline | None:
 
 
 def _floor_us(latency_us: Floats, basis: Floats) -> float:
-    """About what a recording's host adds: its shortest rows."""
+    """Approximate overhead of a recording's host: its shortest rows."""
     return float(np.quantile(latency_us, 0.02)) if basis.shape[1] and len(latency_us) else 0.0
 
 
@@ -254,8 +254,8 @@ class _Efficiencies:
                 self._found.append((row.chip, row.kind, model))
 
     def without(self, chip: str, each: PricedRows) -> Floats:
-        """Latencies by the geometric mean of the other chips' parts of the peaks, ``[rows]``, with a floor or nuisance
-        that fits best.
+        """Latencies by the geometric mean of the other chips' parts of the peaks, ``[rows]``, with the best fitting
+        floor or nuisance.
         """
         models = [model for other, kind, model in self._found if other != chip and kind == each.residuals.key]
         if not models:

@@ -1,4 +1,4 @@
-"""How far the fitted parameters are determined: the fit repeated on resampled rows, one Gauss-Newton step each.
+"""Uncertainty of the fitted parameters: the fit repeated on resampled rows, one Gauss-Newton step each.
 
 The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one
 step of Gauss-Newton from the fit's own optimum, with its loss, prior and bounds, stands in for a whole fit; a step
@@ -24,16 +24,16 @@ DIGITS = 4
 
 
 def rounded(value: float, digits: int = DIGITS) -> float:
-    """The value with so many digits that count; what is not finite, and 0, as it is."""
+    """The value with so many significant digits; 0 and non-finite values are unchanged."""
     if value == 0 or not isfinite(value):
         return float(value)
     return float(round(value, digits - 1 - floor(log10(abs(value)))))
 
 
 RESAMPLES = 100
-#: Resampled fits that a profile keeps.
+#: Number of resampled fits that a profile keeps.
 KEPT_RESAMPLES = 24
-#: A parameter is not identified if the prior holds more of it than the data, or it spreads over this part of bounds.
+#: A parameter is unidentified if the prior determines more of it than the data, or it spreads over this part of bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
 
@@ -45,8 +45,8 @@ _SHORTER = (0.5, 0.25, 0.125)
 class Bootstrap:
     """Parameter vectors of resampled fits, ``[resamples, parameters]``.
 
-    ``prior_part``, ``[parameters]``: how much of what is known of a parameter comes from the prior, 0 to 1: its
-    posterior variance over that which the prior alone would leave.
+    ``prior_part``, ``[parameters]``, is the fraction of the knowledge of a parameter that comes from the prior, 0 to 1:
+    its posterior variance over that under the prior alone.
     """
 
     space: ParameterSpace
@@ -54,22 +54,22 @@ class Bootstrap:
     prior_part: Floats
 
     def values(self) -> dict[str, Floats]:
-        """Each parameter's values over the resamples, ``[resamples]``."""
+        """Values of each parameter over the resamples, ``[resamples]``."""
         rows = [self.space.values(vector) for vector in self.vectors]
         return {name: np.array([row[name] for row in rows]) for name in self.space.names}
 
     def spread(self) -> dict[str, float]:
-        """The standard deviation of each parameter, in its own unit."""
+        """Standard deviation of each parameter, in its own unit."""
         return {
             name: float(np.std(several)) if self.has_moved(name) else 0.0 for name, several in self.values().items()
         }
 
     def shown_spread(self) -> dict[str, float]:
-        """The spread with two digits, as a profile has it."""
+        """Spread with two digits, as in a profile."""
         return {name: rounded(value, 2) for name, value in self.spread().items()}
 
     def kept(self) -> dict[str, list[float]]:
-        """The resamples that a profile keeps, with three digits, of parameters that any moved."""
+        """Resamples that a profile keeps, with three digits, of the parameters that moved."""
         return {
             name: [rounded(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
             for name, several in self.values().items()
@@ -85,20 +85,20 @@ class Bootstrap:
 
     @property
     def unidentified(self) -> tuple[str, ...]:
-        """Parameters that the data leaves open."""
+        """Parameters that the data does not determine."""
         spread = np.std(self.vectors, axis=0) / self.space.scales()
         is_open = (self.prior_part > LARGEST_PRIOR_PART) | (spread > LARGEST_SPREAD_PART)
         return tuple(name for name, one in zip(self.space.names, is_open.tolist(), strict=True) if one)
 
 
 def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, seed: int = 0) -> Bootstrap:
-    """Resample the rows of each set that ``fit`` was made on, ``resamples`` times; the same for equal seeds."""
+    """Resample the rows of each set that ``fit`` used, ``resamples`` times; equal seeds give equal results."""
     count = len(fit.vector)
     loss = 1.0 + (fit.residuals / OUTLIER) ** 2
     size = np.sqrt(np.sum(fit.jacobian**2, axis=0))
     scale = np.where(size > 0, size, 1.0)
-    # The solver's Jacobian carries the square root of the loss's curvature, (1 + z)^-3/4; the residuals beside it
-    # carry what makes their product the gradient.
+    # The solver's Jacobian includes the square root of the loss's curvature, (1 + z)^-3/4; the residuals are scaled so
+    # that their product is the gradient.
     jacobian = fit.jacobian / scale
     residuals = fit.residuals * loss**0.25
     of_prior = fit.jacobian[fit.data_residuals :] * loss[fit.data_residuals :, None] ** 0.75
@@ -136,7 +136,7 @@ def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, 
 
 
 def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -> Floats:
-    """The residuals of the data, as the fit has them, for parameters followed by the sets' overheads."""
+    """Residuals of the data, as in the fit, for parameters followed by the sets' overheads."""
     parts: list[Floats] = []
     begin = count = len(space.names)
     for one in samples:
@@ -147,7 +147,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
 
 
 def _rows_of_residuals(fit: Fit, samples: Sequence[Samples]) -> list[tuple[int, NDArray[np.int64]]]:
-    """For each set its number of rows, and the row of each of its residuals: of predictions, then of the recorded."""
+    """Number of rows of each set, and the row of each of its residuals: of predictions, then of recorded times."""
     found = []
     for one in samples:
         _, recorded_us = one.predict(fit.apply(one.profile))
@@ -158,7 +158,7 @@ def _rows_of_residuals(fit: Fit, samples: Sequence[Samples]) -> list[tuple[int, 
 
 
 def _step(jacobian: Floats, residuals: Floats, weight: Floats, lower: Floats, upper: Floats) -> Floats:
-    """The minimum, within bounds, of the weighted squares of the linearised residuals."""
+    """Minimum, within bounds, of the weighted squares of the linearised residuals."""
     weighted = jacobian * weight[:, None]
     curvature = weighted.T @ jacobian
     curvature[np.diag_indices_from(curvature)] += _RIDGE

@@ -1,8 +1,8 @@
 """Calibration: from measurement sets to a profile with fitted parameters, their errors and their spread.
 
 The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared,
-each set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit;
-inside the others, each fold is predicted by a fit without it, and those residuals become the profile's bands.
+each set has its own host overhead. Shapes are split by their hash: a part is held out, and only judges the fit; inside
+the others, each fold is predicted by a fit without it, and those residuals become the profile's bands.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
-#: Told what is fitted, evaluations of the Jacobian so far, and how many there may be at most.
+#: Called with the fitted data, the evaluations of the Jacobian so far, and their maximum.
 Progress = Callable[[str, int, int], None]
 
-#: Fewer rows than this in all sets together decide nothing.
+#: Fewer rows than this in all sets together determine nothing.
 FEWEST_ROWS = 10
 FOLDS = 5
-#: Of the width of the bounds.
+#: Relative to the width of the bounds.
 _NEARLY = 1e-4
 
 
 @dataclass(frozen=True)
 class DeviceData:
-    """A device and what was measured on it; ``weights``, one a set, say what all rows of a set count together."""
+    """A device and its measurements; ``weights``, one per set, are the total weights of their rows."""
 
     profile: DeviceProfile
     sets: tuple[MeasurementSet, ...]
@@ -47,7 +47,7 @@ class DeviceData:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a calibration found. ``profiles`` are those given, in order, with what was fitted."""
+    """Result of a calibration. ``profiles`` are those given, in order, with the fitted values."""
 
     profiles: tuple[DeviceProfile, ...]
     fit: Fit
@@ -55,12 +55,12 @@ class Calibration:
     held_out: tuple[KindError, ...]
     cross_validated: tuple[KindError, ...]
     notes: tuple[str, ...]
-    #: For each name whose samples were left out the parameters of the fit without them.
+    #: Parameters of the fit without each name's samples.
     left_out: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def profile(self) -> DeviceProfile:
-        """The first device's."""
+        """Profile of the first device."""
         return self.profiles[0]
 
 
@@ -78,12 +78,12 @@ def calibrate(
     trusts_labels: bool = False,
     progress: Progress = lambda label, done, total: None,
 ) -> Calibration:
-    """Fit the parameters that the devices share, starting from (and drawn weakly to) those of the first profile.
+    """Fit the parameters that the devices share, starting from (and weakly drawn to) those of the first profile.
 
-    ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and
-    bands come from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither
-    held out nor resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit
-    each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
+    ``held_out`` is the fraction of the shapes that no fit sees; with ``folds`` below 2 there is no cross-validation,
+    and bands come from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but
+    neither held out nor resampled into bands; ``leaving_out`` has, by name, the remaining ones without one thing, for a
+    fit each. ``date`` goes into the provenance. Raises MeasurementError for impossible sets.
     """
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
@@ -140,7 +140,7 @@ def _recordings(
 
 
 def _told(recordings: Sequence[Recording], further: Sequence[Samples], start: DeviceProfile) -> ParameterSpace:
-    """What all rows tell; networks are of fp32."""
+    """Parameters that the rows determine; networks are fp32."""
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
     return start.device_kind.told_by(start.architecture, precisions | ({Precision.FP32} if further else set()))
 
@@ -184,7 +184,7 @@ def _cross_validated(
     near: Fit,
     progress: Progress,
 ) -> tuple[tuple[KindError, ...], list[Residuals]]:
-    """Errors on the seen shapes, each fold by a fit of the others."""
+    """Errors on the seen shapes, each fold predicted by a fit of the others."""
     if folds < 2:
         return (), []
     parts: dict[tuple[str, str], list[Residuals]] = {}
@@ -248,7 +248,7 @@ def _provenance(
 
 
 def _beside(before: Provenance, tensor_cores: Provenance) -> Provenance:
-    """The provenance of a profile whose tensor cores were fitted after all else."""
+    """Provenance of a profile whose tensor cores were fitted after all else."""
     count = min((len(values) for values in before.resamples.values()), default=0)
     resamples = {name: values[:count] for name, values in tensor_cores.resamples.items()}
     return before.model_copy(
@@ -269,7 +269,7 @@ def _devices(several: Sequence[Recording | Samples]) -> str:
 
 
 def _rounded(found: Fit) -> dict[str, float]:
-    """Values with as many digits as are worth writing down, inside their bounds."""
+    """Values with the justified number of digits, inside their bounds."""
     return {
         parameter.name: _snapped(found.values[parameter.name], parameter.lower, parameter.upper)
         for parameter in found.space.parameters
@@ -277,7 +277,7 @@ def _rounded(found: Fit) -> dict[str, float]:
 
 
 def _snapped(value: float, lower: float, upper: float) -> float:
-    """A value that is nearly at a bound as that bound: solvers stay a hair inside."""
+    """A value nearly at a bound, set to that bound: solvers stay slightly inside."""
     margin = _NEARLY * (upper - lower)
     if value <= lower + margin:
         return lower

@@ -1,10 +1,9 @@
-"""The parameters of concurrency: fitted to measured stages of several groups, after the kernels.
+"""Fit of the parameters of concurrency to measured stages of several groups, after the kernels.
 
-Stages are a user's own, as they were recorded. Published figures of concurrent schedules are fitted by nothing: they
-are a test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
+Stages are the user's own recordings. Published figures of concurrent schedules are never fitted: they are a test
+(``validation.networks``). ``host_fit`` determines the launch overhead of the host.
 
-How far the parameters are determined is bootstrapped over stages: random weights (the Bayesian bootstrap, Rubin
-1981).
+The uncertainty of the parameters is bootstrapped over stages: random weights (the Bayesian bootstrap, Rubin 1981).
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 
-#: The noise of a figure (repeats differ by 2 to 4 per cent) over the prior's deviation, a quarter of the bounds.
+#: Noise of a figure (repeats differ by 2 to 4 percent) over the prior's deviation, a quarter of the bounds.
 _PRIOR_WEIGHT = 0.03 / 0.25
 _STAGES_COUNT = 10.0
 _MOST_EVALUATIONS = 12
-#: Of the width of the bounds. Prices have kinks, so that a smaller step would see one side of one.
+#: Relative to the width of the bounds. Prices have kinks, so that a smaller step would see only one side of one.
 _STEP = 0.01
 _TOLERANCE = 1e-3
 
@@ -37,9 +36,9 @@ def fit_concurrency(
 ) -> DeviceProfile:
     """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured``, if any.
 
-    ``space`` holds those that are fitted, by default all of its kind of device.
-    Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what
-    was fitted to what, and how far the parameters are determined.
+    ``space`` holds those that are fitted, by default all of its kind of device. The fit is least squares of relative
+    errors, with a weak prior around the profile's values. The provenance records what was fitted to which data, and how
+    well the parameters are determined.
     """
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not stages:
@@ -47,7 +46,7 @@ def fit_concurrency(
     space = profile.device_kind.concurrency if space is None else space
     low, high = space.bounds()
     width = high - low
-    # Entries from 1 to 2: the solver's steps are a part of an entry.
+    # Entries range from 1 to 2: the solver's steps are relative to an entry.
     origin = 1.0 + (space.to_vector(profile.parameter_values) - low) / width
 
     def residuals(entries: Floats) -> Floats:
@@ -72,8 +71,8 @@ def fit_concurrency(
 
 
 def lent_by(profile: DeviceProfile) -> Concurrency:
-    """What a GPU whose launches networks told says to those without: the cost of a launch belongs to the host and the
-    engine, the gap to the device. Hosts differ, so that it is known no better there than without any network.
+    """Parameters that a GPU with known launches lends to others: the launch overhead belongs to the host and the
+    engine, the gap to the device. Hosts differ, so that its uncertainty there is as large as without any network.
     """
     space = profile.device_kind.launches
     names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
@@ -86,7 +85,7 @@ def lent_by(profile: DeviceProfile) -> Concurrency:
 
 
 def borrowing(profile: DeviceProfile, lent: Concurrency) -> DeviceProfile:
-    """The profile with another device's parameters of concurrency; its provenance says so."""
+    """The profile with another device's parameters of concurrency, as its provenance records."""
     provenance = lent.lent_to(profile.provenance)
     return with_values(profile, lent.values).model_copy(update={"provenance": provenance})
 
@@ -109,7 +108,7 @@ def _concurrent(measured: MeasurementSet) -> list[StageMeasurement]:
 
 
 def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) -> Floats:
-    """Relative errors of measured stages, all together weighing as much as a few networks."""
+    """Relative errors of measured stages, whose total weight equals that of a few networks."""
     predicted_us = np.array(recorded_stages_us([stage.groups for stage in stages], profile))
     measured_us = np.array([stage.latency_us for stage in stages])
     scale = min(1.0, (_STAGES_COUNT / len(stages)) ** 0.5)
@@ -118,8 +117,8 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
 
 
 def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, seed: int) -> tuple[Floats, Floats]:
-    """Entries under random weights of the stages, a step of Gauss and Newton each, ``[resamples, parameters]``; and
-    how much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's.
+    """Entries under random weights of the stages, one Gauss-Newton step each, ``[resamples, parameters]``; and the
+    prior's part in each parameter, ``[parameters]``. The last residuals are the prior's.
     """
     generator = np.random.default_rng(seed)
     vectors = np.empty((RESAMPLES, len(entries)))

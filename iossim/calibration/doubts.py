@@ -1,8 +1,8 @@
-"""What is doubtful about the measurements that a calibration was given: rows left out, labels, poor fits.
+"""Doubts about the measurements given to a calibration: rows left out, labels, poor fits.
 
-Two signs say that a set may be of another device than its label says. Kernels are named for the architecture that
-they were compiled for: they run on none before it, and libraries have newer ones for devices two generations later.
-And a set that its own device explains badly, before the fit, may be explained far better by another.
+Two signs suggest that a set is of another device than its label says. Kernels are named for the architecture that they
+were compiled for: they do not run on older ones, and libraries have newer ones for devices two generations later. And a
+set that its own device explains badly, before the fit, may be explained far better by another.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.plausibility import check_plausible
 
-#: The typical factor (a median over rows) between predicted and measured time from which a label is doubted, if the
-#: logarithm of another device's is at most a half of it.
+#: A label is doubted from this typical factor (a median over rows) between predicted and measured time, if the
+#: logarithm of another device's is at most half of it.
 DOUBTFUL_FACTOR = 1.4
 BETTER_PART = 0.5
-#: The same for a refusal; the other device's factor must be below ``CLOSE_FACTOR`` then.
+#: A set is refused from this factor; the other device's factor must then be below ``CLOSE_FACTOR``.
 REFUSED_FACTOR = 1.8
 MUCH_BETTER_PART = 0.34
 CLOSE_FACTOR = 1.25
-#: From this factor on, any device that is nearer to that extent will do.
+#: From this factor on, any device that is nearer by the same ratio suffices.
 HOPELESS_FACTOR = 4.0
-#: In place of both where kernels are named for an architecture two or more generations before the device's.
+#: Replaces both if kernels are named for an architecture two or more generations before the device's.
 OLD_KERNELS_FACTOR = 1.15
-#: Rows that are looked at.
+#: Number of rows examined.
 _ROWS = 120
-#: Fewer rows than this tell no device from another.
+#: Fewer rows than this cannot distinguish devices.
 _FEWEST = 20
 
 _AGES = {architecture: age for age, architecture in enumerate(Architecture)}
@@ -48,11 +48,11 @@ _AGES = {architecture: age for age, architecture in enumerate(Architecture)}
 def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool = False) -> MeasurementSet:
     """The set, with a note if its label is in doubt.
 
-    Raises MeasurementError if it cannot be of this device, or looks very much like another one that ships; the latter
-    only where the label is itself a device that ships, and labels are not to be trusted.
+    Raises MeasurementError if it cannot be of this device, or strongly resembles another one that ships; the latter
+    only if the label is itself a device that ships, and labels are not trusted.
     """
     _check_architecture(measured, profile)
-    # A CPU's set is of no GPU; which CPU it is of, rows do not tell.
+    # A CPU's set is of no GPU; rows do not reveal which CPU.
     if profile.kind != GPU or trusts_labels or len(measured.measurements) < _FEWEST:
         return measured
     chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
@@ -107,9 +107,9 @@ def _named(kernels: tuple[str, ...]) -> list[Architecture]:
 
 
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
-    """The median of |log(predicted / measured device time)|, beside the overhead that fits best.
+    """Median of |log(predicted / measured device time)|, with the best fitting overhead.
 
-    Of rows that the host does not hide; 0 where it hides all.
+    Only rows that the host does not hide count; 0 if it hides all.
     """
     samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
     predicted_us, _ = samples.predict(profile)
@@ -121,19 +121,19 @@ def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
     return float(np.median(np.abs(np.log(predicted_us / measured_us)[is_shown])))
 
 
-#: A row that is off by more than this counts far less than its square would.
+#: A row with a larger error counts far less than its square would.
 OUTLYING_ERROR = 0.5
-#: A set disagrees with the others if more than this part is outlying, or its median is off by more than that.
+#: A set disagrees with the others if more than this fraction is outlying, or its median is off by more than that.
 OUTLYING_PART = 0.1
 BIASED_ERROR = 0.15
-#: Fewer rows of a kind decide little about the parameters of its algorithms.
+#: Fewer rows of a kind hardly determine the parameters of its algorithms.
 FEW_ROWS = 30
 
 
 def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool) -> MeasurementSet:
-    """The set without what cannot be fitted, and with notes on it.
+    """The set without rows that cannot be fitted, and with notes on it.
 
-    Raises MeasurementError if it cannot be right, or names another device and labels are not to be trusted.
+    Raises MeasurementError if it is impossible, or names another device and labels are not trusted.
     """
     if not trusts_labels and measured.device != profile.name.partition("+")[0]:
         remedy = f"give `device` {measured.device}, or `trust_labels` to fit them all the same"
@@ -148,7 +148,7 @@ def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool
 
 
 def few_rows(recordings: Sequence[Recording]) -> list[str]:
-    """Notes on kinds with few rows, and on fewer rows than there are parameters."""
+    """Notes on kinds with few rows, and on sets with fewer rows than parameters."""
     notes: list[str] = []
     for one in recordings:
         for key, rows in sorted(Counter(one.keys_where(one.seen)).items()):
@@ -165,7 +165,7 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
 
 
 def poorly_explained(recordings: Sequence[Recording], found: Fit) -> list[str]:
-    """Notes on sets that the fitted parameters do not explain, and on the rows that were down-weighted."""
+    """Notes on sets that the fitted parameters do not explain, and on down-weighted rows."""
     notes: list[str] = []
     for one, overhead in zip(recordings, found.overheads, strict=False):
         samples = one.where(one.seen)

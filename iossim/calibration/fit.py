@@ -1,13 +1,13 @@
 """The fit of a parameter set to measured kernels: robust least squares of relative errors.
 
-All samples of all sets are fitted at once, on profiles that share their parameters (two boards of one chip, say),
-each with a host overhead of its own. Two residuals a sample: the error of the prediction, by the candidate that the
-model takes for the fastest, and, with half its weight, the error of the algorithm that was recorded, which keeps the
-parameters of every algorithm honest. Residuals beyond ten per cent count linearly (soft L1). A weak prior toward the
-starting point settles what the data leaves open.
+All samples of all sets are fitted at once, on profiles that share their parameters (two boards of one chip, say), each
+with its own host overhead. Each sample has two residuals: the error of the prediction, by the candidate that the model
+considers fastest, and, with half its weight, the error of the algorithm that was recorded, which constrains the
+parameters of every algorithm. Residuals beyond ten percent count linearly (soft L1). A weak prior toward the starting
+point determines what the data does not.
 
-What a call costs beside its kernels' work stays at the starting point where every recording holds the host's
-overhead, beside which it cannot be told; so does what recordings of slowed boards do not tell
+The dispatch cost of a call stays at the starting point if every recording includes the host's overhead, from which it
+is indistinguishable; so do parameters that recordings of slowed boards do not determine
 (:mod:`iossim.calibration.nuisances`).
 """
 
@@ -29,19 +29,19 @@ Progress = Callable[[int, float], None]
 OUTLIER = 0.1
 _RECORDED_WEIGHT = 0.5
 _PRIOR_WEIGHT = 0.5
-#: Of a parameter that stays as it is.
+#: Prior weight of a parameter that is kept constant.
 _HELD_WEIGHT = 1e4
 _STEP = 1e-4
-#: How far inside its bounds a fit begins, of their width.
+#: Distance from the bounds at which a fit begins, relative to their width.
 _INSIDE = 1e-3
-#: Steps that change the cost by a smaller part move no parameter by what is worth writing down.
+#: Steps that change the cost by a smaller part move no parameter significantly.
 _TOLERANCE = 1e-5
 _MOST_OVERHEAD_US = 5_000.0
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Fitted ``values`` by name, of the parameters in ``space``, and what a bootstrap needs: the Jacobian and
+    """Fitted ``values`` by name, of the parameters in ``space``, and the inputs of a bootstrap: the Jacobian and
     residuals of each sample at the optimum.
     """
 
@@ -53,7 +53,7 @@ class Fit:
     cost: float
     residuals: Floats
     jacobian: Floats
-    #: Residuals beyond this count are the prior's.
+    #: Residuals from this index on are the prior's.
     data_residuals: int
 
     def apply(self, profile: DeviceProfile) -> DeviceProfile:
@@ -61,7 +61,7 @@ class Fit:
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Parameters that ended at a bound: the data wants more than is plausible, or says nothing."""
+        """Parameters that ended at a bound: the data demands an implausible value, or does not determine it."""
         return self.space.at_bounds(self.vector)
 
 
@@ -73,10 +73,10 @@ def fit(
     near: Fit | None = None,
     space: ParameterSpace | None = None,
 ) -> Fit:
-    """Fit the parameters, drawn weakly to those of ``start``. ``progress`` is told evaluations and cost.
+    """Fit the parameters, weakly drawn to those of ``start``. ``progress`` is called with evaluations and cost.
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then
-    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
+    suffice. ``space`` has the parameters to fit, by default all that calls of the device's kind determine.
     """
     are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
     if are_slowed:
@@ -95,7 +95,7 @@ def fit(
         starts.append(np.minimum(fit_nuisances(one, device_us), _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
     evaluations = 0
-    # Predictions do not depend on overheads: those of the point of all differences are known.
+    # Predictions do not depend on overheads: those at the current point serve all differences.
     known: dict[bytes, list[tuple[Floats, Floats]]] = {}
 
     def residuals(vector: Floats) -> Floats:
@@ -105,7 +105,7 @@ def fit(
         if key not in known:
             if len(known) > count:
                 known.clear()
-            # One profile for all sets of a device, whose rates are then made once.
+            # All sets of a device share one profile, whose rates are then made once.
             profiles = {id(one.profile): profile_at(one, vector[:count], space) for one in samples}
             known[key] = [one.predict(profiles[id(one.profile)]) for one in samples]
         for index, one in enumerate(samples):
@@ -119,7 +119,7 @@ def fit(
 
     lower = np.concatenate([low, *(np.zeros(len(s)) for s in starts)])
     upper = np.concatenate([high, *(np.full(len(s), _MOST_OVERHEAD_US) for s in starts)])
-    # A start at a bound would keep the solver's first steps, which are scaled by the way to it, from going anywhere.
+    # From a start at a bound, the solver's first steps, which are scaled by the distance to it, would go nowhere.
     inside = _INSIDE * np.concatenate([high - low, *(np.full(len(s), 100.0) for s in starts)])
     first = np.clip(np.concatenate([begin, *starts]), lower + inside, upper - inside)
     typical = np.concatenate([width, *(np.full(len(s), 100.0) for s in starts)])
@@ -147,7 +147,7 @@ def fit(
 
 
 def tell_calls(samples: Sequence[Samples]) -> bool:
-    """Whether any of these measured times are without the host's overhead, so that they tell what a call costs."""
+    """Whether any of these measured times exclude the host's overhead, so that they determine the cost of a call."""
     return any(one.basis.shape[1] == 0 for one in samples)
 
 
@@ -156,12 +156,12 @@ def profile_at(one: Samples, vector: Floats, space: ParameterSpace) -> DevicePro
 
 
 def relative_errors(one: Samples, profile: DeviceProfile, overhead: Floats) -> list[Floats]:
-    """Weighted relative errors of predictions and of recorded algorithms, beside these nuisances."""
+    """Weighted relative errors of predictions and of recorded algorithms, with these nuisances."""
     return errors_of(one, *one.predict(profile), overhead)
 
 
 def errors_of(one: Samples, predicted_us: Floats, recorded_us: Floats, overhead: Floats) -> list[Floats]:
-    """The same of predictions that were made, ``[samples]`` each; relative to the time on the board as it was."""
+    """Errors as above for given predictions, ``[samples]`` each; relative to the time on the board as it was."""
     weight = np.sqrt(one.weight / len(predicted_us))
     host_us, slowed_us = nuisances_us(one, overhead)
     measured_us = one.latency_us - host_us

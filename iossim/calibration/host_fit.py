@@ -1,13 +1,13 @@
-"""Published figures of whole networks as something to fit: the gap between kernels and the cost of a launch.
+"""Fit of the gap between kernels and of the launch overhead to published figures of whole networks.
 
-What a network takes unit after unit tells the same parameters as kernels measured alone (:func:`sequences` are fitted
-with the kernels), and the gap between kernels and the cost of a launch, which no isolated kernel tells
+Networks run sequentially determine the same parameters as kernels measured alone (:func:`sequences` are fitted with the
+kernels), and also the gap between kernels and the launch overhead, which no isolated kernel determines
 (:func:`fit_host`, after the kernels). Figures of concurrent schedules and stages are a test, and never fitted.
 
-Rows of operators do not tell the gap: moved into what a call costs besides (:func:`with_gap`), all that they show
-stays the same. Networks show the sum of gaps and launches; a unit of nothing but launches tells them apart: a concat
-by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
-:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known.
+Rows of operators do not determine the gap: if it is moved into the dispatch cost of a call (:func:`with_gap`), their
+predictions stay the same. Networks determine the sum of gaps and launches; a unit of nothing but launches separates
+them: a concat alone, which launches one kernel per term. Both have priors from measurements elsewhere (the kind's
+:class:`~iossim.hardware.kind.EngineCosts`), as far as known.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, fitted_networks, published_stages_us
 from iossim.models.load import load
 
-#: The network whose stages are published too, one by one.
+#: Network whose stages are published too, one by one.
 SAMPLE = "ios_sample"
 
 
-#: What a unit of a network counts beside rows of recordings: only networks show what calls in a row take, and
-#: recordings of single calls, of which there are thousands, would bend it to what they miss.
+#: Weight of a network's unit relative to a recording's row: only networks show the time of consecutive calls, and the
+#: thousands of recordings of single calls would bias it towards their own errors.
 ROWS_A_UNIT = 3
 
 
 class PublishedNetwork(NamedTuple):
-    """A network, and its published latency unit after unit, if there is one."""
+    """A network, and its published sequential latency, if there is one."""
 
     model: str
     network: Network
@@ -47,7 +47,7 @@ class PublishedNetwork(NamedTuple):
 
 
 def published_networks(device: str, without: str = "") -> list[PublishedNetwork]:
-    """The networks with published latencies on a device that fits may see, but ``without``."""
+    """Networks with published latencies on a device that fits may see, except ``without``."""
     return [
         PublishedNetwork(row["model"], load(row["model"], batch=row["batch"]), _sequential_us(row["latency_ms"]))
         for row in fitted_networks(device)
@@ -60,15 +60,15 @@ def _sequential_us(latency_ms: Mapping[str, float]) -> float | None:
 
 
 def published_models(device: str) -> tuple[str, ...]:
-    """The models of :func:`published_networks`, each once."""
+    """Models of :func:`published_networks`, each once."""
     return tuple(dict.fromkeys(row["model"] for row in fitted_networks(device)))
 
 
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:
-    """Samples of the published networks unit after unit, and of single units; none for a device without.
+    """Samples of the published sequential networks, and of single units; none for a device without.
 
-    ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its
-    units; a unit of a stage counts as any row that has no host in it.
+    ``without`` names a held-out network. A network counts as many rows as :data:`ROWS_A_UNIT` times its units; a unit
+    of a stage counts as any row without the host's overhead.
     """
     networks = published_networks(profile.name, without)
     whole = _whole([one for one in networks if one.model != SAMPLE])
@@ -91,7 +91,7 @@ def _whole(networks: Sequence[PublishedNetwork]) -> list[tuple[Network, Sequence
 
 
 def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tuple[Network, Sequence[int], float]]:
-    """The units of the sample network that ran by themselves, and how long."""
+    """Units of the sample network that ran alone, and their times."""
     sample = next((one.network for one in networks if one.model == SAMPLE), None)
     if sample is None:
         return []
@@ -99,22 +99,22 @@ def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tup
     return [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
 
 
-#: Of a figure: repeats differ by 2 to 4 per cent.
+#: Relative noise of a figure: repeats differ by 2 to 4 percent.
 NOISE = 0.03
 _STEP = 0.02
 GAP = "kernel_gap_us"
-#: What the fit is called among the data sets of a profile, and how its note begins.
+#: Name of the fit among the data sets of a profile, and the start of its note.
 DATA_SET = "published networks unit after unit: gap and launch"
 _NOTE = "; launches: "
-#: What rows show a change of the gap in, if at all.
+#: Parameters that may compensate a change of the gap in rows.
 _BESIDE_GAP = ("dispatch_us", "dispatch_kernel_us")
 
 
 @dataclass(frozen=True)
 class HostFit:
-    """``values`` are the fitted parameters with those tied to them, ``draws`` some of the distribution that the
-    figures and the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations.
-    ``figures`` is how many took part, on ``device``.
+    """``values`` are the fitted parameters with those tied to them, ``draws`` a sample of their posterior distribution,
+    entry ``k`` of every list together; ``spread`` are its standard deviations. ``figures`` is the number of figures
+    used, on ``device``.
     """
 
     device: str
@@ -124,11 +124,11 @@ class HostFit:
     figures: int
 
     def on(self, profile: DeviceProfile) -> DeviceProfile:
-        """The profile with what was found; its provenance says from what."""
+        """The profile with the fitted values, and their provenance."""
         moved = with_values(self.with_gap(profile), self.values)
         own = moved.provenance
         launches = {name: values for name, values in self.draws.items() if name != GAP}
-        # A profile may have been told before: then this replaces it.
+        # The fit replaces an earlier one in the profile.
         sets = [one for one in own.data_sets if one.name != DATA_SET]
         names = " and ".join(self.draws)
         told = f"{names} from {self.figures} figures of networks run unit after unit and from costs of launches"
@@ -146,7 +146,7 @@ class HostFit:
         return moved.model_copy(update={"provenance": provenance})
 
     def with_gap(self, profile: DeviceProfile) -> DeviceProfile:
-        """The profile with this gap, and with what calls cost so that rows of operators show the same."""
+        """The profile with this gap, and a dispatch cost that leaves the predictions of operators' rows unchanged."""
         known = profile.parameter_values
         resamples = dict(profile.provenance.resamples)
         gaps = self.draws[GAP]
@@ -174,10 +174,10 @@ def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:
 
 
 def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFit | None:
-    """Fit to the published networks of the profile's device but ``without``; None where there are none.
+    """Fit to the published networks of the profile's device except ``without``; None where there are none.
 
     Least squares of relative errors over :data:`NOISE` and of the distance from the prior over its deviation; the
-    distribution is taken to be normal there, and kept within the bounds.
+    posterior is approximated as normal there, and kept within the bounds.
     """
     networks = published_networks(profile.name, without)
     figures = [*_whole(networks), *_single_units(networks, profile.name)]

@@ -1,4 +1,4 @@
-"""A starting point for fits that knows no device."""
+"""A starting point for fits that is independent of any device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, BoardFacts
 
-#: Round values that any GPU could have. Parameters that are not here start from the middle of their bounds.
+#: Round values that are plausible for any GPU. Other parameters start from the middle of their bounds.
 NEUTRAL = {
     "gemm_efficiency": 0.85,
     "implicit_gemm_efficiency": 0.85,
@@ -44,17 +44,17 @@ NEUTRAL = {
 
 
 def neutral(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with parameters that know no device."""
+    """The profile with parameters that are independent of any device."""
     low, high = GPU_SPACE.bounds()
     middle = GPU_SPACE.values((low + high) / 2)
-    # No throttling: that of any board is not known yet.
+    # No throttling is assumed: that of a board is not known yet.
     caps = dict.fromkeys(CAPS, facts_of(profile).peak_gflops_per_watt)
     chosen = {name: NEUTRAL.get(name, caps.get(name, value)) for name, value in middle.items()}
     return with_values(profile, chosen)
 
 
 def facts_of(profile: DeviceProfile) -> BoardFacts:
-    """The facts that a transfer looks at."""
+    """Facts that a transfer considers."""
     sheet = profile.datasheet
     return BoardFacts(
         profile.compute_capability, 1e3 * profile.fp32_tflops / profile.board_power_w, sheet.fp32_lanes_per_sm.value

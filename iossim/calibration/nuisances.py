@@ -1,22 +1,22 @@
-"""What a recording adds to the device's time: the host's overhead, and a board that slows down.
+"""Nuisance parameters of a recording: the host's overhead, and a board that slows down.
 
 *The host.* A recording of single calls that wait for the host adds the host's time to each call, whatever its shape;
-over a long recording that time may drift. It is a constant, or a cubic spline of the position in the recording that
-is nowhere negative. A part of the host's work runs beside the kernel: a call takes ``host + max(device, floor)``, and
-a device time below the floor cannot be seen (on a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where
-DRAM alone needs 15 us). A fit without the floor takes such rows for data that stays in L2.
+over a long recording that time may drift. It is a constant, or a nonnegative cubic spline of the position in the
+recording. A part of the host's work overlaps the kernel: a call takes ``host + max(device, floor)``, and a device time
+below the floor is invisible (on a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where DRAM alone needs
+15 us). A fit without the floor would attribute such rows to data that stays in L2.
 
-*The profiler.* Nsight Compute runs kernels one at a time, and a duration holds what starts and ends the kernel: some
+*The profiler.* Nsight Compute runs kernels one at a time, and a duration includes the start and end of the kernel: some
 3.5 us on a V100, whatever the kernel. That is a constant as well.
 
-*The board.* A board that gets hot or draws more than its power limit lowers its clock. Rows of equal work show it: they
-take longer the more work ran in the rows before (measured over predicted rises by 0.11 to 0.23 a decade of that work on
-a P4 and a T4, by at most 0.07 on a P100, a V100 and an A100). The extra time is a sum of terms, each a row's arithmetic
-times a step of the load's logarithm, with coefficients that are not negative, fitted together with the host's overhead.
+*The board.* A hot board, or one beyond its power limit, lowers its clock. Rows of equal work show it: they take longer
+the more work ran in the rows before (measured over predicted rises by 0.11 to 0.23 per decade of that work on a P4 and
+a T4, by at most 0.07 on a P100, a V100 and an A100). The extra time is a sum of terms, each a row's arithmetic times a
+step of the load's logarithm, with nonnegative coefficients, fitted together with the host's overhead.
 
-A slowed recording cannot tell the rate that the board sustains when all is well, nor what else grows with the size of
-a product, as memory does that is read again. Both stay what they are without any measurement (:func:`unslowed`), and
-devices that take parameters from calibrated ones do not get them from such a board.
+A slowed recording determines neither the rate that the board normally sustains, nor effects that also grow with the
+size of a product, such as memory that is reread. Both keep their values without any measurement (:func:`unslowed`), and
+are not transferred from such a board to other devices.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import PROCESS_GAIN
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 
-#: Rows of a drifting recording between two knots of the spline.
+#: Number of rows of a drifting recording between two knots of the spline.
 _ROWS_BETWEEN_KNOTS = 1000
 _DEGREE = 3
-#: The least device time that an error is taken relative to: beside the host's overhead, less cannot be told.
+#: Least device time in relative errors: beside the host's overhead, less is indistinguishable.
 LEAST_US = 5.0
-#: Relative residuals beyond this count linearly.
+#: Larger relative residuals count linearly.
 _OUTLIER = 0.1
-#: Floors that are tried, microseconds: host work of a framework's call, in steps that change few rows.
+#: Candidate floors, microseconds: host work of a framework's call, in steps that change few rows.
 _FLOORS_US = np.arange(0.0, 61.0, 2.0)
-#: A row is hidden where measurement and prediction stay below the floor, but for this noise.
+#: A row is hidden if measurement and prediction are below the floor, up to this noise.
 _FLOOR_NOISE = 1.1
 
 
 def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> Floats:
-    """The functions that the overhead of ``chosen`` measurements of a set is a sum of, shape ``[chosen, terms]``.
+    """Basis functions of the overhead of ``chosen`` measurements of a set, shape ``[chosen, terms]``.
 
-    No terms where there is no overhead, a constant where it does not drift or is a profiler's, else the B-splines over
-    the whole recording. Coefficients that are not negative make an overhead that is not.
+    No terms if there is no overhead, a constant if it does not drift or is a profiler's, else the B-splines over the
+    whole recording. Nonnegative coefficients give a nonnegative overhead.
     """
     if measured.header.issue is Issue.PROFILER:
         return np.ones((len(chosen), 1))
@@ -71,7 +71,7 @@ def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> F
 
 
 def least_device_us(header: Header) -> float:
-    """The least device time of a set to which an error is relative."""
+    """Least device time of a set in relative errors."""
     has_overhead = header.includes_host_overhead or header.issue is Issue.PROFILER
     return max(header.resolution_us, LEAST_US if has_overhead else 0.5)
 
@@ -79,9 +79,9 @@ def least_device_us(header: Header) -> float:
 def fit_overhead(
     basis: Floats, latency_us: Floats, device_us: Floats, least_us: float, with_floor: bool = False
 ) -> Floats:
-    """The overhead's coefficients that best explain latencies beside device times: ``[terms]`` (and the floor).
+    """Coefficients of the overhead that best explain latencies given device times: ``[terms]`` (and the floor).
 
-    Robust, relative to the device's time; no coefficient is negative.
+    The fit is robust, relative to the device's time, with nonnegative coefficients.
     """
     if not with_floor:
         return _fit_terms(basis, latency_us, device_us, least_us)[0]
@@ -91,12 +91,12 @@ def fit_overhead(
 
 
 def is_hidden(measured_us: Floats, expected_us: Floats, floor_us: float) -> NDArray[np.bool_]:
-    """Which rows lie below the floor and are expected there, ``[rows]``: they tell nothing more."""
+    """Mask of the rows that are below the floor, as predicted, ``[rows]``: they contain no more information."""
     return np.asarray((measured_us <= _FLOOR_NOISE * floor_us) & (expected_us <= floor_us))
 
 
 def _fit_terms(basis: Floats, latency_us: Floats, device_us: Floats, least_us: float) -> tuple[Floats, float]:
-    """Coefficients of ``basis``, and the cost that they leave."""
+    """Coefficients of ``basis``, and their cost."""
     terms = basis.shape[1]
     if terms == 0:
         return np.zeros(0), 0.0
@@ -114,24 +114,24 @@ def _fit_terms(basis: Floats, latency_us: Floats, device_us: Floats, least_us: f
     return np.asarray(found.x, dtype=np.float64), float(found.cost)
 
 
-#: Kinds whose recordings are asked: products keep all lanes busy, in an order that is no matter of shapes.
+#: Kinds whose recordings are examined: products keep all lanes busy, in an order independent of shapes.
 KINDS = frozenset({"linear", "gemm", "bmm"})
-#: Rows before a row whose work is seen in its time.
+#: Number of previous rows whose work affects a row's time.
 _ROWS_BEFORE = 4
 #: A board slows if measured over predicted rises by more than this for ten times as much work before.
 SLOWING = 0.1
-#: Fewer rows that last long enough to be slowed tell nothing; less work than this, at the peak, is over before.
+#: Fewer rows that last long enough to be slowed are inconclusive; less work than this, at the peak, is too short.
 _FEWEST_ROWS, _LEAST_WORK_US = 300, 200.0
 #: Steps of the logarithm (to base 10) of the load in microseconds of work at the peak; the last one ends at 10 s.
 _FIRST_STEP, _STEP, _STEPS = 2.0, 0.75, 6
-#: Coefficients are microseconds for as much work at the peak.
+#: Coefficients are microseconds for this much work at the peak.
 _UNIT_US = 100.0
-#: What 12 and 16 nm boards sustain in products, GFLOP/s a watt: two other recordings of a T4 (70 W), cuBLAS in a loop
-#: and a framework's products one by one, have large fp32 products at 3.4 to 5.0 TFLOP/s, in the median at 4.1; and
-#: convolutions of a P4 (75 W) run at 60 GFLOP/s a watt.
+#: Sustained rate of 12 and 16 nm boards in products, GFLOP/s per watt: two other recordings of a T4 (70 W), cuBLAS in a
+#: loop and a framework's products one by one, have large fp32 products at 3.4 to 5.0 TFLOP/s, in the median at 4.1; and
+#: convolutions of a P4 (75 W) run at 60 GFLOP/s per watt.
 SUSTAINED_GFLOPS_PER_WATT = 58.0
 _RATE = "gemm_sustained_gflops_per_watt"
-#: What a fit holds where its products were recorded on a slowed board.
+#: Parameters that a fit keeps constant if its products were recorded on a slowed board.
 NOT_TOLD = frozenset(
     {_RATE, "gemm_overlap_norm", "reuse_l2_fraction", "drift_inner", "translation_penalty", "translation_reach_bytes"}
 )
@@ -150,10 +150,10 @@ def load_before_us(work: Floats) -> Floats:
 
 
 def slowing(work: Floats, before: Floats, measured_us: Floats, predicted_us: Floats) -> float:
-    """How much log(measured / predicted) rises for ten times as much work before, among rows of equal work.
+    """Increase of log(measured / predicted) for ten times as much work before, among rows of equal work.
 
-    All arguments are ``[rows]``. Equal are rows of the same half decade of work; what drifts with the position in the
-    recording and what depends on how far a prediction is from the peak is set apart too. 0 where few rows tell.
+    All arguments are ``[rows]``. Rows of the same half decade of work are equal; drift with the position in the
+    recording and dependence on the prediction's distance from the peak are separated too. 0 if there are too few rows.
     """
     long_enough = work > _LEAST_WORK_US
     if np.count_nonzero(long_enough) < _FEWEST_ROWS:
@@ -176,7 +176,7 @@ def may_be_slowed(measured: MeasurementSet, profile: DeviceProfile) -> bool:
 
 
 def slowed_basis(measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile) -> Floats:
-    """The functions that the extra time of ``chosen`` rows of a slowed recording is a sum of, ``[chosen, terms]``."""
+    """Basis functions of the extra time of ``chosen`` rows of a slowed recording, ``[chosen, terms]``."""
     work = work_us(measured.measurements, profile)
     load = work + load_before_us(work)
     position = {id(row): index for index, row in enumerate(measured.measurements)}
@@ -185,7 +185,7 @@ def slowed_basis(measured: MeasurementSet, chosen: Sequence[Measurement], profil
 
 
 def unslowed(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with what slowed recordings do not tell: the rate of the power limit, and neutral values."""
+    """The profile with defaults for what slowed recordings do not determine: the power limit's rate, neutral values."""
     gain = PROCESS_GAIN.get(profile.architecture, 1.0)
     rate = min(facts_of(profile).peak_gflops_per_watt, SUSTAINED_GFLOPS_PER_WATT * gain)
     return with_values(profile, {name: NEUTRAL.get(name, rate) for name in sorted(NOT_TOLD)})

@@ -1,7 +1,7 @@
 """From measurements and published figures to profiles: kernels first, then launches, then concurrency.
 
-What published networks are foretold from is fitted without any memory of them: from a starting point that knows no
-device, and for each network once more without that network, kernels and launches. Only sequential figures are fitted.
+Predictions of published networks are fitted without any knowledge of them: from a device-independent starting point,
+and for each network once more without that network, kernels and launches. Only sequential figures are fitted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iossim.measurements.operator import HELD_OUT_FRACTION
 
 @dataclass(frozen=True, eq=False)
 class FittedProfiles:
-    """``profile`` is the first device's; ``sisters`` are the other boards', which share its parameters.
+    """``profile`` is the first device's; ``sisters`` are those of the other boards, which share its parameters.
 
-    ``is_concurrency_fitted`` says whether any stages told the parameters of concurrency.
+    ``is_concurrency_fitted`` says whether any stages determined the parameters of concurrency.
     """
 
     kernels: Calibration
@@ -46,10 +46,10 @@ def fit_profiles(
     trusts_labels: bool = False,
     progress: Progress = lambda label, done, total: None,
 ) -> FittedProfiles:
-    """Fit all that the data of boards with one chip tells; see :func:`~iossim.calibration.calibrate.calibrate`.
+    """Fit all that the data of boards with one chip determines; see :func:`~iossim.calibration.calibrate.calibrate`.
 
-    ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards
-    what they tell of launches. Concurrent stages come last. Raises MeasurementError for sets that cannot be right.
+    ``published`` figures of the devices are fitted too: sequential networks with the kernels, and then the launch
+    overhead. Concurrent stages come last. Raises MeasurementError for impossible sets.
     """
     models = published_models(data[0].profile.name) if published else ()
     if models:
@@ -89,7 +89,7 @@ def fit_profiles(
 
 
 def _told_by_stages(profile: DeviceProfile, data: Sequence[DeviceData]) -> ParameterSpace:
-    """The parameters of concurrency; without the gap in a graph, where kernels that were recorded in graphs tell it."""
+    """Parameters of concurrency; without the gap in a graph, if kernels recorded in graphs determine it."""
     space = profile.device_kind.concurrency
     if not any(one.header.issue is Issue.GRAPH and one.measurements for each in data for one in each.sets):
         return space
@@ -97,8 +97,8 @@ def _told_by_stages(profile: DeviceProfile, data: Sequence[DeviceData]) -> Param
 
 
 def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:
-    """The profile that tells for each published network what fits without it say: ``kernels`` are the parameters of
-    the kernels' fit without it, by network.
+    """The profile with the predictions of a fit without each published network: ``kernels`` are the parameters of the
+    kernels' fit without it, by network.
     """
     launches = profile.device_kind.launches
     names = [*GPU_SPACE.names, *launches.names, *(name for name, _, _ in launches.ties)]
@@ -113,7 +113,7 @@ def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, flo
 
 
 def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) -> DeviceProfile:
-    """The profile with what calls cost on devices where that was measured, if no set of the data tells it."""
+    """The profile with the dispatch costs of devices that measured them, if no set of the data determines them."""
     table = transfer_table()
     if not table.sources or any(not one.header.includes_host_overhead for each in data for one in each.sets):
         return profile
@@ -122,9 +122,9 @@ def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) ->
 
 
 def uninformed(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with parameters that no published figure has moved: of no device, without a limit of power.
+    """The profile with parameters that no published figure influenced: device-independent, without a power limit.
 
-    Those of tensor cores begin as their generation has them.
+    Parameters of tensor cores start from their generation's values.
     """
     kind = profile.device_kind
     limits = {parameter.name: parameter.upper for parameter in GPU_SPACE.parameters if parameter.name in CAPS}

@@ -1,4 +1,4 @@
-"""A measurement set ready to be fitted: operators lowered, rows split into those seen and those held out."""
+"""A measurement set ready for a fit: operators lowered, rows split into seen and held-out ones."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from iossim.measurements.operator import HELD_OUT_FRACTION
 
 Mask = NDArray[np.bool_]
 
-#: What a row of a kind counts. Element-wise rows tell two parameters, and are all alike.
+#: Weight of a row of a kind. Element-wise rows determine two parameters, and are all alike.
 ROW_WEIGHTS = {"conv": 1.0, "linear": 0.25, "gemm": 1.0}
 OTHER_ROW_WEIGHT = 0.06
-#: A row without the host's overhead tells the device's time itself.
+#: A row without the host's overhead shows the device's time itself.
 STEADY_FACTOR = 8.0
 
-#: Rows of a kind of a recording that a fit sees: more, evenly over sizes, change nothing but the time it takes.
+#: Most rows of a kind of a recording that a fit sees: more, evenly over sizes, would only cost time.
 MOST_FITTED_ROWS = 1_000
 
-#: Rows of a recording that are kept for judging, of those held out, and of the others. Sets of products of stacks
-#: have some ten thousand rows; most others keep all that are held out.
+#: Most rows of a recording that are kept for judging, of those held out, and of the others. Sets of products of stacks
+#: have some ten thousand rows; most others keep all held-out rows.
 MOST_HELD_OUT_ROWS, MOST_SEEN_ROWS = 1500, 2500
 
-_FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that decide what is held out
+_FOLD_DIGITS = slice(20, 35)  # digits of the shape's hash other than those that decide what is held out
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Recording:
     def of(
         measured: MeasurementSet, profile: DeviceProfile, held_out: float, folds: int, weight: float | None = None
     ) -> Recording:
-        """``held_out`` is the part of the shapes that no fit sees; without a ``weight``, :func:`default_weight`."""
+        """``held_out`` is the fraction of shapes that no fit sees; ``weight`` is by default :func:`default_weight`."""
         rows = measured.measurements
         outside = np.array([row.operator.is_held_out(held_out) for row in rows], dtype=np.bool_)
         seen = [row.operator.kind for row, is_out in zip(rows, outside, strict=True) if not is_out]
@@ -74,11 +74,11 @@ class Recording:
 
     @cached_property
     def fitted(self) -> Mask:
-        """Those of them that a fit sees."""
+        """Rows that a fit sees."""
         return thinned(self, self.seen)
 
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
-        """The samples of some rows, with the weight of all."""
+        """Samples of some rows, with the weight of all."""
         return self.samples.where(chosen)
 
     def keys_where(self, chosen: NDArray[np.bool_]) -> list[str]:
@@ -86,13 +86,13 @@ class Recording:
 
 
 def default_weight(header: Header, kinds: Sequence[str]) -> float:
-    """What rows of these kinds of a set count together."""
+    """Total weight of rows of these kinds of a set."""
     factor = 1.0 if header.includes_host_overhead else STEADY_FACTOR
     return factor * sum(ROW_WEIGHTS.get(kind, OTHER_ROW_WEIGHT) for kind in kinds)
 
 
 def weighted(recordings: Sequence[Recording]) -> list[Recording]:
-    """The recordings, with weights of at most the number of rows: a few rows do not outweigh the prior."""
+    """Recordings, with weights of at most the number of rows: a few rows do not outweigh the prior."""
     rows = sum(int(one.seen.sum()) for one in recordings)
     total = sum(one.samples.weight for one in recordings)
     factor = min(1.0, rows / total) if total > 0 else 1.0
@@ -100,7 +100,7 @@ def weighted(recordings: Sequence[Recording]) -> list[Recording]:
 
 
 def thinned(recording: Recording, chosen: Mask) -> Mask:
-    """Of the chosen rows at most :data:`MOST_FITTED_ROWS` of each kind, ``[rows]``."""
+    """At most :data:`MOST_FITTED_ROWS` of the chosen rows of each kind, ``[rows]``."""
     kept = np.zeros_like(chosen)
     keys = np.array(recording.keys)
     for key in sorted(set(recording.keys)):
@@ -109,12 +109,12 @@ def thinned(recording: Recording, chosen: Mask) -> Mask:
 
 
 def work(row: Measurement) -> tuple[int, int, str]:
-    """What rows are sorted by: arithmetic, then bytes; rows that are equal in both by their shapes."""
+    """Sort key of rows: arithmetic, then bytes; rows that are equal in both by their shapes."""
     return row.operator.flops, row.operator.bytes, row.operator.key
 
 
 def spread(rows: Sequence[Measurement], chosen: Mask, count: int) -> Mask:
-    """Which ``count`` of the chosen rows lie evenly over sizes, ``[rows]``; all of them where there are no more."""
+    """Mask of ``count`` of the chosen rows, spread evenly over sizes, ``[rows]``; all if there are no more."""
     places = np.flatnonzero(chosen).tolist()
     if len(places) <= count:
         return chosen
@@ -125,7 +125,7 @@ def spread(rows: Sequence[Measurement], chosen: Mask, count: int) -> Mask:
 
 
 def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = HELD_OUT_FRACTION) -> Recording:
-    """A recording of as many of the set's rows as are kept, those with operands in DRAM left out."""
+    """A recording of as many of the set's rows as are kept, without those with operands in DRAM."""
     warm = [row for row in measured.measurements if not row.is_cold]
     outside = np.array([row.operator.is_held_out(held_out) for row in warm], dtype=np.bool_)
     kept = spread(warm, outside, MOST_HELD_OUT_ROWS) | spread(warm, ~outside, MOST_SEEN_ROWS)
@@ -133,7 +133,7 @@ def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = 
     return Recording(
         replace(measured, measurements=rows),
         profile,
-        # Of a board that slows the rows before each tell how much, those that are not kept too.
+        # On a slowing board each row depends on the rows before, including those that are not kept.
         OperatorSamples.of(measured, rows, profile, 1.0),
         outside[kept],
         np.zeros(len(rows), dtype=np.int64),

@@ -1,4 +1,4 @@
-"""What a fit is judged by: measured operators and sequences of operators, ready to be priced with any parameters."""
+"""Samples of a fit: measured operators and sequences of operators, ready to be priced with any parameters."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
 
-#: What a row of a recording whose board slowed counts, over others: how fast its board is, it hardly tells.
+#: Relative weight of a row of a slowed board's recording: it hardly determines the speed of its board.
 SLOWED_WEIGHT = 0.25
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Samples(ABC):
-    """Measured times beside what a profile predicts for them.
+    """Measured times beside the predictions of a profile.
 
     ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``, and
-    then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which the host
-    hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
+    then the delay by a slowed board. ``has_floor`` says whether a last coefficient is the device time below which the
+    host hides it. Errors are relative to at least ``least_us``; ``weight`` is the total weight of all samples.
     """
 
     name: str
@@ -46,32 +46,32 @@ class Samples(ABC):
 
     @abstractmethod
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
-        """Device times ``[samples]``, and those of the recorded algorithms, nan where they are not known."""
+        """Device times ``[samples]``, and those of the recorded algorithms, nan if unknown."""
 
 
 def coefficient_count(samples: Samples) -> int:
-    """How many coefficients the nuisances of a recording have."""
+    """Number of coefficients of a recording's nuisances."""
     return int(samples.basis.shape[1]) + samples.has_floor
 
 
 def nuisances_us(samples: Samples, coefficients: Floats) -> tuple[Floats, Floats]:
-    """The host's overhead, and what the slowed board adds to each row, ``[samples]`` both."""
+    """Overhead of the host, and delay of each row by the slowed board, ``[samples]`` both."""
     host, terms = samples.host_terms, samples.basis.shape[1]
     return samples.basis[:, :host] @ coefficients[:host], samples.basis[:, host:] @ coefficients[host:terms]
 
 
 def floor_us(samples: Samples, coefficients: Floats) -> float:
-    """The device time below which the host hides it."""
+    """Device time below which the host hides it."""
     return float(coefficients[-1]) if samples.has_floor else 0.0
 
 
 def fit_nuisances(samples: Samples, device_us: Floats) -> Floats:
-    """Coefficients of the nuisances beside predicted device times, ``[coefficients]``."""
+    """Coefficients of the nuisances given predicted device times, ``[coefficients]``."""
     return nuisances.fit_overhead(samples.basis, samples.latency_us, device_us, samples.least_us, samples.has_floor)
 
 
 def hidden(samples: Samples, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
-    """The rows of which the recording shows no more than that they are short, as predicted, ``[samples]``."""
+    """Rows that the recording only shows to be short, as predicted, ``[samples]``."""
     host_us, slowed_us = nuisances_us(samples, coefficients)
     return nuisances.is_hidden(samples.latency_us - host_us, predicted_us + slowed_us, floor_us(samples, coefficients))
 
@@ -98,7 +98,7 @@ class OperatorSamples(Samples):
             latency_us=np.array([measurement.latency_us for measurement in chosen]),
             basis=basis,
             host_terms=basis.shape[1],
-            has_floor=measured.header.includes_host_overhead,  # a part of the host's work runs beside the kernels
+            has_floor=measured.header.includes_host_overhead,  # a part of the host's work overlaps the kernels
             least_us=nuisances.least_device_us(measured.header),
             weight=weight,
             includes_gaps=measured.header.includes_gaps,
@@ -111,11 +111,11 @@ class OperatorSamples(Samples):
         return replace(samples, basis=slowed, weight=SLOWED_WEIGHT * weight)
 
     def _is_slowed(self, measured: MeasurementSet, chosen: Sequence[Measurement]) -> bool:
-        """Whether rows of equal work take longer after heavier ones; rows that are held out are not asked."""
+        """Whether rows of equal work take longer after heavier ones; held-out rows are ignored."""
         seen = np.array([not row.operator.is_held_out() for row in chosen], dtype=np.bool_)
         if not seen.any():
             return False
-        # A profile that was fitted to a slowed recording may hold some of the slowing.
+        # A profile that was fitted to a slowed recording may include some of the slowing.
         predicted_us, _ = self.predict(neutral(self.profile))
         asked = self.where(seen)
         host_us, _ = nuisances_us(asked, fit_nuisances(asked, predicted_us[seen]))
@@ -131,7 +131,7 @@ class OperatorSamples(Samples):
         return bool(self.basis.shape[1] > self.host_terms)
 
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
-        """The samples where ``chosen``, shape ``[samples]``, is True; they count together as all did."""
+        """Samples where ``chosen``, shape ``[samples]``, is True; their total weight is unchanged."""
         return replace(
             self, table=self.table.where(chosen), latency_us=self.latency_us[chosen], basis=self.basis[chosen]
         )
@@ -156,9 +156,9 @@ class OperatorSamples(Samples):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SequenceSamples(Samples):
-    """Networks, or parts of them, run by the published engine, unit after unit, the host a call ahead at most."""
+    """Networks, or parts of them, run sequentially by the published engine, the host at most one call ahead."""
 
-    #: Where the steps of each unit begin in the table, and where the units of each sequence do.
+    #: Start of the steps of each unit in the table, and of the units of each sequence.
     unit_begin: NDArray[np.int64]
     sequence_begin: NDArray[np.int64]
 

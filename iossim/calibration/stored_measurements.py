@@ -1,9 +1,9 @@
-"""From the measurement store to a measurement set: what ``calibrate`` reads, of what a backend measured.
+"""From the measurement store to a measurement set: a backend's measurements as ``calibrate`` reads them.
 
-A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs
-several operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; cold
-ones are of a single call, and include what the host adds, unless they are of a graph. A stage of several groups
-includes what stands around it between stages of one group: its fork and join (graph), or two synchronises (paper).
+A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; a unit of several
+operators is a stage. Latencies are of one copy among many in sequence, with the host ahead, gaps included; cold ones
+are of a single call, and include the host's overhead, except in a graph. A stage of several groups includes its
+boundaries to stages of one group: its fork and join (graph), or two synchronises (paper).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iossim.measurements.operator_kinds import read_record
 
 
 def measurement_set(records: Sequence[MeasurementRecord], is_cold: bool = False) -> MeasurementSet:
-    """The newest of each stage (and algorithm) among the records of one context, warm or cold, as a measurement set.
+    """Newest record of each stage (and algorithm) of one context, warm or cold, as a measurement set.
 
-    There must be one such record. Notes tell what could not be expressed, and why, a line for each reason.
+    At least one record is required. Notes list what could not be expressed, one line per reason.
     """
     taken = [record for record in records if record.is_cold == is_cold]
     context = taken[0].context
@@ -78,7 +78,7 @@ def _header(records: Sequence[MeasurementRecord], is_cold: bool) -> Header:
 def _expressed(
     record: MeasurementRecord, between_us: float, alone_us: dict[str, float]
 ) -> Measurement | StageMeasurement | str:
-    """A record as the format has it, or the reason why it cannot be."""
+    """A record in the format's terms, or the reason why that is impossible."""
     if "groups" not in record.subject:
         return "they do not say of which operators they are"
     several = len(record.subject["groups"]) > 1

@@ -1,9 +1,9 @@
 """Transfer to devices without measurements, and its refinement with a handful of them.
 
-``iossim.hardware.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the
-transferred values are the centre of a normal prior, whose widths are how far calibrated devices lie from each other.
-Common factors of arithmetic, of memory and of what a call costs beside come first, with prior widths of their own: a
-device that is slower than expected is so in all of its kernels, before it is in one.
+``iossim.hardware.transfer`` transfers parameters. Refinement is a maximum a posteriori fit: the transferred values are
+the centre of a normal prior, whose widths are the distances between calibrated devices. Common factors of arithmetic,
+of memory and of dispatch come first, with their own prior widths: a device that is slower than expected is so in all of
+its kernels, before it is in one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from iossim.measurements.plausibility import check_plausible
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}
-#: A parameter's own prior width, as a part of the width of its bounds: at least this, whatever the sources say.
+#: Least prior width of a parameter itself, relative to the width of its bounds, whatever the sources suggest.
 _LEAST_WIDTH = 0.02
-#: What a prediction of the right parameters is still off by.
+#: Remaining relative error of a prediction with the right parameters.
 _MODEL_ERROR = 0.12
-#: Prior width of how the host's overhead changes over a recording, microseconds between neighbouring coefficients.
+#: Prior width of the drift of the host's overhead over a recording, microseconds between neighbouring coefficients.
 _DRIFT_US = 100.0
 _ROUNDS = 40
 _STEP = 1e-3
@@ -51,7 +51,7 @@ FEWEST_SAMPLES = 3
 def source_device(
     profile: DeviceProfile, boards: Sequence[str] = (), fitted: Mapping[str, float] | None = None
 ) -> SourceDevice:
-    """A calibrated profile as a source; ``fitted`` are other values than its own."""
+    """A calibrated profile as a source; ``fitted`` replaces its own values."""
     own = fitted if fitted is not None else GPU_SPACE.values(GPU_SPACE.to_vector(profile.parameter_values))
     return SourceDevice(
         boards=list(boards) or [profile.name],
@@ -62,12 +62,12 @@ def source_device(
 
 
 def transferred(profile: DeviceProfile, sources: Sequence[SourceDevice]) -> DeviceProfile:
-    """The profile with the parameters that sources suggest; its provenance stays."""
+    """The profile with the parameters that sources suggest; its provenance is unchanged."""
     return with_values(profile, transferred_values(facts_of(profile), sources))
 
 
 def source_spread(sources: Sequence[SourceDevice]) -> Floats:
-    """Prior width of each parameter of a vector: how far sources lie apart, bounded to what is worth considering."""
+    """Prior width of each parameter of a vector: the spread of the sources, within reasonable limits."""
     width = GPU_SPACE.scales()
     least = _LEAST_WIDTH * width
     if len(sources) < 2:
@@ -105,7 +105,7 @@ def refine(
 def refined_values(
     profile: DeviceProfile, samples: OperatorSamples, sources: Sequence[SourceDevice]
 ) -> dict[str, float]:
-    """The fitted parameters most probable after ``samples``; see the module."""
+    """Most probable fitted parameters given ``samples``; see the module."""
     origin = GPU_SPACE.to_vector(profile.parameter_values)
     low, high = GPU_SPACE.bounds()
     width = source_spread(sources)

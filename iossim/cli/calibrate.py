@@ -65,8 +65,8 @@ def calibrate(
 
     The boards of --also get theirs beside it, as NAME.calibrated.yaml.
 
-    Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and
-    is used with --device FILE.yaml.
+    Shipped devices are left unchanged: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
+    used with --device FILE.yaml.
     """
     from iossim.calibration.profile_fit import fit_profiles
     from iossim.hardware.load import device as load_device
@@ -159,7 +159,7 @@ def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> l
 
 
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
-    """The parameters that a fit may change, their spread (None where no resample tells it) and bounds."""
+    """Parameters that a fit may change, their spread (None where no resample determines it) and bounds."""
     profile = found.profile
     of_kernels, of_stages = found.kernels.fit.space.parameters, profile.device_kind.concurrency.parameters
     values = profile.parameter_values

@@ -1,4 +1,4 @@
-"""``iossim compare``: the schedulers side by side."""
+"""``iossim compare``: schedulers side by side."""
 
 from __future__ import annotations
 
@@ -56,10 +56,9 @@ def compare(
     as_csv: Csv = False,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model, too.
+    """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model as well.
 
-    On several devices a row each: the best schedule, its speed-up, where measurements are expected, and which is
-    fastest.
+    On several devices, print one row each: the best schedule, its speed-up, its 90% interval, and the fastest device.
     """
     from iossim import api
     from iossim.report.schedule_words import comparison_lines
@@ -100,8 +99,8 @@ def compare(
     said = list(map(with_flags, comparison_lines(comparison)))
 
     def files() -> dict[str, Writer]:
-        """comparison.json with what JSON tells, the best schedule's files (index.html is its page), what schedulers of
-        streams found, and the bars.
+        """comparison.json with the same content as --json, the best schedule's files (index.html is its page), the
+        results of schedulers of streams, and the bars.
         """
         made = {"comparison.json": json_file(document)}
         made |= {f"{one.scheduler}.json": one.save for one in comparison.streams}

@@ -1,4 +1,4 @@
-"""``iossim compare`` with several devices: a row for each."""
+"""``iossim compare`` with several devices: one row each."""
 
 from __future__ import annotations
 

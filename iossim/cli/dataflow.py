@@ -1,4 +1,4 @@
-"""``iossim dataflow``: networks on edge devices, split over their units and written in the order of reading."""
+"""``iossim dataflow``: networks on edge devices, split over their units and laid out in the order of reading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
 
-#: So many operators are told where neither --operator nor --all asks for others.
+#: This many operators are explained where neither --operator nor --all asks for others.
 _FEW = 8
 
 Model = Annotated[str, argument("MODEL", "A model, as for 'iossim optimize'.")]
@@ -81,13 +81,13 @@ def optimize(
     out: options.Out = None,
     plot: options.Plot = None,
 ) -> None:
-    """Plan a network on an edge device: each operator whole, split over the units, and linked besides.
+    """Plan a network on an edge device: each operator whole, split over the units, and also linked.
 
-    With --parts, branches side by side on parts of the units where that takes less. With --devices, how each operator
-    is divided among them, and what they send one another.
+    With --parts, branches run concurrently on parts of the units where that takes less time. With --devices, show how
+    each operator is divided among them, and what they send one another.
 
     With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to
-    DIR/dataflow.json; of several devices a plan each, and DIR/distribution.json.
+    DIR/dataflow.json; several devices have one plan each, and DIR/distribution.json.
     """
     from iossim import related
     from iossim.base.user_files import check_writable
@@ -131,7 +131,7 @@ def explain(
     policy: Policy = "priority",
     as_json: options.Json = False,
 ) -> None:
-    """Explain a plan on one edge device, the longest operators first; so does 'iossim explain out/plan.json'."""
+    """Explain a plan on one edge device, the longest operators first, as 'iossim explain out/plan.json' does."""
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
@@ -139,7 +139,7 @@ def explain(
 
 
 def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
-    """Print why the operators are as they are; of those named every split is priced."""
+    """Print why the operators are as they are; for named ones, price every split."""
     from iossim.edge.explain import explain_dataflow
     from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
@@ -172,10 +172,10 @@ def run(
     seed: Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run a network's plan on made inputs and compare the outputs with the network's; exit code 1 if they differ.
+    """Run a network's plan on generated inputs and compare the outputs with the network's; exit code 1 if they differ.
 
-    One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own
-    and gets what it is sent; with --processes each of them is a process, and what they send is counted.
+    A plan for one device runs byte by byte in the memories that it names. With several, each device has its own arrays
+    and gets what it is sent; with --processes each of them is a process, and the bytes sent are counted.
     """
     from iossim import related
     from iossim.edge.plan import Variant
@@ -198,7 +198,7 @@ def run(
 
 
 def _planned(network: Network, device: str, policy: str, parts: bool = False, *, quiet: bool) -> Dataflow:
-    """A network's plans on one device, with the progress of the search, which an interrupt ends with what it has."""
+    """Plans of a network on one device, with a progress bar; an interrupt ends the search with the best so far."""
     from iossim import related
 
     with progress_bars(quiet=quiet, unit="", tells_rest=True) as start, interruptible():
@@ -251,5 +251,5 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
 
 
 def _compact(document: Any) -> Writer:
-    """JSON without blanks: plans of thousands of units have tens of MB."""
+    """JSON without whitespace: plans of thousands of units have tens of MB."""
     return text_file(json.dumps(document, separators=(",", ":")) + "\n")

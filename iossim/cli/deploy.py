@@ -1,4 +1,4 @@
-"""``iossim deploy``: a schedule as what a user's runtime runs, checked and timed beside the runtime's own ways."""
+"""``iossim deploy``: a schedule as a user's runtime runs it, checked and timed beside the runtime's defaults."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def deploy(
     """Write SCHEDULE, or the one found for MODEL, as a model and the streams of its nodes for ONNX Runtime.
 
     The model is written as ONNX Runtime optimises it, merged convolutions stacked. Units of a MODEL are what the
-    runtime fuses, unless --units says otherwise, and --engine auto is onnxruntime, whose prices judge the result. What
-    its file leaves open stays open, where the schedule allows it. On a CPU it is run at once: outputs compared, and
-    five ways timed in interleaved rounds. Where outputs differ nothing is written. With --no-check predictions are all
-    that is said.
+    runtime fuses, unless --units says otherwise, and --engine auto is onnxruntime, whose prices judge the result.
+    Dimensions that its file leaves open stay open, where the schedule allows it. On a CPU it is run at once: outputs
+    are compared, and five ways timed in interleaved rounds. If outputs differ, nothing is written. With --no-check only
+    predictions are printed.
     """
     from iossim.execution.engine import AUTO, Engine
 
@@ -121,7 +121,7 @@ def deploy(
         documents[0] if len(documents) == 1 else {"batches": documents},
         chain.from_iterable(each.parts for each in made),
         as_json,
-        # A check that fails decides the exit code before a search that was interrupted.
+        # A failed check determines the exit code before an interrupted search does.
         code=min((each.code for each in made if each.code), default=ExitCode.DONE),
     )
 
@@ -153,7 +153,7 @@ def _searched(
 
 
 def _profile_of(device: str) -> DeviceProfile:
-    """The device that a saved schedule is for; raises OptionError where it has a profile that is not known here."""
+    """Device of a saved schedule; raises OptionError if its profile is unknown here."""
     from iossim.base.errors import DeviceError
     from iossim.hardware.load import device as load_device
 
@@ -285,14 +285,12 @@ def _onnxruntime(
 
 
 def _streams_at_most(cores: int) -> int:
-    """The runtime's calling thread spins on a core of its own; two cores still take two streams, to be measured."""
+    """Number of streams for some cores: the runtime's calling thread spins on one; two cores still get two streams."""
     return cores - (cores > 2)
 
 
 def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, Execution]:
-    """What the event-driven simulator says of one stream and, where there are more, of all, as a session of the
-    runtime has them.
-    """
+    """Event-driven simulation of one stream and, if there are more, of all, as in a session of the runtime."""
     from iossim.backends.simulator.event_costs import tell_unknown
     from iossim.backends.simulator.events import run_schedule
     from iossim.deploy.check import SEQUENTIAL, STREAMS

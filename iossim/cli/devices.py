@@ -1,4 +1,4 @@
-"""``iossim devices``: the devices that are known, what is known of one, and new ones from datasheet facts."""
+"""``iossim devices``: known devices, the facts of one, and new ones from datasheet facts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OutFile = Annotated[Path | None, option("--out -o", "FILE.yaml", "Write here; by
 
 @dataclass(frozen=True)
 class DatasheetFacts(OptionGroup):
-    """The facts of a datasheet, by the names that profiles have for them."""
+    """Facts of a datasheet, under their names in profiles."""
 
     sm_count: Annotated[int | None, number("--sm", "Streaming multiprocessors.")] = None
     boost_clock_ghz: Annotated[float | None, option("--clock-ghz", "GHZ", "Boost clock.")] = None
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_devices(as_json: options.Json = False) -> None:
-    """The devices that ship, the user's, and those of plugins; a profile that cannot be read is a warning."""
+    """List the devices that ship, the user's, and those of plugins; an unreadable profile is a warning."""
     from iossim.base.errors import IossimError, warn_once
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
@@ -70,7 +70,7 @@ def list_devices(as_json: options.Json = False) -> None:
             warn_once(with_flags(str(error)))
             continue
         rows.append({"name": name, "also": known.aliases, **_facts(known), "from": origin(name)})
-    # A path may be long; what a device is called is read whole.
+    # A path may be long; a device's name must not be shortened.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]
     titles = {"architecture": "arch."}
     present(rows, table("Devices", shown, titles=titles, wraps=("also", "from"), digits={"dram_gbps": 1}), as_json)
@@ -101,9 +101,9 @@ def _facts(known: Device) -> dict[str, Any]:
 
 
 def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = False) -> None:
-    """What is known of a device: facts, parameters, errors.
+    """Show a device: its facts, parameters and errors.
 
-    With --all or --json the whole profile, which is a profile again: saved to a file, it is the same device.
+    With --all or --json the whole profile, which is again a profile: saved to a file, it is the same device.
     """
     import yaml
 
@@ -126,7 +126,7 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
-    """Write a profile to fill in, with a comment on each fact; a file that is there already is left alone."""
+    """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
     from iossim.hardware.load import user_folder
     from iossim.hardware.template import write_template
 
@@ -136,7 +136,7 @@ def new_device(name: NewName, out: NewFile = None) -> None:
 
 
 def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
-    """Check that facts are possible in their generation and agree with one another; exit code 2 where they are not."""
+    """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
     from iossim.base.errors import DeviceError, IossimError
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
@@ -147,7 +147,7 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
     for name in map(file_beside, profiles):
         try:
             if name in edge_names():
-                edge_device(name)  # what cannot be is refused as it is read
+                edge_device(name)  # impossible facts are refused when read
                 found[name] = []
             else:
                 found[name] = implausible(device(name, checked=False))

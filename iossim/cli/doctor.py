@@ -1,4 +1,4 @@
-"""``iossim doctor``: what this machine has, which backends can run on it, and what the others lack."""
+"""``iossim doctor``: this machine's hardware, the backends that can run on it, and what the others lack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from iossim.cli.outputs import present
 if TYPE_CHECKING:
     from iossim.ir.network import Network
 
-#: Of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
+#: Parts of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
@@ -40,9 +40,9 @@ def register(app: typer.Typer) -> None:
 
 @takes_options
 def doctor(reading: ModelOptions, model: Model = None, as_json: options.Json = False) -> None:
-    """Say what this machine has, which backends can run on it, and what the others lack, with the remedy.
+    """Report this machine's hardware, the backends that can run on it, and what the others lack, with the remedy.
 
-    Of a model, say which ops a backend of a GPU would compute on the host; that needs no GPU.
+    For a model, list the ops that a GPU's backend would compute on the host; that needs no GPU.
     """
     from iossim._version import __version__
 
@@ -57,7 +57,7 @@ def doctor(reading: ModelOptions, model: Model = None, as_json: options.Json = F
 
 
 def machine() -> dict[str, Any]:
-    """Python, operating system, cores that this process may use, and memory (None where the system does not tell)."""
+    """Python, operating system, cores that this process may use, and memory (None where the system does not say)."""
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": platform.platform(),
@@ -69,7 +69,7 @@ def machine() -> dict[str, Any]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """What ``nvidia-smi`` tells of each GPU; none where it is not there."""
+    """Each GPU as reported by ``nvidia-smi``; none where that is missing."""
     from dataclasses import asdict
 
     from iossim.hardware.nvidia_smi import gpus as found
@@ -78,18 +78,18 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def libraries() -> dict[str, str | None]:
-    """The version of each library that iossim can use, None for those that are not installed, by name."""
+    """Version of each library that iossim can use, by name; None for those that are not installed."""
     return {name: _version(name) for name in sorted({name for names in _required().values() for name in names})}
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """For each extra whether all of it is installed, and what is missing; empty where iossim is not installed."""
+    """Whether each extra is completely installed, and what is missing; empty where iossim is not installed."""
     absent = {extra: [name for name in names if _version(name) is None] for extra, names in _required().items()}
     return {extra: {"installed": not lacks, "missing": lacks} for extra, lacks in absent.items() if extra}
 
 
 def backends() -> list[dict[str, Any]]:
-    """Each backend: can it run here, with what (precisions, layouts, fused calls), and if not why, with the remedy."""
+    """Each backend: whether it can run here, with what (precisions, layouts, fused calls), or the reason and remedy."""
     from iossim.execution.backend import backend_names, missing_for, offers_of
 
     lacking = {name: missing_for(name) or None for name in backend_names()}
@@ -100,7 +100,7 @@ def backends() -> list[dict[str, Any]]:
 
 
 def fallbacks(network: Network) -> dict[str, Any]:
-    """The network's name and how many ops it has; for each backend of a GPU, those that it computes on the host."""
+    """Name and number of ops of a network; for each GPU backend, the ops that it computes on the host."""
     from dataclasses import asdict
 
     from iossim.execution.backend import fallbacks_of
@@ -110,7 +110,7 @@ def fallbacks(network: Network) -> dict[str, Any]:
 
 
 def devices() -> dict[str, Any]:
-    """How many devices have a profile, and whether this machine's own CPU is one of them."""
+    """Number of devices with a profile, and whether this machine's own CPU is one of them."""
     from iossim.hardware.load import device_names
 
     names = device_names()
@@ -118,7 +118,7 @@ def devices() -> dict[str, Any]:
 
 
 def plugins() -> list[dict[str, Any]]:
-    """What other packages add: its group, name and package, and what is wrong with it, None where nothing is."""
+    """Extensions by other packages: group, name and package, and the problem, None without one."""
     from iossim.base.registry import Group
     from iossim.cli.main import commands_of
     from iossim.cost.create import COST_MODELS
@@ -142,7 +142,7 @@ def plugins() -> list[dict[str, Any]]:
 
 
 def folders() -> dict[str, dict[str, Any]]:
-    """Where what is kept stands, and whether it is there yet."""
+    """Paths of the user's data and caches, and whether each exists."""
     from iossim.base.user_files import user_cache, user_data
     from iossim.cost.measured.store import default_store
 
@@ -151,7 +151,7 @@ def folders() -> dict[str, dict[str, Any]]:
 
 
 def _required() -> dict[str, list[str]]:
-    """What iossim requires by extra, ``""`` for what it always does; read from what is installed."""
+    """Requirements of iossim by extra, ``""`` for the unconditional ones, from the installed metadata."""
     try:
         lines = metadata.requires("iossim") or []
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""``iossim explain``: why each stage of a schedule is as it is, and what the next best choice would have cost."""
+"""``iossim explain``: the reason for each stage of a schedule, and the cost of the next best choice."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def explain(
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain a saved schedule, by default at the prices of its own device, or the one found for a model, as optimize
-    finds it; --out writes drawings (DOT).
+    """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds for a model;
+    --out writes drawings (DOT).
 
-    A plan.json of 'iossim dataflow optimize' is explained operator by operator. Of a rewritten network each
-    substitution is told: what it changed, and what the network took before and after it.
+    A plan.json of 'iossim dataflow optimize' is explained operator by operator. For a rewritten network each
+    substitution is shown: its change, and the network's latency before and after it.
     """
     from iossim import api
     from iossim.base.user_files import check_writable
@@ -157,7 +157,7 @@ def _searched(
     transforms: Mapping[str, Any],
     as_json: bool,
 ) -> tuple[AnySchedule, Network, CostModel]:
-    """The schedule that a scheduler finds for a model, the network that it is of, and the prices."""
+    """Schedule that a scheduler finds for a model, with its network and the prices."""
     from iossim import api
     from iossim.cost.create import measures
     from iossim.search.scheduler import schedule_any, stream_scheduler_names

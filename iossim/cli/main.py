@@ -1,4 +1,4 @@
-"""The command line: one file a command, found by looking; one clear line and exit code 2 for a user's mistake."""
+"""The command line: one module per command, found by import; a user's mistake is one clear line and exit code 2."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from iossim.cli.options import DEFAULT_REWRITE, help_without_command, with_flags
 from iossim.cli.outputs import ExitCode
 from iossim.cli.progress import StopNow, hears_interrupts, tells_of_work
 
-#: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
+#: Base class of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
-#: What is no mistake in what was given and no defect of iossim either: a disk that is full, a folder that is not ours.
+#: These errors are neither a user's mistake nor a defect of iossim: a full disk, a folder without permission.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ENVIRONMENT = _FULL | {errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -63,7 +63,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
         help=purpose,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # plain help: it fits 80 columns, and prints brackets as they are
+        rich_markup_mode=None,  # plain help fits 80 columns, and prints brackets literally
         epilog="Exit codes: 0 done; 1 a check failed; 2 invalid input; 3 interrupted, the best schedule so far was "
         "printed and written; 130 interrupted before a search, or twice.",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -96,7 +96,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
 
 @cache
 def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> Any:
-    """What runs arguments: the application, strict about what typer lets pass."""
+    """Command that runs arguments: the application, strict about what typer permits."""
     command = typer.main.get_command(build_app(commands, purpose, only))
     _make_strict(command)
     return command
@@ -110,7 +110,7 @@ def main(
         with hears_interrupts():
             code = _run(sys.argv[1:] if arguments is None else list(arguments), commands, purpose, name)
         if sys.stdout is not None:
-            sys.stdout.flush()  # what cannot be written is told here; at the interpreter's end it is a traceback
+            sys.stdout.flush()  # an error of writing is reported here; at the interpreter's end it is a traceback
     except (KeyboardInterrupt, StopNow, typer.Abort):
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
@@ -129,7 +129,7 @@ def main(
 
 
 def _command_for(arguments: Sequence[str], commands: str, purpose: str) -> Any:
-    """What runs these arguments: the command of the module that they name first, where it has that, else all."""
+    """Command that runs these arguments: that of the module that they name first if it exists, else all."""
     first = arguments[0] if arguments else ""
     group, module = commands_of(commands), first.replace("-", "_")
     if module in group.own() or (module := first) in group.plugins():
@@ -149,16 +149,16 @@ def _run(arguments: list[str], commands: str, purpose: str, name: str) -> int:
     except _ParserError as error:
         return _fail(_one_line(error))
     except SystemExit as error:
-        # Typer's way to say that the reader of our output went away; it wraps both streams then.
+        # typer signals in this way that the reader of our output went away; it wraps both streams then.
         sys.stdout, sys.stderr = (getattr(stream, "wrapped", stream) for stream in (sys.stdout, sys.stderr))
         raise BrokenPipeError from error
     return result if isinstance(result, int) else ExitCode.DONE
 
 
 def _make_strict(command: Any) -> None:
-    """Make a command, and those of a group, refuse an option that is given twice: of values the last would win, unsaid.
+    """Make a command, and those of a group, refuse a repeated option, of which the last value would silently win.
 
-    Also --rewrite may lack its value, which typer has no way to say.
+    This also lets --rewrite lack its value, which typer cannot express.
     """
     for each in getattr(command, "commands", {}).values():
         _make_strict(each)
@@ -182,15 +182,15 @@ def _make_strict(command: Any) -> None:
 
 
 def _with_value(args: Sequence[str], flag: str, value: str) -> list[str]:
-    """The arguments with a value behind a flag that has none: nothing follows it, or another flag does."""
+    """Arguments with a value after a flag that has none: nothing follows it, or another flag does."""
     given: list[str] = []
-    for argument, following in zip(args, [*args[1:], "-"], strict=False):  # of no arguments no pair
+    for argument, following in zip(args, [*args[1:], "-"], strict=False):  # no arguments have no pair
         given += [argument, value] if argument == flag and following.startswith("-") else [argument]
     return given
 
 
 def _drop_output() -> None:
-    """Let what is still to be printed go nowhere: the interpreter tries again at its end."""
+    """Discard unprinted output: the interpreter tries to print it again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -200,7 +200,7 @@ def _fail(line: str) -> int:
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # nobody to tell, or no room to
+    with suppress(OSError):  # no reader, or no space
         print(line, file=sys.stderr, flush=True)
 
 

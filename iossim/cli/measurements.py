@@ -1,4 +1,4 @@
-"""``iossim measurements``: what the store holds, out of it, into it, and what goes."""
+"""``iossim measurements``: list, export, import and delete the measurements of the store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Yes = Annotated[bool, switch("--yes", "Delete them; without this flag, only repo
 
 @dataclass(frozen=True)
 class StoreFilters(OptionGroup):
-    """Which measurements are meant."""
+    """Filters that select measurements."""
 
     context: ContextNumber = None
     backend: BackendName = None
@@ -42,7 +42,7 @@ class StoreFilters(OptionGroup):
     kind: KindName = None
 
     def filter(self, before: str | None = None) -> Filter:
-        """The records that the options mean; raises OptionError for a kind that there is none of."""
+        """Records that the options select; raises OptionError for an unknown kind."""
         from iossim.cost.measured.record import Kind
         from iossim.cost.measured.store import Filter
 
@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
 def list_measurements(
     store: options.Store = None, *, filters: StoreFilters, records: Records = False, as_json: options.Json = False
 ) -> None:
-    """The contexts of the store, and how many measurements each has; with --records, those."""
+    """List the contexts of the store, and the number of measurements in each; with --records, all of them."""
     from iossim.cost.measured.store import MeasurementStore
 
     chosen = filters.filter()
@@ -97,7 +97,7 @@ def export_measurements(
     cold: Cold = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write the newest measurement of each stage of one context as a measurement set; say what cannot be expressed."""
+    """Write the newest measurement of each stage of one context as a measurement set; report what it cannot express."""
     from iossim.calibration.stored_measurements import measurement_set
     from iossim.cost.measured.store import Filter, MeasurementStore
     from iossim.cost.measured.store_file import StoreError
@@ -117,7 +117,7 @@ def export_measurements(
                 f"measurement store {opened.path} has {len(held)} such contexts, a measurement set is of one: "
                 f"{described(held)}; say which with --context NUMBER"
             )
-        # Boundaries are needed to take them off, whatever kind is asked for.
+        # Boundaries must be subtracted, whatever kind is requested.
         records = [
             record
             for record in opened.records(Filter(context=held[0].number))
@@ -143,7 +143,7 @@ def export_measurements(
 
 
 def import_measurements(stores: Stores, store: options.Store = None, as_json: options.Json = False) -> None:
-    """Add the measurements of other stores to this one; those that it has already are left as they are."""
+    """Add the measurements of other stores to this one; those that it has already are left unchanged."""
     from iossim.cost.measured.store import MeasurementStore
 
     given = []
@@ -168,7 +168,7 @@ def prune_measurements(
     yes: Yes = False,
     as_json: options.Json = False,
 ) -> None:
-    """Say how many measurements the filters mean, and with --yes delete them."""
+    """Report how many measurements the filters select, and with --yes delete them."""
     from datetime import UTC, datetime, timedelta
 
     from iossim.cost.measured.store import Filter, MeasurementStore

@@ -1,4 +1,4 @@
-"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit the workspace."""
+"""``iossim microbatch``: convolutions divided along their batch, so that faster algorithms fit the workspace."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def microbatch(
     else:
         if device is None and cost_model == "simulator":
             raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' tells them)")
-        # With the gradients as ops of its own where the schedule is written; their kernels are known without.
+        # A schedule to be written needs gradients as separate ops; their kernels are known without.
         training = out is not None and direction == "training"
         network = load(model, batch=batch, dtype=dtype, training=training)
         prices = api.cost_model(cost_model, device, network.precision, engine, store)

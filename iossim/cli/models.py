@@ -1,4 +1,4 @@
-"""``iossim models``: the zoo, and what is in a model; ``iossim search-space``: how many schedules it has."""
+"""``iossim models``: the zoo, and the contents of a model; ``iossim search-space``: its number of schedules."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.tasks.network_summary import Summary
 
-#: Rows of blocks that are read; of a network with more, so many of the largest are shown, with so many kinds each.
+#: A longer table of blocks is shortened to this many of the largest blocks, with this many kinds each.
 _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
-#: Part of the arithmetic below which side by side is called little.
+#: Concurrent work below this fraction of the arithmetic is called little.
 _LITTLE = 0.02
 
 Whole = Annotated[bool, switch("--all", "A row for every run of equal blocks.")]
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_models(as_json: options.Json = False) -> None:
-    """The networks of the zoo."""
+    """List the networks of the zoo."""
     from iossim.models.catalogue import zoo_models
 
     rows = [
@@ -57,7 +57,7 @@ def list_models(as_json: options.Json = False) -> None:
 def show_model(
     model: options.Model, reading: ModelOptions, whole: Whole = False, as_json: options.Json = False
 ) -> None:
-    """What is in a network; of many different blocks the largest alone, without --all."""
+    """Show the contents of a network; of many different blocks only the largest, without --all."""
     from iossim.tasks.network_summary import summarise
 
     network = reading.network(model)
@@ -101,7 +101,7 @@ def show_model(
     most_kinds = None
     if not whole and len(rows) > _ROWS_READ:
         parts.append(f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}")
-        # The rows with the most independent units, and of these with the most units, in the network's order.
+        # These are the rows with the most independent units, then with the most units, in the network's order.
         largest = sorted(rows, key=lambda row: (-row.width, -row.kinds.total()))[:_ROWS_SHOWN]
         shown, most_kinds = [row for row in rows if row in largest], _KINDS_SHOWN
     records = [
@@ -136,7 +136,7 @@ def _worth(found: Summary) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """A run of equal blocks, or of single units, summed up."""
+    """A run of equal blocks, or of single units, in summary."""
 
     block: str
     blocks: int
@@ -145,7 +145,7 @@ class _Row:
 
 
 def _rows(network: Network, widths: Sequence[int]) -> list[_Row]:
-    """The blocks of a network in its order; runs of equal ones are one row, and runs of single units."""
+    """Blocks of a network in order; runs of equal ones share a row, as do runs of single units."""
     kinds = [Counter(network.units[unit].kind for unit in block.units) for block in network.blocks]
     places = range(len(network.blocks))
     rows: list[_Row] = []
@@ -165,7 +165,7 @@ def _count(number: int) -> str:
 
 
 def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
-    """How many there are of each kind; of many kinds ``most``, the most frequent, and how many others there are."""
+    """Number of each kind; of many kinds only the ``most`` most frequent, and the number of others."""
     ordered = sorted(kinds.items())
     if most is None or len(ordered) <= most:
         return ", ".join(f"{count} {kind}" for kind, count in ordered)
@@ -175,10 +175,10 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 
 @takes_options
 def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
-    """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound.
-    Its units and blocks are noted in the file, and read again from there.
+    """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound. Its
+    units and blocks are noted in the file, and restored when it is read.
 
-    Weights of more than 1 GiB go to a file beside it.
+    Weights of more than 1 GiB are written to a file beside it.
     """
     from iossim.models.onnx.export import check_exportable, write_onnx
 
@@ -221,7 +221,7 @@ def search_space(
             progress(done, len(network.blocks))
     summed = ("units", "states", "transitions", "distinct_stages")
     totals: dict[str, str | int] = {key: sum(int(block[key]) for block in blocks) for key in summed}
-    # Blocks are scheduled one after another, each in any of its ways.
+    # Blocks are scheduled independently, so that their numbers of schedules multiply.
     totals["schedules"] = prod(int(block["schedules"]) for block in blocks)
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"

@@ -1,4 +1,4 @@
-"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: is it fast enough, and no slower?"""
+"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: whether it is fast enough, and no slower."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import AnySchedule, Schedule
     from iossim.search.options import Budget
 
-#: What is measured unless --budget says otherwise: with a hundredth of a second each, a quarter of a minute.
+#: Default of --budget: with a hundredth of a second for each measurement, a quarter of a minute.
 DEFAULT_MEASUREMENTS = 1000
 
 
@@ -60,17 +60,17 @@ def optimize(
     """Schedule a model, print the stages, and write to --out: schedule.json, index.html (the page to open), pictures
     and a trace.
 
-    With --micro-batch blocks run in micro-batches, each beside the others as far as that is faster; after --rewrite.
+    With --micro-batch blocks run in micro-batches, which overlap as far as that is faster; after --rewrite.
 
     With --search joint rewritings, joins, micro-batches and kernels are searched together with the schedule, and a note
     says what each brought.
 
-    With --onnx the network that is scheduled is written as a model, too: after --rewrite and --micro-batch, for any
-    other runtime.
+    With --onnx the scheduled network is also written as a model: after --rewrite and --micro-batch, for any other
+    runtime.
 
-    A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
+    The simulator proposes what a backend as --cost-model measures: at most --budget stages that can change the result.
 
-    With --scheduler ios-streams the best stages are searched on as streams without barriers.
+    With --scheduler ios-streams the best stages are the start of a search for streams without barriers.
     """
     from iossim import api
     from iossim.cli.streams import show_streams
@@ -81,7 +81,7 @@ def optimize(
     from iossim.search.scheduler import stream_scheduler_names
 
     network = reading.network(model)
-    # The device of a backend is where estimates come from.
+    # With a backend, the device only provides estimates.
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = budget or default_budget(prices)
     search = streams.of(pricing.search, [scheduler])
@@ -117,7 +117,7 @@ def optimize(
         choose_joins=reading.units is None,
         **vars(transforms),
     )
-    # One bar: blocks that are done, or stages that are measured.
+    # One bar suffices: for finished blocks, or for measured stages.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
         done = task.run(progress, measuring)
@@ -149,7 +149,7 @@ def _end(found: AnySchedule) -> None:
 
 
 def next_steps(out: Path | None, engine: str, has_page: bool) -> list[str]:
-    """What to do next with a schedule, in three lines: its files, the other engine, and how it runs."""
+    """Next steps with a schedule, in three lines: its files, the other engine, and how to run it."""
     from iossim.execution.engine import Engine
 
     other = Engine.PAPER if engine == Engine.GRAPH else Engine.GRAPH
@@ -164,7 +164,7 @@ def next_steps(out: Path | None, engine: str, has_page: bool) -> list[str]:
 
 
 def default_budget(prices: CostModel) -> Budget | None:
-    """The budget of a cost model that measures; None for prices that are there already, measured once or not."""
+    """Budget of a cost model that measures; None for prices that are known already, measured or not."""
     from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
     from iossim.search.options import Budget
 
@@ -198,7 +198,7 @@ def check(
     pricing: PricingOptions,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
+    """Schedule a model, and check that the schedule is valid, free of races, and as fast as required."""
     from iossim import api
     from iossim.report.schedule_words import INTERRUPTED
     from iossim.schedule.schedule import read_schedule

@@ -1,5 +1,5 @@
-"""The groups of options that several commands share: how a model is read, what stages may be formed and what prices
-them, how streams are searched for, what changes a network, and how plans are timed.
+"""Groups of options that several commands share: reading of a model, admissible stages and their prices, search for
+streams, transforms of a network, and timing of plans.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchOptions(OptionGroup):
-    """The batch size that a model is read for."""
+    """Batch size of a model."""
 
     batch: Batch = None
 
 
 @dataclass(frozen=True)
 class ReadingOptions(OptionGroup):
-    """How a model is read, but for its batch: options of all commands that read one, each of a field's name."""
+    """Options for reading a model, apart from its batch, each named as its field."""
 
     dtype: ModelDataType = None
     shape: Shape = None
@@ -96,7 +96,7 @@ class ReadingOptions(OptionGroup):
 
 
 def make_ready(device: str | None) -> None:
-    """Describe this machine's CPU where it is the device, and nothing is known of it; raises DeviceError."""
+    """Describe this machine's CPU if it is the device and has no profile yet; raises DeviceError."""
     if device is not None and device.startswith("cpu"):
         from iossim.hardware.host_measuring import ensure_host_cpu
 
@@ -105,11 +105,11 @@ def make_ready(device: str | None) -> None:
 
 @dataclass(frozen=True)
 class ModelOptions(ReadingOptions, BatchOptions):
-    """How a model is read: its batch, and all else."""
+    """Options for reading a model: its batch, and all others."""
 
     @classmethod
     def check_names(cls, given: Mapping[str, Any]) -> None:
-        """Raises ModelError."""
+        """Raises ModelError for an unknown model."""
         if given.get("model"):
             from iossim.models.load import check_known
 
@@ -122,8 +122,8 @@ class ModelOptions(ReadingOptions, BatchOptions):
 def schedule_or_network(
     target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
 ) -> tuple[AnySchedule | None, Network]:
-    """The schedule of a file, and its network, at another ``batch`` if one is given; or none, and the network of a
-    model. Raises OptionError for options of the other.
+    """Saved schedule and its network, at another ``batch`` if given; for a model, None and its network. Raises
+    OptionError for options that do not apply.
     """
     from iossim import api
     from iossim.schedule.schedule import is_schedule
@@ -141,7 +141,7 @@ def schedule_or_network(
 
 @dataclass(frozen=True)
 class SpaceOptions(OptionGroup):
-    """Limits of the search space: how large stages and their groups may be, and the memory they may take."""
+    """Limits of the search space: size of stages and of their groups, and their memory."""
 
     max_group_size: MaxGroupSize = None
     max_groups: MaxGroups = None
@@ -159,7 +159,7 @@ class SpaceOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class PricingOptions(SpaceOptions):
-    """The search space, the engine and the cost model."""
+    """Search space, engine and cost model."""
 
     engine: Engine = "auto"
     cost_model: CostModelName = "simulator"
@@ -184,13 +184,13 @@ class PricingOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class StreamOptions(OptionGroup):
-    """How streams are searched for."""
+    """Options of the search for streams."""
 
     seconds: Seconds = None
     stream_seed: StreamSeed = 0
 
     def of(self, search: SearchOptions, schedulers: Sequence[str] = ()) -> SearchOptions:
-        """Raises OptionError for no time, no seed, or what none of the schedulers heeds."""
+        """Raises OptionError for an invalid time or seed, or an option that none of the schedulers heeds."""
         from iossim.search.scheduler import check_heeded
 
         found = replace(search, seconds=self.seconds, seed=self.stream_seed)
@@ -213,7 +213,7 @@ class TransformOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class TimingOptions(OptionGroup):
-    """How plans are timed."""
+    """Options of timing."""
 
     rounds: Rounds = 30
     warm_up: WarmUp = 3
@@ -221,7 +221,7 @@ class TimingOptions(OptionGroup):
     cold: Cold = False
 
     def timing(self) -> Timing:
-        """Raises OptionError for what is no number of rounds, or no seed."""
+        """Raises OptionError for an invalid number of rounds or seed."""
         from iossim.execution.backend import Timing
 
         for name, least in (("rounds", 1), ("warm_up", 0), ("seed", 0)):
@@ -231,7 +231,7 @@ class TimingOptions(OptionGroup):
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``["x=1x3x224x224"]`` as ``{"x": (1, 3, 224, 224)}``; raises OptionError naming the one at fault."""
+    """``["x=1x3x224x224"]`` as ``{"x": (1, 3, 224, 224)}``; raises OptionError naming the invalid one."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in given:
         name, equals, dimensions = text.rpartition("=")
@@ -244,7 +244,7 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _dimensions(given: Sequence[str]) -> dict[str, int]:
-    """``["batch=8"]`` as ``{"batch": 8}``; raises OptionError naming the one at fault."""
+    """``["batch=8"]`` as ``{"batch": 8}``; raises OptionError naming the invalid one."""
     sizes: dict[str, int] = {}
     for text in given:
         name, equals, size = text.rpartition("=")

@@ -1,8 +1,8 @@
-"""The options that several commands share, each declared once, and in groups; and the flags of names in messages.
+"""Options that several commands share, each declared once, and in groups; and the flags of names in messages.
 
-Below the command line a message names what was given as Python does, in backquotes (``give `max_groups` 8``); the
-flag is the name with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class,
-under :func:`takes_options`.
+Below the command line a message names an argument as Python does, in backquotes (``give `max_groups` 8``); the flag is
+the name with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class, under
+:func:`takes_options`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from iossim.base.errors import OptionError, did_you_mean, once
 
 
 def whole_number(text: str) -> int:
-    """An option's value as an integer; what it may be is for the option's reader to say."""
+    """An option's value as an integer; the option's reader checks its range."""
     try:
         return int(text)
     except ValueError:
@@ -30,7 +30,7 @@ def whole_number(text: str) -> int:
 
 
 def help_without_command(context: typer.Context) -> None:
-    """Print the commands that there are, where none is given."""
+    """Print the available commands if none is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -44,7 +44,7 @@ def command_group(app: typer.Typer, name: str, meaning: str) -> typer.Typer:
 
 
 def option(flags: str, metavar: str, meaning: str) -> Any:
-    """An option that takes a value: its flags with blanks between, what stands for the value, and its help."""
+    """An option that takes a value: its flags separated by blanks, the placeholder of the value, and its help."""
     return typer.Option(*flags.split(), metavar=metavar, help=meaning)
 
 
@@ -59,7 +59,7 @@ def switch(flags: str, meaning: str) -> Any:
 
 
 def argument(metavar: str, meaning: str) -> Any:
-    """An argument: what stands for its value, and its help."""
+    """An argument: the placeholder of its value, and its help."""
     return typer.Argument(metavar=metavar, help=meaning)
 
 
@@ -141,7 +141,7 @@ Budget = Annotated[
         "all.",
     ),
 ]
-#: What --rewrite means without a value.
+#: Value of --rewrite without one.
 DEFAULT_REWRITE = "default"
 Rewrite = Annotated[
     str | None,
@@ -227,9 +227,9 @@ Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standa
 
 
 def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
-    """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all.
+    """``sequential,ios-both`` as a list; raises OptionError for an unknown scheduler, or an empty list.
 
-    ``with_streams``: are schedulers of streams known here?
+    ``with_streams`` says whether schedulers of streams are accepted.
     """
     from iossim.search.scheduler import scheduler_names, stream_scheduler_names
 
@@ -244,13 +244,13 @@ def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
 
 
 def several_devices(given: str | Sequence[str] | None) -> list[str]:
-    """The devices of ``["t4,v100-sxm2", "a100"]``, each once; commas in ``t4+sms=20,dram_gbps=200`` divide none."""
+    """Devices of ``["t4,v100-sxm2", "a100"]``, each once; a comma in ``t4+sms=20,dram_gbps=200`` is no separator."""
     texts = [given] if isinstance(given, str) else list(given or ())
     parts = (part for text in texts for part in ([text] if os.path.exists(text) else _COMMA.split(text)))
     return list(dict.fromkeys(filter(None, parts))) or texts[:1]
 
 
-#: By name of a parameter or field, the flags that are spelled otherwise.
+#: Flags that are spelled differently from their parameter or field, by its name.
 FLAGS = {
     "address": "--scheduler",  # of a Dask cluster
     "board_power_w": "--power-w",
@@ -262,7 +262,7 @@ FLAGS = {
     "shapes": "--shape",
     "sm_count": "--sm",
 }
-#: By name of a parameter, those beside which alone it has an effect.
+#: Parameters without which another one has no effect, by that one's name.
 ONLY_WITH = {
     "rewrite_search": ("rewrite",),
     **dict.fromkeys(("alpha", "rewrite_budget", "unproved"), ("rewrite", "search")),
@@ -273,7 +273,7 @@ ONLY_WITH = {
     "tolerance": ("baseline",),
     "trace": ("out",),
 }
-#: Before a device, and not before something that is replaced in one.
+#: A comma before a device, not one before a replaced fact.
 _COMMA = re.compile(r",(?![^,+]*=)")
 _NAME = re.compile(r"`([a-z][a-z0-9_]*)`")
 
@@ -288,11 +288,11 @@ class OptionGroup:
 
     @classmethod
     def check_names(cls, given: Mapping[str, Any]) -> None:
-        """Refuse names that are not known, before anything is loaded that works with them."""
+        """Refuse unknown names before anything is loaded that works with them."""
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of its parameters that are groups written out in their place, for typer to read."""
+    """Command in which parameters that are groups are replaced by their options, for typer to read."""
     groups: dict[str, Any] = {}
     written: dict[str, inspect.Parameter] = {}
 
@@ -312,7 +312,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        for group in reversed(groups.values()):  # a device before a model, whose names take longer to load
+        for group in reversed(groups.values()):  # devices before models, whose names take longer to load
             group.check_names(given)
         _check_effects({name for name, value in given.items() if value and value != written[name].default}, given)
         made = {
@@ -326,7 +326,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _check_effects(used: Collection[str], given: Collection[str]) -> None:
-    """Refuse an option that has no effect without another one that the command has, too."""
+    """Refuse an option that has no effect without another option of the command."""
     for name, others in ONLY_WITH.items():
         known = [f"`{other}`" for other in others if other in given]
         if name in used and known and not set(others) & set(used):

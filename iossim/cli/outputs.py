@@ -1,4 +1,4 @@
-"""What commands print, the files that they write, and the exit codes that they end with."""
+"""Output of commands: what they print, the files that they write, and their exit codes."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """Anything else is a defect of iossim."""
+    """Exit codes of commands; any other is a defect of iossim."""
 
     DONE = 0
-    DOES_NOT_HOLD = 1  #: what ``iossim check``, ``dataflow run`` or ``study diff`` was asked to check
+    DOES_NOT_HOLD = 1  # the outcome of ``iossim check``, ``dataflow run`` or ``study diff``
     MISTAKE = 2  #: in the input: one line on standard error says which, nothing was written
     INCOMPLETE = 3  #: the search was interrupted; what was printed and written is the best schedule so far
-    INTERRUPTED = 130  #: before there was a schedule, or twice (128 + SIGINT, as shells have it)
-    NO_READER = 141  #: who read the output went away: a pager, head (128 + SIGPIPE)
+    INTERRUPTED = 130  # interrupted before there was a schedule, or twice (128 + SIGINT, as in shells)
+    NO_READER = 141  # the reader of the output went away: a pager, head (128 + SIGPIPE)
 
 
-#: A schedule, and its page.
+#: Files of a schedule, and of its page.
 _SCHEDULE, PAGE = "schedule.json", "index.html"
 Writer = Callable[[Path], None]
 #: A line that does not wrap, or a table or sentence that the console lays out.
 Part: TypeAlias = "str | RenderableType"
-#: What draws pictures: the module, and the package that has it.
+#: Libraries that draw pictures: the module, and its package.
 _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
 
 @dataclass(frozen=True)
 class TimelineOutputs(OptionGroup):
-    """What is written of something that runs, and where to: a trace and a picture of it among others."""
+    """Output files of something that runs over time: a trace and a picture of it among others."""
 
     out: options.Out = None
     trace: options.Trace = None
     plot: options.Plot = None
 
     def check_files(self) -> None:
-        """Refuse what cannot be written before the work starts."""
+        """Refuse impossible outputs before the work starts."""
         from iossim.base.user_files import check_writable
 
         if self.out is not None:
@@ -71,7 +71,7 @@ class TimelineOutputs(OptionGroup):
 
 @dataclass(frozen=True)
 class ScheduleOutputs(TimelineOutputs):
-    """What is written of a schedule, and where to."""
+    """Output files of a schedule."""
 
     def check(self, cost_model: CostModel) -> None:
         """Refuse what cannot be written or drawn before the search starts."""
@@ -94,9 +94,9 @@ class ScheduleOutputs(TimelineOutputs):
     ) -> dict[str, Writer]:
         """schedule.json, graph.dot, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
 
-        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. With what
-        the terminal ``said`` of the schedule it has a page, too: index.html, with the table of the ``comparison`` that
-        it is the best of.
+        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. With the
+        sentences that the terminal ``said``, a page is added: index.html, with the table of the ``comparison`` of which
+        it is the best.
         """
         from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.schedule_formats import dot
@@ -129,14 +129,14 @@ class ScheduleOutputs(TimelineOutputs):
 
 
 def check_drawing() -> None:
-    """Raise OptionError where a library that draws pictures is missing."""
+    """Raise OptionError if a library that draws pictures is missing."""
     for name, package in _DRAWING.items():
         if find_spec(name) is None:
             raise OptionError(f"--plot needs {package}, which is not installed; pip install 'iossim[report]'")
 
 
 def wants_plot(plot: bool | None) -> bool:
-    """Pictures are drawn unless refused, where what draws them is installed."""
+    """Whether to draw pictures: unless refused, if the libraries for it are installed."""
     return all(find_spec(name) is not None for name in _DRAWING) if plot is None else plot
 
 
@@ -148,25 +148,25 @@ def pictures(*figures: Figure) -> dict[str, Writer]:
 
 
 def text_file(text: str) -> Writer:
-    """Writes a file of that text."""
+    """Writer of a text file."""
     from iossim.base.user_files import write_atomically
 
     return lambda path: write_atomically(path, text)
 
 
 def write_files(folder: Path, files: Mapping[str, Writer]) -> None:
-    """Write files by name into a folder, all or none, and say so on standard error."""
+    """Write files by name into a folder, all or none, and report it on standard error."""
     from iossim.base.user_files import write_all
 
     tell_written(write_all(folder, files))
 
 
-#: More files than these are told by their folder.
+#: More files than this are reported by their folder.
 _FILES_NAMED = 6
 
 
 def tell_written(paths: Iterable[Path]) -> None:
-    """Say on standard error which files were written; of many in one folder how many there are."""
+    """Report written files on standard error; for many in one folder, their number."""
     written = list(paths)
     folders = {path.parent for path in written}
     many = len(written) > _FILES_NAMED and len(folders) == 1
@@ -186,9 +186,9 @@ def present(
 ) -> None:
     """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code.
 
-    The ``document`` is a value, or a function that makes it, or text that is JSON already. Of the ``parts`` strings
-    are printed as lines that do not wrap, and others as the console lays them out. Parts are made only where they are
-    printed. Files that are ``kept`` are written even if an interrupt ends this.
+    The ``document`` is a value, or a function that makes it, or text that is JSON already. Strings among ``parts`` are
+    printed as lines that do not wrap, and others as the console lays them out. Parts are made only where they are
+    printed. ``kept`` files are written even if an interrupt ends this.
     """
     try:
         _print(document, parts, as_json)
@@ -210,7 +210,7 @@ def _print(document: Any, parts: Iterable[Part], as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        # Text is printed as it is: brackets are no markup, and numbers have no colour.
+        # Text is printed literally: brackets are no markup, and numbers have no colour.
         console = Console(highlight=False, markup=False)
         for part in parts:
             if isinstance(part, str):
@@ -220,7 +220,7 @@ def _print(document: Any, parts: Iterable[Part], as_json: bool) -> None:
 
 
 def wrapped(text: str, style: str = "") -> RenderableType:
-    """A sentence or a title that wraps at the width of the terminal, and not at that of a table below it."""
+    """A sentence or a title that wraps at the width of the terminal, not at that of a table below it."""
     from rich.text import Text
 
     return Text(text, style=style)
@@ -232,12 +232,12 @@ def notes(texts: Iterable[str]) -> Iterator[Part]:
 
 
 def kept_schedule(found: AnySchedule) -> dict[str, Writer] | None:
-    """The file to keep if an interrupt ends a schedule's presentation; None if its search was interrupted already."""
+    """File to keep if an interrupt ends a schedule's presentation; None if its search was interrupted already."""
     return {_SCHEDULE: found.save} if found.complete else None
 
 
 def schedule_parts(found: Schedule) -> Iterator[Part]:
-    """A schedule's stages, what it takes and what is proved of it, and what is to be noted."""
+    """A schedule's stages, its latency with its proof, and notes."""
     from iossim.report.schedule_words import schedule_table, summary
 
     yield schedule_table(found)
@@ -246,7 +246,7 @@ def schedule_parts(found: Schedule) -> Iterator[Part]:
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]], **columns: Any) -> Iterator[Part]:
-    """A table with a column for each key of the first row, as :func:`iossim.base.tables.keyed_table` makes it."""
+    """A table with one column per key of the first row, by :func:`iossim.base.tables.keyed_table`."""
     from iossim.base.tables import keyed_table
 
     yield keyed_table(title, rows, **columns)
@@ -258,5 +258,5 @@ def json_text(document: Any) -> str:
 
 
 def json_file(document: Any) -> Writer:
-    """Writes a file of what :func:`present` prints as JSON."""
+    """Writer of a file with the JSON that :func:`present` prints."""
     return text_file(json_text(document) + "\n")

@@ -18,10 +18,10 @@ from iossim.cli.outputs import notes, present, tell_written
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
 
-#: What models' names end in, where a file has them.
+#: Endings of models' file names.
 _MODEL_ENDINGS = (".onnx", ".json")
 
-#: The engine that is none: operators called one by one.
+#: The engine "calls" is no engine: operators are called one by one.
 _CALLS = "calls"
 
 Source = Annotated[
@@ -60,7 +60,7 @@ Whole = Annotated[bool, switch("--all", "For a model, show every op, not only th
 
 @dataclass(frozen=True)
 class OpByOp(ModelOptions):
-    """How a model is read whose ops are priced one by one: ``--units`` fuses them."""
+    """Options for reading a model whose ops are priced one by one: ``--units`` fuses them."""
 
     units: options.Units = "none"
 
@@ -86,9 +86,8 @@ def predict(
 
     gpu_time_us is the steady device time of one call among many, or of a node of a CUDA graph, without the host's
     overhead; low_us to high_us is the 90% interval of measurements. A column of the table that has one of these names
-    goes on as input_NAME. The ops of a model are those of the graph that is scheduled (constants and batch norms
-    folded, identities and dead ops gone), by the names that its file has for them; with --units they are fused into
-    schedule units.
+    is renamed input_NAME. The ops of a model are those of the graph that is scheduled (constants and batch norms
+    folded, identities and dead ops gone), by their names in its file; with --units they are fused into schedule units.
     """
     from iossim.base.user_files import check_file, write_atomically
     from iossim.calibration.prediction.network_table import predict_network
@@ -128,7 +127,7 @@ def predict(
 
 
 def _is_model(source: str) -> bool:
-    """What ends as models' files do, and a name without an ending that no file has: the zoo's."""
+    """Whether a source is a model: it ends as models' files do, or it is a name of the zoo, without ending or file."""
     return source.lower().endswith(_MODEL_ENDINGS) or not (Path(source).suffix or os.path.exists(source))
 
 

@@ -1,4 +1,4 @@
-"""``iossim profile``: measure a network's units, pairs and stages on a backend, and keep what was measured."""
+"""``iossim profile``: measure a network's units, pairs and stages on a backend, and store the measurements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pairs = Annotated[int, number("--pairs", "Number of concurrent pairs of units to
 SampledStages = Annotated[int, number("--stages", "Number of stages of random schedules to measure.")]
 Again = Annotated[bool, switch("--again", "Measure again what is already in the store.")]
 
-#: Noisy measurements that are named.
+#: Most noisy measurements that are named.
 _NAMED = 3
 
 
@@ -47,7 +47,7 @@ def profile(
     again: Again = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure each unit of MODEL, pairs and stages, but for what is kept: an interrupted profile goes on."""
+    """Measure each unit of MODEL, pairs and stages, except stored ones: an interrupted profile resumes."""
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.profiling import ProfileOptions, estimate, profile_parts
     from iossim.cost.measured.profiling import profile as measure
@@ -60,7 +60,7 @@ def profile(
     timing = timed.timing()
     network = narrow_blocks(reading.network(model))
     runner = backend_from(backend, network.precision, engine)
-    ensure_host_cpu(runner.context.device)  # calibrate needs its profile
+    ensure_host_cpu(runner.context.device)  # calibrate needs this CPU's profile
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)
@@ -85,7 +85,7 @@ def profile(
 
 
 def duration(seconds: float) -> str:
-    """A time to wait for, in words."""
+    """A waiting time in words."""
     return f"{max(1.0, seconds):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 

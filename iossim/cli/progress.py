@@ -1,8 +1,8 @@
-"""What a command does while it works: progress bars on standard error, and what Ctrl-C means.
+"""A command at work: progress bars on standard error, and the effect of Ctrl-C.
 
-There are no bars without a terminal. While a command shows none of its own, one that pulses shows that it is at work,
-until it prints its first words. Ctrl-C ends a command; during a search once ends that with the best schedule so far,
-twice ends the program.
+There are no bars without a terminal. While a command shows no bar of its own, a pulsing one shows that it is working,
+until it prints its first words. Ctrl-C ends a command; during a search the first one ends it with the best schedule so
+far, the second ends the program.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class StopNow(BaseException):
-    """The second interrupt. No KeyboardInterrupt, which a search takes as a wish to come to an end."""
+    """The second interrupt. It is no KeyboardInterrupt, which a search takes as a request to finish."""
 
 
-#: While these compile or hand values over, an exception is lost, a SystemError or the process's end.
+#: While these compile or pass values, an exception is lost, or becomes a SystemError or the process's end.
 _NATIVE = ("numba.", "llvmlite.")
 _SOON_S = 0.01
 
-#: Was there an interrupt before there was anything to keep?
+#: Whether an interrupt came before there was anything to keep.
 _heard = False
 
 
@@ -56,7 +56,7 @@ def hears_interrupts() -> Iterator[None]:
 def interruptible() -> Iterator[None]:
     """The first SIGINT raises KeyboardInterrupt in the work, and says so; the second raises :class:`StopNow`.
 
-    Raises KeyboardInterrupt where there was one before, which did not end the command.
+    Raises KeyboardInterrupt if an earlier interrupt did not end the command.
     """
 
     def tell(count: int) -> None:
@@ -72,7 +72,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def _raising(told: Callable[[int], None]) -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt once it can be raised, after ``told`` was called with how many there were."""
+    """SIGINT raises KeyboardInterrupt as soon as possible, after ``told`` was called with the number of interrupts."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
@@ -93,7 +93,7 @@ def _raising(told: Callable[[int], None]) -> Iterator[None]:
 
 
 def _postponed(frame: FrameType | None) -> bool:
-    """Whether the interrupt comes where none can be raised; then it comes again in a moment."""
+    """Whether the interrupt came where none can be raised; then it is sent again shortly."""
     while frame is not None and not _is_native(frame):
         frame = frame.f_back
     if frame is None:
@@ -105,7 +105,7 @@ def _postponed(frame: FrameType | None) -> bool:
 
 
 def _interrupt_main_thread() -> None:
-    """As Ctrl-C does, so that whatever it waits for ends, too."""
+    """Interrupt the main thread as Ctrl-C does, so that whatever it waits for ends, too."""
     main = threading.main_thread().ident
     if sys.platform == "win32" or main is None:
         signal.raise_signal(signal.SIGINT)
@@ -114,17 +114,17 @@ def _interrupt_main_thread() -> None:
 
 
 def _is_native(frame: FrameType) -> bool:
-    """Whether numba runs, and not only its modules are being imported."""
+    """Whether a frame runs numba itself, not merely the import of its modules."""
     return frame.f_globals.get("__name__", "").startswith(_NATIVE) and frame.f_code.co_name != "<module>"
 
 
-#: How long a command shows nothing before a bar tells that it is at work.
+#: A command that shows nothing for this long gets a bar.
 SILENCE_S = 1.0
 
 
 @contextmanager
 def tells_of_work() -> Iterator[None]:
-    """Show a bar that pulses whenever nothing was shown for a second, until something is printed to standard output."""
+    """Show a pulsing bar whenever nothing was shown for a second, until something is printed to standard output."""
     if sys.stdout is None or not sys.stderr.isatty():
         yield
         return
@@ -147,7 +147,7 @@ def _tell_of_compiling() -> None:
 
 
 class _Work:
-    """Shows that a command without a bar of its own is at work. A timer's thread shows the bar, hence the lock."""
+    """A bar for a command without its own. A timer's thread shows the bar, hence the lock."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -163,7 +163,7 @@ class _Work:
                 self._timer.start()
 
     def pause(self) -> None:
-        """Show nothing until there is something to wait for again."""
+        """Show nothing until :meth:`wait` is called again."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -186,7 +186,7 @@ class _Work:
 
 
 class _FirstWrite:
-    """Standard output that tells of what is written first, before it is."""
+    """Standard output that announces the first write before it happens."""
 
     def __init__(self, stream: Any, tell: Callable[[], None]) -> None:
         self._stream, self._tell = stream, tell
@@ -200,13 +200,13 @@ class _FirstWrite:
         return getattr(self._stream, name)
 
 
-#: The commands that run: one, or one that another runs.
+#: Running commands: one, or one that another runs.
 _at_work: list[_Work] = []
 
 
 @contextmanager
 def progress_bars(quiet: bool, unit: str = "units", tells_rest: bool = False) -> Iterator[Callable[[str], Progress]]:
-    """Gives a function that starts a bar under a label, which counts ``unit``; it may tell the time that is left."""
+    """Yields a function that starts a bar under a label, which counts ``unit``; it may show the remaining time."""
     with _bars(quiet, unit, "{task.description}", tells_rest) as bars:
 
         def start(label: str) -> Progress:
@@ -220,9 +220,9 @@ def progress_bars(quiet: bool, unit: str = "units", tells_rest: bool = False) ->
 
 @contextmanager
 def measuring_bar(quiet: bool) -> Iterator[MeasuredProgress]:
-    """A bar that counts measurements, with the best measured schedule and what the best there is may take, in hope."""
+    """A bar that counts measurements, with the best measured latency and a lower estimate of the best possible one."""
     with _bars(quiet, "measured {task.description}") as bars:
-        # Not there before something was measured: a search at known prices has a bar of its own.
+        # The bar is invisible before the first measurement: a search at known prices has a bar of its own.
         tasks = [] if bars is None else [bars.add_task("", visible=False)]
 
         def show(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:

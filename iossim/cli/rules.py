@@ -1,4 +1,4 @@
-"""``iossim rules``: the sets of substitution rules, what a rule says, and whether each rule of a set is right."""
+"""``iossim rules``: the sets of substitution rules, the text of a rule, and the verdict on each rule of a set."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_rules(as_json: options.Json = False) -> None:
-    """The sets that ship and those of plugins, with their rules counted; a plugin that does not work is a warning."""
+    """List the sets that ship and those of plugins, with their numbers of rules; a broken plugin is a warning."""
     from iossim.base.errors import IossimError, warn_once
     from iossim.transforms.rewriting.rule_sets import RULE_SETS, origin, rule_set
 
@@ -54,7 +54,7 @@ def list_rules(as_json: options.Json = False) -> None:
 
 
 def show_rules(rules: SetName, names: RuleNames = None, as_json: options.Json = False) -> None:
-    """Rules in the text form of their file; with --json their fields, as 'iossim schema rule' has them."""
+    """Print rules in the text form of their file; with --json their fields, as in 'iossim schema rule'."""
     from iossim.base.errors import did_you_mean
     from iossim.transforms.rewriting.rule import RuleError
     from iossim.transforms.rewriting.rule_file import rule_fields
@@ -77,10 +77,10 @@ def verify_rules(
     write: Write = None,
     as_json: options.Json = False,
 ) -> None:
-    """The verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, each with its reason.
+    """Print the verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, with its reason.
 
-    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or
-    prover change; the seconds that JSON tells are those of the run that found the verdict.
+    Conditions are those that a rule lacks: it is proved if they hold. Verdicts are kept until rule, axioms or prover
+    change; the seconds in JSON are those of the run that found the verdict.
     """
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_file, write_atomically

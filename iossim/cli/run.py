@@ -59,9 +59,9 @@ def run(
 ) -> None:
     """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds.
 
-    How the model is read (shapes, dimensions, passes) is what the schedule was made with.
+    The model is read as when the schedule was made (shapes, dimensions, passes).
 
-    Predictions are the schedule's own where it is for this device, or those of the simulator for --device.
+    Predictions are the schedule's own if it is for this device, or those of the simulator for --device.
     """
     from iossim import api
     from iossim.backends.numpy_reference.execute import numpy_outputs
@@ -157,7 +157,7 @@ def run(
 def _stages(
     network: Network, saved: Schedule, runner: Backend, timing: Timing, store: Path | None, device: str | None
 ) -> list[StageRow]:
-    """Each stage measured by itself, through the store, beside its own price or the simulator's for a device."""
+    """Each stage measured alone, through the store, beside its own price or the simulator's for a device."""
     from iossim import api
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.store import MeasurementStore

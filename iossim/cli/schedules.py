@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
 
-#: What the published schedules were found on, by the same engine.
+#: Device of the published schedules, which used the same engine.
 _PUBLISHED_DEVICE = "v100-sxm2"
 
 IosFilePath = Annotated[Path, argument("FILE", "A schedule that the IOS engine saved (.json).")]
@@ -84,7 +84,7 @@ def import_schedule(
 def export_schedule(
     schedule: options.SavedSchedule, out: ToFile, format_name: Format = "ios", model: options.OtherModel = None
 ) -> None:
-    """Write a saved schedule, and its network with it, as another program reads them."""
+    """Export a saved schedule, and its network with it, in the format of another program."""
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
     from iossim.report.schedule_formats import OUTPUTS
@@ -97,7 +97,7 @@ def export_schedule(
 
 
 def _published_us(network: Network, priced: Schedule) -> float | None:
-    """The published latency of such a schedule: only if the file's network is the published one, op by op."""
+    """Published latency of an imported schedule: only if the file's network is the published one, op by op."""
     from iossim.base.errors import IossimError
     from iossim.calibration.prediction.published import comparable_published_us
     from iossim.models.load import load

@@ -43,7 +43,7 @@ def simulate(
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Price a saved schedule, of stages or of streams, by default on its own device and for its own batch size."""
+    """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api
     from iossim.cli.streams import stream_files
     from iossim.schedule.schedule import StreamSchedule
@@ -106,7 +106,7 @@ def _parts(
 def _active_warps(
     network: Network, priced: AnySchedule, device: str, prices: CostModel, execution: Execution
 ) -> dict[str, Writer]:
-    """The picture of active warps over time: the sequential schedule above this one."""
+    """Picture of active warps over time: the sequential schedule above this one."""
     from iossim import api
     from iossim.report.figures.timeline import active_warps_figure
     from iossim.search.scheduler import schedule

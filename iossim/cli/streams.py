@@ -1,4 +1,4 @@
-"""What commands show of schedules of streams: of a found one, and of a saved one that is explained or simulated."""
+"""Output for schedules of streams: of a found one, and of a saved one that is explained or simulated."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import StreamExplanation
 
-#: So many launches are told, the critical path first, where not all are asked for.
+#: Number of launches shown, the critical path first, unless all are asked for.
 _FEW = 20
 
 
 def show_streams(
     network: Network, found: StreamSchedule, prices: CostModel, outputs: ScheduleOutputs, as_json: bool
 ) -> None:
-    """The streams, what they take, and the critical path; with --out schedule.json, graph.dot and trace.json."""
+    """Show streams, latency, and critical path; with --out write schedule.json, graph.dot and trace.json."""
     from iossim.report.stream_words import path_lines, stream_summary, stream_table
     from iossim.tasks.stream_explain import explain_streams
 
@@ -67,7 +67,7 @@ def tell_streams(
     files: Mapping[str, Writer],
     code: ExitCode,
 ) -> None:
-    """Explain a schedule: the critical path, and launches with what they waited for and their slack."""
+    """Explain a schedule: the critical path, and launches with their last waits and their slack."""
     from iossim.report.stream_words import launches_table, path_lines, stream_summary
 
     shown = list(found.launches) if all_launches else found.critical[:_FEW]

@@ -1,4 +1,4 @@
-"""``iossim study``: studies that ship and new ones, what one will do, and its run; two runs compared, and reports."""
+"""``iossim study``: list, show, write, run and compare studies, and report on them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_scenarios(as_json: options.Json = False) -> None:
-    """The scenarios that ship, with their points."""
+    """List the scenarios that ship, with their points."""
     from iossim.study.points import count_points
     from iossim.study.scenario_file import read_scenario, scenario_names
 
@@ -74,7 +74,7 @@ def list_scenarios(as_json: options.Json = False) -> None:
 
 
 def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> None:
-    """What a scenario will do: points, schedulers, questions, and how much work that is."""
+    """Show the work of a scenario: its points, schedulers and questions, and their number."""
     from iossim.study.forecast import forecast
     from iossim.study.scenario_file import read_scenario
 
@@ -143,7 +143,7 @@ def new_study(
     force: Force = False,
     yes: Yes = False,
 ) -> None:
-    """Ask for what is not given, and write a scenario with a comment on everything else."""
+    """Ask for missing values, and write a scenario with a comment on everything else."""
     from iossim.report.schemas import schema
     from iossim.study.new_scenario import write_new_scenario
 
@@ -257,7 +257,7 @@ def run(
 
 
 def _write_report(run: StudyRun) -> None:
-    """The report of a finished run. Without one it is a run all the same: ``iossim study report`` makes it later."""
+    """Write the report of a finished run. A failure does not spoil the run: ``iossim study report`` makes it later."""
     from iossim.base.errors import IossimError, first_line, warn_once
     from iossim.study.run_directory import REPORT
 
@@ -289,7 +289,7 @@ def _parts(found: StudyRun) -> Iterator[Part]:
     if same := fixed_in_words(results.rows):
         yield wrapped(same)
     for answer in results.answers:
-        # A claim is of whom made it; what is found here stands below it.
+        # A claim is its authors'; this study's finding is printed below it.
         question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
         yield wrapped(question, "bold")
         if len(answer.cases) > 1:

@@ -1,4 +1,4 @@
-"""``iossim validate``: how far predictions are off measurements of the user's own."""
+"""``iossim validate``: errors of predictions against the user's own measurements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def validate(
 ) -> None:
     """Compare predictions with measured operators, stages of several groups, and whole networks.
 
-    Operators are judged on the shapes that no fit saw, told by their hash.
+    Operators are judged on held-out shapes, which are chosen by their hash.
     """
     from iossim.base.errors import OptionError
     from iossim.calibration.validation.validate import validate as judge

@@ -1,6 +1,6 @@
-"""What is deployed, run beside what ONNX Runtime does by itself: are the outputs equal, and which way is fastest?
+"""Check of a deployment beside ONNX Runtime's defaults: whether the outputs are equal, and which way is fastest.
 
-All sessions are there at once, and rounds are interleaved, so that what slows the machine down slows all of them.
+All sessions exist at once, and rounds are interleaved, so that a slowdown of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from iossim.ir.op import Array
 from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
 from iossim.models.onnx.export import write_onnx
 
-#: The ways that are timed.
+#: Names of the ways that are timed.
 DEFAULT = "model, default"
 PARALLEL = "model, ORT_PARALLEL"
 THREADS = "deployed, intra-op threads"
 SEQUENTIAL = "deployed, one thread"
 STREAMS = "deployed, streams"
-#: Under the runtime's profiler; the last is shown.
+#: Number of runs under the runtime's profiler; the last is shown.
 _PROFILED_RUNS = 3
 
 
 @dataclass(frozen=True)
 class DeploymentCheck:
-    """The ways beside each other, speed-ups over the first; how far outputs are from the model's own.
+    """Ways side by side, speed-ups over the first, and the errors of outputs against the model's own.
 
-    ``errors`` are the largest differences over the largest value, by way, the last where sizes are open at others.
-    ``cores`` were there. ``profile`` is the runtime's own of a run in streams, None where the schedule has a single
+    ``errors`` are the largest differences over the largest value, by way; for open sizes the last is at other sizes.
+    ``cores`` are those available. ``profile`` is the runtime's own for a run in streams, None if the schedule has only
     one.
     """
 
@@ -62,7 +62,7 @@ class DeploymentCheck:
 
     @property
     def ties(self) -> tuple[str, ...]:
-        """Those that may be as fast as the best: the interval of their ratio holds 1."""
+        """Ways that may be as fast as the best: the interval of their ratio contains 1."""
         best = self.best
         others = (row for row in self.rows if row is not best)
         return tuple(row.name for row in others if ratio_of(row.samples, best.samples).low <= 1)
@@ -75,9 +75,9 @@ def check_deployment(
     predicted_us: Mapping[str, float],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DeploymentCheck:
-    """Run and time the folder's model and the network that it was made of, on inputs made from the timing's seed.
+    """Run and time the folder's model and the network that it was made from, on inputs made from the timing's seed.
 
-    Raises BackendError where ONNX Runtime refuses one of them.
+    Raises BackendError if ONNX Runtime refuses one of them.
     """
     cores, graph = usable_cores(), network.graph
     width = len(deployed.streams)
@@ -116,7 +116,7 @@ def check_deployment(
 
 
 def _error_at(graph: Graph, session: Any, deployed: Deployment, seed: int) -> float:
-    """The largest error of a session of the deployed model beside the model as it was given, at other sizes."""
+    """Largest error of the deployed model's session against the given model, at other sizes."""
     inputs = made_arrays(graph.inputs, graph.types, seed)
     with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
         path = Path(folder) / "given.onnx"
@@ -131,7 +131,7 @@ def _outputs(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _profile(deployed: Deployment, inputs: Mapping[str, Array], folder: Path) -> LayerTimes:
-    """What ONNX Runtime says of a few runs in streams: the nodes of the last, and when each ran."""
+    """ONNX Runtime's profile of a few runs in streams: the nodes of the last, and when each ran."""
     options = session_options(len(deployed.streams), partition=deployed.partition)
     options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
     session = open_session(deployed.model, options, deployed.provider, optimised=True)

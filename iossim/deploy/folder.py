@@ -1,8 +1,8 @@
-"""What is deployed, as a folder: the optimised model, the streams of its nodes, a program that runs it, and a page.
+"""A deployment as a folder: the optimised model, the streams of its nodes, a program that runs it, and a page.
 
-Streams are in a file of ONNX Runtime's own (``DeviceBasedPartitioner``), which ignores what it does not know: beside
-its fields stands which model they are of. It ignores names of no node, and one that is there twice, as well, and runs
-something else than was meant, so that all of this is checked here, and in the program that is deployed.
+Streams are in a file of ONNX Runtime's own format (``DeviceBasedPartitioner``), which ignores unknown fields: an
+additional one records the model that the streams are for. ONNX Runtime also ignores names of no node, and repeated
+ones, and then runs something else than was meant; all of this is therefore checked here, and in the deployed program.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from iossim.schedule.schedule import StreamSchedule
 
 PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
 PICTURE_FILE = "timeline.svg"
-#: All that may be written, the model last.
+#: All files that may be written, the model last.
 _FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, PICTURE_FILE, MODEL_FILE)
-#: What the runtime loads; the second is there where the model has weights of some size.
+#: Files that the runtime loads; the second exists if the model has large weights.
 _RUN_FILES = (MODEL_FILE, WEIGHTS_FILE)
 _PARTITIONER = "DeviceBasedPartitioner"
 _REMEDY = "deploy the model again"
@@ -45,9 +45,9 @@ _REMEDY = "deploy the model again"
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployed folder: the provider of its model, the shapes that its inputs take, and the names of nodes by stream.
+    """A deployed folder: the provider of its model, the shapes of its inputs, and the names of nodes by stream.
 
-    ``opened`` says what it keeps open of what the model's own file leaves open.
+    ``opened`` describes which dimensions stay open among those open in the model's own file.
     """
 
     folder: Path
@@ -72,10 +72,10 @@ def write_deployment(
     schedule: StreamSchedule,
     dimensions: OpenDimensions | None = None,
 ) -> Deployment:
-    """Write the model that a schedule computes, optimised, the streams of its nodes, and the program that runs both.
+    """Write the optimised model of a schedule, the streams of its nodes, and the program that runs both.
 
-    What of the network's ``dimensions`` is open stays so, where the schedule allows it. Raises BackendError where
-    ONNX Runtime refuses the model.
+    Open ``dimensions`` of the network stay open, where the schedule allows it. Raises BackendError if ONNX Runtime
+    refuses the model.
     """
     graph = deployed_graph(network, schedule)
     opened = (dimensions or OpenDimensions.of(network)).opened(
@@ -104,7 +104,7 @@ def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequenc
 
 
 def read_deployment(folder: Path) -> Deployment:
-    """A deployed folder; raises ScheduleError for a model that its streams are not of, or that they do not fit."""
+    """Read a deployed folder; raises ScheduleError if its streams are for another model, or do not fit it."""
     path = folder / PARTITION_FILE
     text = read_text(path, "streams", "give a folder that deploy wrote", ScheduleError)
     try:
@@ -126,7 +126,7 @@ def read_deployment(folder: Path) -> Deployment:
 
 
 def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence[str]) -> None:
-    """Each node of the model is in one stream, once."""
+    """Raise ScheduleError unless each node of the model is in one stream, once."""
     names = set(known)
     seen: set[str] = set()
     for stream, own in enumerate(streams):
@@ -142,12 +142,12 @@ def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence
 
 
 def deployed_files(folder: Path) -> Mapping[str, Callable[[Path], None]]:
-    """What writes each file of a folder again elsewhere, the model last."""
+    """Writers that copy each file of a folder elsewhere, the model last."""
     return {name: _copier(folder / name) for name in _FILES if (folder / name).exists()}
 
 
 def stale_files(folder: Path, written: Collection[str]) -> list[Path]:
-    """What a deployment that is in ``folder`` already has of its own, and the one that is ``written`` there has not."""
+    """Files of a deployment already in ``folder`` that the one ``written`` there lacks."""
     if not (folder / PARTITION_FILE).exists():
         return []
     return [folder / name for name in _FILES if name not in written and (folder / name).is_file()]
@@ -161,7 +161,7 @@ def _copier(source: Path) -> Callable[[Path], None]:
 
 
 def _names_digest(streams: Sequence[Sequence[str]]) -> str:
-    """Of the names of all nodes, whichever stream they are in: the program, which has no list of them, checks it."""
+    """Digest of the names of all nodes, whatever their streams: the program, which has no list of them, checks it."""
     return hashlib.sha256("\n".join(sorted(name for own in streams for name in own)).encode()).hexdigest()
 
 

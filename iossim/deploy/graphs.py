@@ -1,4 +1,4 @@
-"""The graph that a schedule computes: merged convolutions are stacked, and split behind."""
+"""The graph that a schedule computes: merged convolutions are stacked, followed by a split."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from iossim.ir.network import Network
 from iossim.ir.ops.slice import Split
 from iossim.schedule.schedule import StreamSchedule
 
-#: Of a tensor of images.
+#: Axis of channels in a tensor of images.
 _CHANNELS = 1
 
 
 @dataclass(frozen=True, eq=False)
 class DeployedGraph:
-    """A graph of standard ops, and the stream of what makes each of its values."""
+    """A graph of standard ops, and the stream of the launch that makes each of its values."""
 
     graph: Graph
     stream_of: Mapping[str, int]
 
 
 def deployed_graph(network: Network, streams: StreamSchedule) -> DeployedGraph:
-    """The graph of ``network`` with what ``streams``, which fit it, merge as one convolution each.
+    """The graph of ``network`` in which units merged by ``streams``, which fit it, are one convolution each.
 
     Outputs keep their names. Raises ScheduleError for units that do not merge.
     """

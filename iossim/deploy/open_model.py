@@ -1,7 +1,7 @@
-"""Open dimensions: sizes that a model's file leaves open stay open in the deployed model where its graph allows it.
+"""Open dimensions: sizes that a model's file leaves open stay open in the deployed model if its graph allows it.
 
-A network is bound to sizes. It is read once more at others; where the graph that is deployed is the same there, but
-for its shapes, the deployed model takes any size.
+A network is bound to sizes. It is read again at other sizes; if the deployed graph is the same there, apart from its
+shapes, the deployed model takes any size.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from iossim.models.onnx.open_shapes import Dimension, OpenShapes, open_shapes
 from iossim.models.sources import onnx_file
 from iossim.transforms.replay import network_of_source
 
-#: The name of a leading dimension that the file gives none.
+#: Name of a leading dimension that the file leaves nameless.
 _BATCH = "batch"
 
 
-#: The dimensions of each input, by its name.
+#: Dimensions of each input, by its name.
 Shapes = Mapping[str, Sequence[Dimension]]
 
 
 def shapes_of(graph: Graph) -> Shapes:
-    """The shapes of a graph's inputs, as they are bound."""
+    """Bound shapes of a graph's inputs."""
     return {name: graph.types[name].shape for name in graph.inputs}
 
 
 def spelled(shapes: Shapes) -> str:
-    """``x Nx3x224x224``, with a question mark for what is open and has no name."""
+    """Shapes in words: ``x Nx3x224x224``, with a question mark for an open dimension without a name."""
     return ", ".join(f"{name} {'x'.join(str(size or '?') for size in shape)}" for name, shape in shapes.items())
 
 
 @dataclass(frozen=True, eq=False)
 class OpenModel:
-    """The open shapes that a deployed graph takes, and the network's graph at other sizes, on which that is checked.
+    """The open shapes that a deployed graph takes, and the network's graph at the other sizes that verify them.
 
-    Where it takes the sizes alone that it was bound to, ``shapes`` is None; ``reason`` says why, of a model whose
-    file leaves others open.
+    ``shapes`` is None if it takes only its bound sizes; ``reason`` then says why, if the model's file leaves others
+    open.
     """
 
     shapes: OpenShapes | None = None
@@ -53,7 +53,7 @@ class OpenModel:
 
 @dataclass(frozen=True, eq=False)
 class OpenDimensions:
-    """The dimensions of a graph's inputs as the file of its source has them: sizes, and names of what is open."""
+    """Dimensions of a graph's inputs as declared by its source file: sizes, and names of open ones."""
 
     graph: Graph
     source: ModelSource
@@ -62,7 +62,7 @@ class OpenDimensions:
 
     @staticmethod
     def of(network: Network) -> OpenDimensions:
-        """None is declared for a network of no ONNX file."""
+        """Declared dimensions of a network; empty unless it is from an ONNX file."""
         if not onnx_file.takes(network.source.model):
             return OpenDimensions(network.graph, network.source, {})
         path, types = Path(network.source.model), network.graph.types
@@ -80,7 +80,7 @@ class OpenDimensions:
         if all(isinstance(size, int) for shape in self.declared.values() for size in shape):
             return OpenModel()
         leading = tuple(name for name in self._sizes if name in {shape[0] for shape in self.declared.values() if shape})
-        # Two other sizes of windows: they pad an even size otherwise than an odd one, at whatever depth.
+        # Windows need two other sizes: they pad even and odd sizes differently, at any depth.
         ways = [(tuple(self._sizes), (1, 2))] * (len(leading) < len(self._sizes)) + [(leading, (1,))] * bool(leading)
         reason = "no dimension that is open has a size of its own"
         for varied, steps in ways:
@@ -94,7 +94,7 @@ class OpenDimensions:
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
-        """The size of each name that is open, as the graph is bound."""
+        """Bound size of each open name."""
         return {
             name: size
             for value, shape in self.declared.items()
@@ -103,7 +103,7 @@ class OpenDimensions:
         }
 
     def _at(self, varied: tuple[str, ...], step: int) -> Graph:
-        """The graph at other sizes of some names, each further by an odd number of its own; read once."""
+        """The graph at other sizes of some names, each increased by a different odd number; read once."""
         if (varied, step) in self._read:
             return self._read[varied, step]
         first = (step - 1) * len(self._sizes)

@@ -1,8 +1,8 @@
-"""ONNX Runtime here: which one, its providers, and what its optimisation makes of a graph.
+"""ONNX Runtime on this machine: its version, its providers, and its optimisation of a graph.
 
-Streams are lists of the names that nodes have behind the optimisation, so that what is deployed is the optimised
-model, written once by the runtime itself. Its nodes tell what they compute: most make values that the graph has. Those
-whose channels are blocked make others, and are named after the value that they would make, or after the op.
+Streams are lists of the names of nodes after optimisation, so that the deployed model is the optimised one, written
+once by the runtime itself. Its nodes reveal what they compute: most make values of the graph. Those with blocked
+channels make others, and are named after the corresponding value, or after the op.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from iossim.models.onnx.spelling import Names
 from iossim.models.passes.blocks import cut_blocks
 from iossim.models.passes.unit_patterns import unit_kind
 
-#: The first whose sessions take a file of streams.
+#: Oldest version whose sessions take a file of streams.
 OLDEST = (1, 14)
 MODEL_FILE, WEIGHTS_FILE = "model.onnx", "model.onnx.weights"
-#: What its optimiser puts behind the name of a value whose channels it blocks.
+#: Suffix that its optimiser appends to a value whose channels it blocks.
 _BLOCKED = "_nchwc"
-#: Weights smaller than this stay in the model's file.
+#: Smaller weights stay in the model's file.
 _LEAST_OUTSIDE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What runs a device's nodes: the name that ONNX Runtime gives it, and the type of its device in its files."""
+    """A device's provider: its name in ONNX Runtime, and the type of its device in files."""
 
     name: str
     device_type: str
@@ -52,7 +52,7 @@ _PROVIDERS = {"cpu": Provider("CPUExecutionProvider", "0"), "gpu": Provider("CUD
 
 @dataclass(frozen=True, slots=True)
 class OptimisedNode:
-    """A node that the runtime made, by name, with what it reads and makes."""
+    """A node that the runtime made, by name, with its inputs and outputs."""
 
     name: str
     op_type: str
@@ -60,7 +60,7 @@ class OptimisedNode:
     outputs: tuple[str, ...]
 
     def made(self, graph: Graph) -> tuple[str, ...]:
-        """The values of ``graph`` that it makes: under their names, or as its own name tells."""
+        """Values of ``graph`` that it makes: under their names, or as its own name reveals."""
         named = [self.name.removesuffix(_BLOCKED)] if self.name.endswith(_BLOCKED) else []
         found = tuple(value for value in (*self.outputs, *named) if value in graph.producer)
         if found or self.name not in graph.position:
@@ -69,7 +69,7 @@ class OptimisedNode:
 
 
 def provider_of(profile: DeviceProfile) -> Provider:
-    """The provider of a device; raises BackendError for an ONNX Runtime without it, too old a one, or none."""
+    """Provider of a device; raises BackendError if ONNX Runtime lacks it, is too old, or is missing."""
     if find_spec("onnxruntime") is None:
         raise BackendError(
             "`runtime` onnxruntime needs ONNX Runtime, which is not installed; run: pip install 'iossim[cpu]'"
@@ -88,7 +88,7 @@ def provider_of(profile: DeviceProfile) -> Provider:
 
 
 def check_version(version: str) -> None:
-    """Raise BackendError for an ONNX Runtime whose sessions take no file of streams."""
+    """Raise BackendError if the sessions of an ONNX Runtime take no file of streams."""
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if found < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -102,8 +102,8 @@ def write_optimised(
 ) -> None:
     """Have ONNX Runtime optimise a graph, and write it to ``folder`` as :data:`MODEL_FILE`, its weights beside it.
 
-    Where ``shapes`` are open they stay so. Blocked channels are of this machine's processor. Raises BackendError for
-    a graph that it refuses.
+    Open ``shapes`` stay open. Blocked channels are specific to this machine's processor. Raises BackendError for a
+    graph that it refuses.
     """
     import onnx
 
@@ -127,7 +127,7 @@ def write_optimised(
 
 
 def _give_names(model: Path) -> None:
-    """Give every node of a model file a name of its own, where the runtime has not: streams are told by names."""
+    """Give unnamed nodes of a model file unique names: streams refer to nodes by name."""
     import onnx
 
     proto = onnx.load(str(model), load_external_data=False)
@@ -142,18 +142,18 @@ def _give_names(model: Path) -> None:
 def session_options(streams: int = 1, threads: int = 1, partition: Path | None = None) -> Any:
     """Options of a session that runs its nodes on ``streams`` threads, each of them on ``threads``.
 
-    0 threads are one a core, as ONNX Runtime has it by itself. ``partition`` says which node is in which stream.
+    0 threads mean one per core, ONNX Runtime's default. ``partition`` assigns nodes to streams.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
-    # Threads that wait for the next run of one session would keep the cores from another.
+    # Threads that wait for the next run of one session would occupy the cores of another.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if streams > 1:
         options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
-        # The thread that calls is one of them, and spins until all are done: with no more two streams share a thread.
+        # The calling thread is one of them, and spins until all are done: with fewer, two streams would share a thread.
         options.inter_op_num_threads = streams + 1
     if partition is not None:
         options.add_session_config_entry("session.node_partition_config_file", str(partition))
@@ -161,7 +161,7 @@ def session_options(streams: int = 1, threads: int = 1, partition: Path | None =
 
 
 def open_session(model: Path, options: Any, provider: Provider, *, optimised: bool = False) -> Any:
-    """A session; of an ``optimised`` model nothing is optimised again. Raises BackendError in one line."""
+    """A session; an ``optimised`` model is not optimised again. Raises BackendError in one line."""
     import onnxruntime
 
     if optimised:
@@ -169,7 +169,7 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
     try:
         with _silent():
             return onnxruntime.InferenceSession(str(model), options, providers=[provider.name])
-    except Exception as error:  # its exceptions have no base class of their own
+    except Exception as error:  # its exceptions have no common base class
         raise BackendError(
             f"ONNX Runtime cannot run {model.name}: {first_line(error)}; install a newer one, or export the model anew"
         ) from error
@@ -177,7 +177,7 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """While it plans streams the runtime prints for its own developers which buffers it reuses."""
+    """Silence the runtime, which prints buffer reuse for its developers while it plans streams."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -190,7 +190,7 @@ def _silent() -> Iterator[None]:
 
 
 def optimised_nodes(model: Path) -> list[OptimisedNode]:
-    """The nodes of a model file, in its order; raises BackendError for a name that is there twice, or none."""
+    """Nodes of a model file, in order; raises BackendError for a repeated or missing name."""
     import onnx
 
     nodes = onnx.load(str(model), load_external_data=False).graph.node
@@ -204,7 +204,7 @@ def optimised_nodes(model: Path) -> list[OptimisedNode]:
 
 
 def input_shapes(model: Path) -> dict[str, tuple[Dimension, ...]]:
-    """The shape that each input of a model file takes."""
+    """Shape that each input of a model file takes."""
     import onnx
 
     return {
@@ -214,16 +214,16 @@ def input_shapes(model: Path) -> dict[str, tuple[Dimension, ...]]:
 
 
 def as_optimised(network: Network, provider: Provider, shapes: OpenShapes | None = None) -> Network:
-    """The network with the units that ONNX Runtime fuses: what one node of its optimised graph computes."""
+    """The network with the units that ONNX Runtime fuses: the ops that one node of its optimised graph computes."""
     with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
         write_optimised(network.graph, Path(folder), provider, network.name, shapes)
         return with_runtime_units(network, optimised_nodes(Path(folder) / MODEL_FILE))
 
 
 def with_runtime_units(network: Network, nodes: Sequence[OptimisedNode]) -> Network:
-    """The network with units that hold what one optimised node of its graph computes.
+    """The network with one unit for the ops that one node of its optimised graph computes.
 
-    An op whose value is made by no node any more is part of the one op, or unit, that reads it.
+    An op whose value is no longer made by a node joins the one op, or unit, that reads it.
     """
     graph = network.graph
     kept = {value for node in nodes for value in node.made(graph)}
@@ -245,10 +245,10 @@ def _unit(graph: Graph, name: str, nodes: Sequence[int]) -> Unit:
 
 
 def streams_of_nodes(nodes: Sequence[OptimisedNode], deployed: DeployedGraph) -> list[list[str]]:
-    """The names of nodes by stream: each where the last of the ops that it computes is.
+    """Names of nodes by stream: each is in the stream of the last of the ops that it computes.
 
-    A node that makes no value of the graph, as one that blocks channels, is where what it makes is read first, or
-    where what it reads is made.
+    A node that makes no value of the graph, such as one that blocks channels, is in the stream of its first consumer,
+    or else of its producer.
     """
     stream: dict[str, int] = {}
     readers: dict[str, list[OptimisedNode]] = {}

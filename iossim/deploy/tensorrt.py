@@ -1,7 +1,7 @@
-"""What TensorRT can be told of a schedule: how many auxiliary streams it may use, and nothing else.
+"""TensorRT's settings for a schedule: the number of auxiliary streams that it may use, and nothing else.
 
-Its builder decides by itself which layers run beside each other. So a schedule becomes a limit for ``trtexec``, and
-a list of what its profile should show side by side if it decides alike.
+Its builder decides which layers run concurrently. A schedule therefore becomes a limit for ``trtexec``, and a list of
+the layers that its profile should show concurrently if it decides alike.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from iossim.schedule.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """The nodes that a stage runs side by side, by its number: the names of each group, in order."""
+    """Nodes that a stage runs concurrently, by its number: the names of each group, in order."""
 
     stage: int
     groups: tuple[tuple[str, ...], ...]
@@ -24,13 +24,13 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True)
 class TensorRtAdvice:
-    """Streams beside the main one that a schedule has work for, and what should overlap."""
+    """Streams beside the main one for which a schedule has work, and what should overlap."""
 
     aux_streams: int
     stages: tuple[SideBySide, ...]
 
     def command(self, model: str) -> str:
-        """Builds an engine of ``model``, and writes the profile of its layers."""
+        """Command that builds an engine of ``model``, and writes the profile of its layers."""
         return (
             f"trtexec --onnx={model} --maxAuxStreams={self.aux_streams} --profilingVerbosity=detailed "
             "--exportLayerInfo=layers.json --exportProfile=profile.json"

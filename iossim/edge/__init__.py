@@ -1,10 +1,10 @@
-"""Dataflow on edge devices: operators split over units, and written in the order in which they are read (Xenos).
+"""Dataflow on edge devices: operators are split over units, and their outputs laid out in reading order (Xenos).
 
-Of :mod:`iossim.execution` dataflow uses the boxes, the inputs and how outputs are compared. The rest is its own,
-since it answers other questions:
+Dataflow shares boxes, inputs and the comparison of outputs with :mod:`iossim.execution`. The rest is its own, since it
+answers other questions:
 
-- Plans. An execution plan is commands on queues that events order. An edge plan has a barrier behind each stage and
-  moves every byte itself, so that it says for each unit what comes from which address; commands for it would be a
+- Plans. An execution plan is commands on queues that events order. An edge plan has a barrier after each stage and
+  moves every byte itself, so that it gives each unit's transfers with their addresses; as commands they would be a
   million.
 - Memory. An arena holds what does not interfere by happens-before, at any size. A feature map here has a place in the
   shared memory or, where that is full, outside; stages are in order, so that lifetimes are ranges of stages, and

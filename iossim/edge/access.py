@@ -1,7 +1,7 @@
-"""Which boxes of its inputs an op reads for a box of its output, in which order, and the op on slices.
+"""Access patterns: the boxes of its inputs that an op reads for a box of its output, their order, and the op on slices.
 
-An op kind is known once it has a function here. A box that an op cannot compute by itself (half of the axis that a
-softmax goes over) has no :class:`Piece`.
+An op kind is known once it has a function here. A box that an op cannot compute alone (half of the axis of a softmax)
+has no :class:`Piece`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from iossim.ir.types import TensorType
 
 
 class Order(NamedTuple):
-    """In which order an input is visited: its axes from the slowest to the fastest; None as they lie.
+    """Order in which an input is visited: its axes from the slowest to the fastest; None for the order in memory.
 
-    ``window``, ``stride`` and ``before`` are of the rows that a window takes, how far it moves, and the padding
-    above: a reader of windows comes back to rows that it has read.
+    ``window``, ``stride`` and ``before`` are the rows of a window, its stride, and the padding above: windows overlap,
+    so that rows are read repeatedly.
     """
 
     axes: tuple[int, ...] | None = None
@@ -44,7 +44,7 @@ AS_IT_LIES = Order()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """``op`` computes the box from the boxes of the inputs; of what it computes ``crop`` is wanted, or all."""
+    """An op that computes a box from the boxes of its inputs; only ``crop`` of its result is needed, by default all."""
 
     op: Op
     inputs: tuple[Box, ...]
@@ -61,7 +61,7 @@ ACCESS = KindTable[Access]()
 
 
 def piece(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
-    """How ``op`` computes ``box`` of its output; None where it cannot, or its access pattern is not known."""
+    """Piece of ``op`` that computes ``box`` of its output; None if there is none, or the access pattern is unknown."""
     access = ACCESS.get(op.kind)
     return None if access is None else access(op, inputs, output, box)
 
@@ -78,7 +78,7 @@ def _elementwise(op: Op, inputs: Sequence[TensorType], output: TensorType, box: 
 
 
 def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
-    """The part of an input of that shape that is broadcast over the box."""
+    """Part of an input of that shape that is broadcast over the box."""
     skipped = len(box.shape) - len(shape)
     pairs = list(zip(box.starts, box.shape, strict=True))[skipped:]
     return Box(
@@ -88,7 +88,7 @@ def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
 
 
 class Rows(NamedTuple):
-    """What windows along one axis read: ``size`` elements from ``start``, and the padding on both sides."""
+    """Elements that windows along one axis read: ``size`` from ``start``, and the padding on both sides."""
 
     start: int
     size: int
@@ -97,7 +97,7 @@ class Rows(NamedTuple):
 
 
 def windowed(start: int, size: int, length: int, extent: int, stride: int, before: int) -> Rows:
-    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window covers."""
+    """Elements of an axis of ``length`` read by ``size`` windows from the ``start``-th; a window covers ``extent``."""
     first = start * stride - before
     last = (start + size - 1) * stride - before + extent
     return Rows(max(0, first), max(0, min(length, last) - max(0, first)), max(0, -first), max(0, last - length))
@@ -113,7 +113,7 @@ def _windows(
 
 
 def channels_first(rank: int) -> tuple[int, ...]:
-    """All channels of a pixel, then those of the next."""
+    """Order of axes: all channels of a pixel, then those of the next."""
     return (0, *range(2, rank), 1)
 
 
@@ -131,7 +131,7 @@ def _conv(op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box) 
         return None
     rows, pads = _windows(box, x, weight.shape[2:], op)
     if any(one.size == 0 for one in rows):
-        return None  # nothing but padding
+        return None  # only padding
     read = Box(
         (box.starts[0], channels[0], *(one.start for one in rows)),
         (box.shape[0], channels[1], *(one.size for one in rows)),
@@ -157,7 +157,7 @@ def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: Ten
         begin = max(0, -(-(low - extent + 1) // s))
         end = min(x.shape[2 + axis], (low + box.shape[2 + axis] - 1) // s + 1)
         if begin >= end or low < begin * s or (end - 1) * s + extent < low + box.shape[2 + axis]:
-            return None  # rows of bias alone
+            return None  # only rows of bias
         starts.append(begin)
         sizes.append(end - begin)
         crop.append(low - begin * s)
@@ -269,7 +269,7 @@ def _slice(op: Slice, inputs: Sequence[TensorType], output: TensorType, box: Box
 
 @ACCESS.register(Reshape, Flatten)
 def _reshape(op: Reshape | Flatten, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
-    """Axes that both shapes begin or end with can be split; what lies between is whole."""
+    """Axes at the start or end that both shapes share can be split; those between are whole."""
     before, after = inputs[0].shape, output.shape
     head = next(
         (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))

@@ -1,4 +1,4 @@
-"""What every memory holds at every instant of a plan: never more than it can, nor two things at one place."""
+"""Capacity check of a plan at every instant: no memory holds more than its size, or two things at one address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_wor
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A run of bytes of a memory that is in use."""
+    """A range of bytes of a memory that is in use."""
 
     what: str
     memory: MemoryKind
@@ -24,7 +24,7 @@ class Held:
 
 class Use(NamedTuple):
     """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most. ``external_bytes`` are
-    feature maps, and parameters of the running operator that no memory on the chip holds whole.
+    feature maps, and parameters of the running operator that no on-chip memory holds whole.
     """
 
     private_bytes: int
@@ -33,7 +33,7 @@ class Use(NamedTuple):
 
 
 def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
-    """What lies in the shared and in the external memory while a slice of a step runs."""
+    """Contents of the shared and of the external memory while a slice of a step runs."""
     types = plan.network.graph.types
     found = [Held(name, MemoryKind.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
     found += [
@@ -45,7 +45,7 @@ def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
 
 
 def check(plan: EdgePlan) -> None:
-    """Raise PlanError where a memory would hold too much, or two things at one place, at any instant."""
+    """Raise PlanError if a memory exceeds its capacity, or holds two things at one address, at any instant."""
     sizes = {MemoryKind.SHARED: plan.device.shared.bytes.value, MemoryKind.EXTERNAL: plan.device.external.bytes.value}
     known: set[object] = set()
     for stage in range(len(plan.stages)):
@@ -56,7 +56,7 @@ def check(plan: EdgePlan) -> None:
             for memory, size in sizes.items():
                 own = (each for each in things if each.memory is memory)
                 _apart(step, memory, sorted(own, key=lambda each: each.address), size)
-            same = (step.operator.signature, step.is_cut, part.partition)  # a partition says for how many units
+            same = (step.operator.signature, step.is_cut, part.partition)  # a partition depends on the number of units
             if same not in known:
                 known.add(same)
                 for works in _distinct_works(plan, step, part):
@@ -64,7 +64,7 @@ def check(plan: EdgePlan) -> None:
 
 
 def _side_by_side(plan: EdgePlan, stage: int) -> None:
-    """Check that lanes beside each other have own units and own places, and read what was made before."""
+    """Check that concurrent lanes have their own units and addresses, and read only what was made before."""
     lanes = sorted(plan.stages[stage], key=lambda lane: lane.first_unit)
     end = 0
     for lane in lanes:
@@ -93,7 +93,7 @@ def _side_by_side(plan: EdgePlan, stage: int) -> None:
 
 
 def _for_a_while(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
-    """What a slice of a step has in the shared memory while it runs."""
+    """Contents of the shared memory only while a slice of a step runs."""
     operator, types = plan.steps[index].operator, plan.network.graph.types
     staged = (*part.inputs, *([part.output] if part.output else []))
     found = [Held(f"{each.value} (staged)", MemoryKind.SHARED, each.address, each.bytes) for each in staged]
@@ -116,7 +116,7 @@ def _apart(step: OperatorStep, memory: MemoryKind, things: Sequence[Held], size:
 
 
 def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Iterator[Sequence[Work]]:
-    """The work of units until every shape of box is in one: boxes of the same shape hold equally many parameters."""
+    """Work of units until every shape of box occurred: boxes of the same shape hold equally many parameters."""
     seen: set[object] = set()
     quantum = step.operator.channel_quantum or 1
     for unit in range(part.partition.units):
@@ -128,7 +128,7 @@ def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> It
 
 
 def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
-    """Check that a private memory holds each chunk's parameters beside those of the next that come meanwhile."""
+    """Check that a private memory holds each chunk's parameters, with those of the next if they arrive meanwhile."""
     size = plan.device.private_bytes.value
     for one, other in zip_longest(works, works[1:]):
         held = (
@@ -143,7 +143,7 @@ def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
 
 
 def uses(plan: EdgePlan, index: int) -> list[Use]:
-    """What is in use during each slice of a step."""
+    """Memory in use during each slice of a step."""
     step, found = plan.steps[index], []
     for part in step.slices:
         things, works = held(plan, index, part), unit_work(plan, step, part, 0)

@@ -1,7 +1,7 @@
-"""What devices send one another so that all have the whole of what each has a part of: collectives as messages.
+"""Collectives as messages, which give all devices the whole of a value of which each has a part.
 
 A collective is data: messages in the order in which each device sends them. :func:`apply` runs them on arrays, and
-:meth:`Collective.us` is what they take, which for all-gathers is a closed form (Patarasuk and Yuan 2009, section 3).
+:meth:`Collective.us` is their time, for all-gathers in closed form (Patarasuk and Yuan 2009, section 3).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from iossim.execution.box import Box
 from iossim.hardware.edge import Link
 from iossim.ir.op import Array
 
-#: What is sent: a round, the source, the target, and the box of the value.
+#: A transfer: a round, the source, the target, and the box of the value.
 Sent = tuple[int, int, int, Box]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """Boxes of a value that one device sends another in a round, at one latency. A device sends in a round once all
-    that it is sent in earlier rounds is there.
+    messages to it in earlier rounds have arrived.
     """
 
     round: int
@@ -39,11 +39,11 @@ class Message:
         return sum(math.prod(box.shape) for box in self.boxes)
 
     def packed(self, held: Array) -> Array:
-        """The elements that the source sends, box behind box."""
+        """Elements that the source sends, box after box."""
         return np.concatenate([held[box.selection].ravel() for box in self.boxes])
 
     def unpack(self, packed: Array, held: Array) -> None:
-        """Put what arrived into the array of the target."""
+        """Unpack received elements into the array of the target."""
         begin = 0
         for box in self.boxes:
             there = held[box.selection]
@@ -60,7 +60,7 @@ class Collective:
 
     @staticmethod
     def of(devices: int, sent: Iterable[Sent]) -> Collective:
-        """What a device sends another in a round goes in one message; the order is that of the first box of each."""
+        """Messages of transfers, one per round, source and target; their order is that of the first box of each."""
         boxes: dict[tuple[int, int, int], dict[Box, None]] = defaultdict(dict)
         for turn, source, target, box in sent:
             if math.prod(box.shape):
@@ -69,19 +69,19 @@ class Collective:
 
     @property
     def elements(self) -> int:
-        """Sent in all."""
+        """Number of elements sent in total."""
         return sum(each.elements for each in self.messages)
 
     @property
     def rounds(self) -> list[list[Message]]:
-        """The messages of each round."""
+        """Messages of each round."""
         found: dict[int, list[Message]] = defaultdict(list)
         for each in self.messages:
             found[each.round].append(each)
         return [found[turn] for turn in sorted(found)]
 
     def share_sent(self, parts: Sequence[Box]) -> float:
-        """Each device made one of ``parts``: the largest share of its part that one sends to others."""
+        """Largest share of its own part (one of ``parts``) that a device sends to others."""
         found = 0.0
         for device, part in enumerate(parts):
             kept = [part]
@@ -91,8 +91,8 @@ class Collective:
         return found
 
     def us(self, item_bytes: int, link: Link) -> float:
-        """What the messages take, round after round: a device sends one message at a time and receives one at a time,
-        and a round is as long as the busiest of these ports.
+        """Time of the messages, round after round: a device sends one message at a time and receives one at a time, and
+        a round is as long as the busiest of these ports.
         """
         total_us = 0.0
         for messages in self.rounds:
@@ -106,8 +106,8 @@ class Collective:
 
 
 def ring_all_gather(parts: Sequence[Box]) -> Collective:
-    """From part d on device d to all parts on all devices, in n - 1 rounds in which each device sends a part to the
-    next one. n equal parts of S bytes in all take (n - 1) (latency + S / n / bandwidth).
+    """All-gather from part d on device d, in n - 1 rounds in which each device sends a part to the next one. n equal
+    parts of S bytes in total take (n - 1) (latency + S / n / bandwidth).
     """
     devices = len(parts)
     turns = product(range(devices - 1), range(devices))
@@ -116,8 +116,8 @@ def ring_all_gather(parts: Sequence[Box]) -> Collective:
 
 
 def server_all_gather(parts: Sequence[Box]) -> Collective:
-    """The same by way of a parameter server, device 0: it is sent each part, and sends each of the others all that it
-    lacks. n equal parts of S bytes in all take (n - 1) (2 latency + S / bandwidth).
+    """All-gather by way of a parameter server, device 0: it receives each part, and sends each of the others all that
+    it lacks. n equal parts of S bytes in total take (n - 1) (2 latency + S / bandwidth).
     """
     workers = range(1, len(parts))
     there: list[Sent] = [(0, device, 0, parts[device]) for device in workers]
@@ -126,8 +126,8 @@ def server_all_gather(parts: Sequence[Box]) -> Collective:
 
 
 def ring_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
-    """Boxes from one device to another, each a source, a target and what is sent. Where all are neighbours they are
-    sent directly, one way round before the other, so that no port is waited for; else all parts go round.
+    """Exchange of boxes between devices, each a source, a target and the box. Boxes between neighbours are sent
+    directly, one direction of the ring before the other, so that no port is waited for; otherwise all parts go round.
     """
     devices = len(parts)
     if all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
@@ -137,7 +137,7 @@ def ring_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) 
 
 
 def server_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
-    """The same by way of device 0."""
+    """Exchange of boxes by way of device 0."""
     there: list[Sent] = [(0, source, 0, box) for source, target, box in wanted if source]
     back: list[Sent] = [(1, 0, target, box) for source, target, box in wanted if target]
     return Collective.of(len(parts), [*there, *back])
@@ -145,7 +145,7 @@ def server_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]
 
 @dataclass(frozen=True, slots=True)
 class Synchronisation:
-    """A way to bring together what devices have."""
+    """A pair of collectives that bring together the parts on devices."""
 
     name: str
     all_gather: Callable[[Sequence[Box]], Collective]
@@ -162,7 +162,7 @@ SYNCHRONISATIONS = {
 
 
 def synchronisation(name: str) -> Synchronisation:
-    """The one of that name; raises OptionError."""
+    """Synchronisation of that name; raises OptionError."""
     if name not in SYNCHRONISATIONS:
         raise OptionError(f"unknown `sync` {name!r}; {did_you_mean(name, SYNCHRONISATIONS)}")
     return SYNCHRONISATIONS[name]

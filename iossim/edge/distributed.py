@@ -1,4 +1,4 @@
-"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by event."""
+"""A network over several edge devices: the cheapest modes, planned on each device, and timed event by event."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from iossim.ir.network import Network
 
 @dataclass(frozen=True, slots=True)
 class DistributedRow:
-    """An operator: how it is divided among the devices, what was sent for it and for how long, what of that it waited
-    for, and the slowest device's time.
+    """An operator: its division among the devices, the bytes and time of what was sent for it, the time that it waited
+    for that, and the slowest device's time.
     """
 
     operator: str
@@ -37,7 +37,7 @@ class DistributedRow:
 
 
 class _Timed(NamedTuple):
-    """A distribution event by event; ``gather_us`` is waited for at the end."""
+    """A distribution timed event by event; ``gather_us`` is the wait at the end."""
 
     distribution: Distribution
     plans: tuple[EdgePlan, ...]
@@ -51,8 +51,8 @@ class _Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Distributed:
-    """``one_us`` is the same network on one device, ``plans`` what each of them does. ``mix``: ``mix``, or the one
-    mode asked for; ``by_mode_us`` has the latency of each mode that was tried by itself.
+    """``one_us`` is the latency on one device, ``plans`` are those of the devices. ``mix``: ``mix``, or the one mode
+    requested; ``by_mode_us`` has the latency of each mode that was tried alone.
     """
 
     distribution: Distribution
@@ -77,7 +77,7 @@ class Distributed:
 
     @property
     def waited_us(self) -> float:
-        """For what is sent, the gathers at the end among it."""
+        """Total wait for messages, including the gathers at the end."""
         return sum(row.waited_us for row in self.rows) + self.gather_us
 
     @property
@@ -119,10 +119,10 @@ def distributed(
     mix: str = "mix",
     policy: str = "priority",
 ) -> Distributed:
-    """The best division of a network among equal devices.
+    """Best division of a network among equal devices.
 
-    Modes are chosen at closed-form prices; of the mix and each mode by itself the one that takes least event by event
-    is kept. Raises DeviceError where the device has no such link, OptionError for what is unknown.
+    Modes are chosen at closed-form prices; among the mix and each mode alone, the fastest event by event is kept.
+    Raises DeviceError if the device has no such link, OptionError for unknown names.
     """
     if devices < 1:
         raise OptionError(f"`devices` is {devices}; give 1 or more")
@@ -147,7 +147,7 @@ def distributed(
 
 
 def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
-    """The link of that name, by default the first; raises DeviceError where the device has none such."""
+    """Link of that name, by default the first; raises DeviceError if the device has none such."""
     if not device.links:
         raise DeviceError(f"device {device.name!r} has no links to others; give it some in its profile, or one device")
     if name is None:
@@ -158,7 +158,7 @@ def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
 
 
 def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> Pricer:
-    """What the slowest device takes for its box, in closed form, each holding its part of every map."""
+    """Closed-form time of the slowest device for its box, each holding its part of every map."""
     held = {value: 1 / devices for unit in network.units for value in unit.outputs}
     placed = plan(network, device, Variant.FULL, policy, DeviceShare(held=held))
     search, units = SplitSearch(policy), device.units.value

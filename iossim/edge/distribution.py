@@ -1,12 +1,12 @@
 """One network over several devices (d-Xenos, section 5): operators split by outC, inH or inW, or whole on each.
 
-What a device reads and does not hold is sent to it before the operator runs: a halo by its neighbours, or all parts
-round the ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each;
-here dynamic programming over the operators in order finds the same, as what is to come asks only who holds what of
+A device is sent what it reads and does not hold before the operator runs: a halo by its neighbours, or all parts round
+the ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each; here
+dynamic programming over the operators in order finds the same, as the future depends only on which device holds what of
 the values still read.
 
-Links and units work at the same time: a device computes first what others are sent of an output, and sends it while
-it computes the rest.
+Links and units work concurrently: a device first computes the part of an output that others are sent, and sends it
+while it computes the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from iossim.ir.network import Network
 
 
 class Mode(StrEnum):
-    """How an operator is divided among devices. ``replicated``: every one of them computes all of it."""
+    """Division of an operator among devices. ``replicated``: every one of them computes all of it."""
 
     REPLICATED = "replicated"
     OUT_C = "outC"
@@ -37,36 +37,36 @@ class Mode(StrEnum):
     IN_W = "inW"
 
 
-#: Who wants which modes: the best of all, or one mode wherever an operator can be split so.
+#: Sets of allowed modes by name: the best of all, or one mode wherever an operator can be split so.
 MIXES: Mapping[str, tuple[Mode, ...]] = {
     "mix": tuple(Mode),
     **{str(mode): (mode,) for mode in Mode if mode is not Mode.REPLICATED},
 }
 
-#: The box of an output that each device computes, and of a value that each holds.
+#: Box of an output that each device computes, or of a value that each holds.
 Boxes = tuple[Box, ...]
 
-#: The same of what each device reads of a value; None where it reads nothing of it.
+#: Box that each device reads of a value; None where it reads nothing of it.
 Wanted = tuple[Box | None, ...]
 
 
 class Price(NamedTuple):
-    """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with
-    more parameters than a unit holds, in several.
+    """Time of an operator on the slowest device, and its number of ``passes`` over the output there: several if a unit
+    cannot hold all parameters.
     """
 
     us: float
     passes: int = 1
 
 
-#: What an operator takes where each device computes its box.
+#: Price of an operator if each device computes its box.
 Pricer = Callable[[Operator, Boxes], Price]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is sent of a value before an operator runs, and what each device holds of it then. ``share_sent``: of what
-    a device made of the value, what it sends, where it sends most.
+    """Transfer of a value before an operator runs, and what each device then holds of it. ``share_sent`` is the largest
+    fraction of its part of the value that a device sends.
     """
 
     value: str
@@ -89,13 +89,13 @@ class DistributedStep:
         return sum(each.us for each in self.exchanges)
 
 
-#: Before the first operator: it made nothing, and took no time.
+#: Predecessor of the first operator: it made nothing, and took no time.
 NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
 
 
 def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``,
-    covers a part: all its computing where older values are sent, and else what it computes behind the part sent.
+    """Time that an operator waits for the exchanges before it. Its predecessor, which made the values ``made``, hides a
+    part: all its computing if only older values are sent, and otherwise what it computes after the part sent.
     """
     share = max((each.share_sent for each in exchanges if each.value in made), default=None)
     covered_us = before.us if share is None else before.us * (1 - share) / before.passes
@@ -104,7 +104,7 @@ def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price)
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """``gathers`` bring the network's outputs together at the end. ``exact``: no better modes were given up."""
+    """``gathers`` collect the network's outputs at the end. ``exact`` means that no better modes were pruned."""
 
     network: Network
     devices: int
@@ -114,7 +114,7 @@ class Distribution:
 
     @cached_property
     def latency_us(self) -> float:
-        """Operator after operator: what it reads is sent as soon as it is made, then all devices compute."""
+        """Latency with operators in order: each output is sent as soon as it is made, then all devices compute."""
         waits_us: list[float] = []
         made, before = NOTHING
         for step in self.steps:
@@ -124,7 +124,7 @@ class Distribution:
         return sum(step.price.us for step in self.steps) + sum(waits_us)
 
     def share(self, device: int) -> DeviceShare:
-        """What one of the devices does and holds: of a value, the most that it ever has."""
+        """Share of one device: what it computes, and the most that it ever holds of each value."""
         graph = self.network.graph
         held: dict[str, float] = {}
         for step in self.steps:
@@ -144,7 +144,7 @@ class Distribution:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A value that is still read: the part that each device made, and what it holds by now. There is one of each."""
+    """A value that is still read: the part that each device made, and what it holds now. Equal ones are one object."""
 
     value: str
     parts: Boxes
@@ -153,7 +153,7 @@ class _Held:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """A mode that splits an operator: who computes what, what each reads of every input, and the time."""
+    """A mode that splits an operator: the box of each device, what each reads of every input, and the time."""
 
     mode: Mode
     boxes: Boxes
@@ -163,7 +163,7 @@ class _Choice:
 
 
 class _State(NamedTuple):
-    """The way to a state: what was chosen last, and what was sent for it."""
+    """A state with its history: the last choice, and the exchanges for it."""
 
     cost_us: float
     before: _State | None
@@ -171,7 +171,7 @@ class _State(NamedTuple):
     exchanges: tuple[Exchange, ...]
 
     def waited_us(self, exchanges: Sequence[Exchange]) -> float:
-        """Of exchanges that come next."""
+        """Wait for the exchanges that come next."""
         made, before = (self.choice.made, self.choice.price) if self.choice else NOTHING
         return waited_us(exchanges, made, before)
 
@@ -185,13 +185,13 @@ def distribute(
     modes: Sequence[Mode] = MIXES["mix"],
     most_states: int = 1024,
 ) -> Distribution:
-    """The modes that take least time over the whole network, of all that ``modes`` allows.
+    """Modes with the least latency of the whole network, among those that ``modes`` allows.
 
-    Inputs and parameters are on every device from the start, and the outputs shall be. States are who holds what of
-    the values still read, which tells how the operator before was divided, and so what an exchange is waited for.
-    Each mode by itself is tried first: what cannot beat the best of those, however little the operators behind it
-    take, is not followed. Where there are still more than ``most_states`` after an operator, the cheapest go on, and
-    the answer is not called exact.
+    Inputs and parameters are on every device from the start, and the outputs must be in the end. A state is which
+    device holds what of the values still read; this determines how the previous operator was divided, and so the wait
+    for an exchange. Each mode alone is tried first: states that cannot beat the best of those, however little the
+    remaining operators take, are pruned. If more than ``most_states`` remain after an operator, only the cheapest are
+    kept, and the answer is not called exact.
     """
     search = _Search(network, devices, link, way, pricer, most_states)
     best = None
@@ -204,7 +204,7 @@ def distribute(
 
 @dataclass(eq=False)
 class _Search:
-    """What steps there are from a state, every answer kept."""
+    """Steps from each state, memoised."""
 
     network: Network
     devices: int
@@ -222,7 +222,7 @@ class _Search:
         self._exchanges: dict[tuple[_Held, _Choice], tuple[Exchange | None, _Held]] = {}
 
     def run(self, modes: tuple[Mode, ...], best: Distribution | None) -> Distribution | None:
-        """The best with these modes; None where it is none better than ``best``, which is then as exact as this."""
+        """Best distribution with these modes; None if none is better than ``best``, which is then as exact as this."""
         limit_us = best.latency_us if best is not None else inf
         least_us = (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators))
         rest_us = list(accumulate(least_us, initial=0.0))[::-1]
@@ -286,7 +286,7 @@ class _Search:
         return tuple(each for each in found if each is not None)
 
     def choices(self, operator: Operator, modes: tuple[Mode, ...]) -> list[_Choice]:
-        """Those of ``modes`` that split the operator; where none does, every device computes all of it."""
+        """Choices for ``modes`` that split the operator; if none does, every device computes all of it."""
         if operator.name not in self._choices:
             self._choices[operator.name] = [
                 _Choice(mode, boxes, self._wanted(operator, boxes), operator.outputs, self.pricer(operator, boxes))
@@ -307,7 +307,7 @@ class _Search:
         return {value: tuple(own.get(value) for own in found) for value in operator.inputs}
 
     def exchange(self, held: _Held, choice: _Choice) -> tuple[Exchange | None, _Held]:
-        """What must be sent so that each device holds what it reads, None where each does; and what is held then."""
+        """Exchange that gives each device what it reads, None if none is needed; and what is held then."""
         if held.value not in choice.wanted:
             return None, held
         key = (held, choice)
@@ -337,7 +337,7 @@ class _Search:
 
 
 def _together(has: Box, more: Box | None) -> Box:
-    """What is held with more of it: both where they make a box, else what came last."""
+    """What is held with more of it: both if they form a box, else the later one."""
     if more is None:
         return has
     both = has.hull(more)
@@ -345,7 +345,7 @@ def _together(has: Box, more: Box | None) -> Box:
 
 
 def boxes_of(operator: Operator, mode: Mode, devices: int) -> Boxes | None:
-    """The box of each device, equal up to one; None where the mode cannot split the operator among so many."""
+    """Box of each device, equal up to one; None if the mode cannot split the operator among so many."""
     whole = Box.whole(operator.output.shape)
     if mode is Mode.REPLICATED:
         return (whole,) * devices

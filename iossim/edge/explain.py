@@ -1,8 +1,8 @@
-"""Why operators on an edge device are as they are: what bounds each, other splits, what linking saved.
+"""Explanation of operators on an edge device: what bounds each, other splits, and the saving by linking.
 
-What bounds an operator is computed, not guessed: the plan is timed again on devices of which one thing at a time
-costs nothing, and what an operator takes less there is what that thing costs it. Barriers keep operators apart, so
-that each tells its own.
+The bound of an operator is computed, not guessed: the plan is timed again on devices on which one resource at a time is
+free, and the time that an operator saves there is what that resource costs it. Barriers separate operators, so that
+each saving is its own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from iossim.edge.splitting import Grid, Partition
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.types import Precision
 
-#: As much faster or larger as makes a thing free.
+#: Factor in speed or size that makes a resource free.
 _MUCH = 1e6
-#: What costs an operator less than this part of its time does not bound it.
+#: A resource that costs an operator a smaller part of its time does not bound it.
 LEAST_PART = 0.03
-#: A thing that costs so much of what two together do bounds by itself.
+#: A resource that costs this part of what two together do bounds alone.
 _NEARLY = 0.9
 PAIRS = {
     "arithmetic and ports": ("arithmetic", "ports of units"),
@@ -35,7 +35,7 @@ PAIRS = {
 
 
 def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
-    """The device with each thing free: arithmetic, waiting for lines, shared things, units' ports."""
+    """The device with each resource free: arithmetic, waiting for lines, shared resources, units' ports."""
 
     def faster(*names: str, **others: float) -> EdgeDevice:
         known = device.numbers()
@@ -50,7 +50,7 @@ def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
         "shared memory": faster("shared.bandwidth_gbps"),
         "external memory": faster("external.bandwidth_gbps"),
         "DMA": device.changed(dma),
-        # These go on at the same time, so that either alone may hide the other.
+        # These overlap, so that either alone may hide the other.
         "arithmetic and ports": faster(rate, "port_gbps"),
         "DMA and external memory": faster("external.bandwidth_gbps", **dma),
     }
@@ -58,7 +58,7 @@ def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
 
 @dataclass(frozen=True, slots=True)
 class OtherSplit:
-    """A partition of the operator, and what it would take by the closed form that policies compare with."""
+    """A partition of the operator, and its time by the closed form that policies compare with."""
 
     partition: str
     priced_us: float
@@ -66,7 +66,7 @@ class OtherSplit:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What an operator's output is written for: bytes that its readers move so, and as it is made."""
+    """Consumer for which an operator's output is laid out: bytes that its readers move with and without that layout."""
 
     form: str
     readers: tuple[str, ...]
@@ -76,11 +76,11 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedOperator:
-    """An operator of the full plan. ``saves_us``: by thing, what it would take less were that free, most first.
+    """An operator of the full plan. ``saves_us`` is its saving with one resource free, by resource, the largest first.
 
-    ``priced_us`` is the closed form of its own split, ``others`` those of each axis by itself, and of the best of all
-    grids where that was asked for. ``linking_us``: what linking takes off, be it of what it reads (``reads_linked``:
-    who writes that for it) or of its output. ``chunks``: in how many parts a unit's parameters come, the largest of
+    ``priced_us`` is the closed form of its own split, ``others`` those of each axis alone, and of the best of all grids
+    if requested. ``linking_us`` is the saving by linking, of its inputs (``reads_linked``: the producers that lay them
+    out for it) or of its output. ``chunks`` is the number of parts in which a unit's parameters arrive, the largest of
     ``chunk_bytes``.
     """
 
@@ -103,7 +103,7 @@ class ExplainedOperator:
 
     @property
     def bound(self) -> str:
-        """What costs it most, one thing rather than two; ``several at once`` where none costs much."""
+        """The costliest resource, a single one before two; ``several at once`` if none costs much."""
         most_us = max(self.saves_us.values())
         if most_us < LEAST_PART * self.time_us:
             return "several at once"
@@ -113,7 +113,7 @@ class ExplainedOperator:
 
 @dataclass(frozen=True)
 class DataflowExplanation:
-    """All operators of a plan, and what the whole network would take less with each thing free."""
+    """All operators of a plan, and the saving of the whole network with each resource free."""
 
     found: Dataflow
     operators: tuple[ExplainedOperator, ...]
@@ -136,8 +136,8 @@ class DataflowExplanation:
 
 
 def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowExplanation:
-    """Explain the full plan of a network; of the operators ``searched`` every grid is priced (seconds on many units).
-    Raises OptionError for an operator that is none.
+    """Explain the full plan of a network; every grid is priced for operators in ``searched`` (seconds on many units).
+    Raises OptionError for an unknown operator.
     """
     names = [row.operator for row in found.operators]
     for name in searched:
@@ -191,7 +191,7 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
 
 
 def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
-    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is searched."""
+    """Price of a step's own split, of each axis alone, and of the best of all grids if that is searched."""
     own_us = sum(slice_us(plan, step, part) for part in step.slices)
     operator, units = step.operator, plan.device.units.value
     if step.whole or not operator.axes:

@@ -1,9 +1,9 @@
-"""Linking: the layout in which an operator writes its feature map is the order in which the next one reads it.
+"""Linking: an operator writes its feature map in the layout in which the next one reads it.
 
-A layout is metadata of an edge; no op is added. As it lies, an image is written channel by channel, each row by row.
-A convolution reads it pixel by pixel, all channels of each: where what it visits exceeds the cache, every element
-costs a line. Linked, it is read in sequence. A reader of windows comes back to rows: they are written again in each
-band of rows that needs them (the halo), so that nothing is looked up behind.
+A layout is metadata of an edge; no op is added. By default, an image is written channel by channel, each row by row. A
+convolution reads it pixel by pixel, all channels of each: if the visited data exceed the cache, every element costs a
+line. Linked, it is read sequentially. A reader of windows returns to rows: they are written again in each band of rows
+that needs them (the halo), so that no earlier row is looked up.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 
-#: The axis of an image's rows.
+#: Axis of an image's rows.
 _ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """``rows`` rows of the reader's output each, with all rows of the image that their windows take."""
+    """Bands with ``rows`` rows of the reader's output each, and all rows of the image that their windows cover."""
 
     rows: int
     window: int
@@ -34,7 +34,7 @@ class Bands:
     before: int
 
     def of(self, height: int) -> list[tuple[int, int]]:
-        """The first row of each band, and how many. Rows that no window takes are the last band's."""
+        """First row and number of rows of each band. Rows that no window covers belong to the last band."""
         made = max(1, (height + 2 * self.before - self.window) // self.stride + 1)
         found = []
         for first in range(0, made, self.rows):
@@ -45,8 +45,8 @@ class Bands:
         return found
 
     def read(self, start: int, size: int, height: int, order: Order) -> list[tuple[int, int, int]]:
-        """What of which bands a box of rows is read from: the band, its first row of the image, and how many. Whom
-        the bands are made for reads the halo in each of them; another reads each row once.
+        """Bands from which a box of rows is read: the band, its first row of the image, and its number of rows. The
+        reader that the bands are made for reads the halo in each of them; another reads each row once.
         """
         end, found, covered = start + size, [], start
         is_own = (order.window, order.stride, order.before) == (self.window, self.stride, self.before)
@@ -64,7 +64,7 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The axes of a value from the slowest to the fastest, None as they lie; and the bands of rows it is in."""
+    """Axes of a value from the slowest to the fastest, None for the default; and the bands of its rows."""
 
     axes: tuple[int, ...] | None = None
     bands: Bands | None = None
@@ -74,7 +74,7 @@ class Layout:
         return self.axes is not None or self.bands is not None
 
     def blocks(self, shape: tuple[int, ...]) -> list[Box]:
-        """What is written one behind the other: the whole, or its bands."""
+        """Blocks written one after the other: the whole, or its bands."""
         if self.bands is None:
             return [Box.whole(shape)]
         return [
@@ -83,7 +83,7 @@ class Layout:
         ]
 
     def elements(self, shape: tuple[int, ...]) -> int:
-        """What it takes, halos included."""
+        """Number of elements, halos included."""
         return sum(math.prod(block.shape) for block in self.blocks(shape))
 
 
@@ -92,7 +92,7 @@ AS_MADE = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What reading a box moves. What is ``streamed`` comes while a unit computes; else it waits for each line."""
+    """Bytes moved to read a box. If ``streamed``, they arrive while a unit computes; else it waits for each line."""
 
     bytes: int
     streamed: bool
@@ -101,7 +101,7 @@ class Visit:
 def visit(
     box: Box, order: Order, layout: Layout, shape: tuple[int, ...], item_bytes: int, line_bytes: int, cache_bytes: int
 ) -> Visit:
-    """What reading a box in an order costs where the value lies in a layout."""
+    """Cost of reading a box in an order, for a value in a layout."""
     elements = math.prod(box.shape)
     if layout.axes == order.axes:
         if layout.bands is not None:
@@ -117,7 +117,7 @@ def visit(
 
 
 def _run(box: Box, order: Order, layout: Layout, shape: tuple[int, ...]) -> int:
-    """How many elements that lie next to each other are visited one after another."""
+    """Number of adjacent elements that are visited in sequence."""
     rank = len(shape)
     lies = layout.axes or tuple(range(rank))
     reads = order.axes or tuple(range(rank))
@@ -132,7 +132,7 @@ def _run(box: Box, order: Order, layout: Layout, shape: tuple[int, ...]) -> int:
 
 
 def wanted(order: Order, shape: tuple[int, ...], item_bytes: int, cache_bytes: int) -> Layout:
-    """The layout that a reader would have: its order, in bands that the cache holds where it has windows."""
+    """Layout preferred by a reader: its order, in bands that fit the cache if it has windows."""
     if order.axes is None:
         return AS_MADE
     if order.window <= order.stride or len(shape) != 4:
@@ -144,7 +144,7 @@ def wanted(order: Order, shape: tuple[int, ...], item_bytes: int, cache_bytes: i
 
 @dataclass(frozen=True, slots=True)
 class LinkedMap:
-    """An edge whose value is written as its reader reads it. ``bytes`` that its readers move with it, and without."""
+    """An edge whose value is laid out for its reader. ``bytes`` are moved by readers with linking, and without."""
 
     value: str
     layout: Layout
@@ -154,7 +154,7 @@ class LinkedMap:
 
 
 def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
-    """What Xenos calls a producer that is linked to its readers: cbr, cbrm, cbra, or the kinds of both."""
+    """Xenos' name of a producer linked to its readers: cbr, cbrm, cbra, or the kinds of both."""
     kinds = [network.units[reader].kind for reader in readers]
     ops = [node.op for reader in readers for node in network.unit_nodes(network.units[reader])]
     own = network.units[producer].kind
@@ -171,7 +171,7 @@ def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
 
 
 class MemoryKind(StrEnum):
-    """The memories of an edge device."""
+    """Memories of an edge device."""
 
     PRIVATE = "private"
     SHARED = "shared"
@@ -180,7 +180,7 @@ class MemoryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlacedMap:
-    """A feature map in memory, from stage ``first`` (its maker; -1 for an input) through ``last`` (a reader)."""
+    """A feature map in memory, from stage ``first`` (its producer; -1 for an input) through ``last`` (a consumer)."""
 
     value: str
     memory: MemoryKind
@@ -191,7 +191,7 @@ class PlacedMap:
     layout: Layout = AS_MADE
 
 
-#: Addresses are multiples of this: a line of any device.
+#: Addresses are multiples of this: a cache line of any device.
 ALIGNMENT = 64
 
 
@@ -218,7 +218,7 @@ def place(
 
 
 def lowest_gap(taken: Sequence[PlacedMap], size: int, start: int = 0) -> int:
-    """The lowest address from which on ``size`` bytes are free."""
+    """Lowest address from which ``size`` bytes are free."""
     for each in sorted(taken, key=lambda one: one.address):
         if each.address - start >= size:
             break
@@ -227,7 +227,7 @@ def lowest_gap(taken: Sequence[PlacedMap], size: int, start: int = 0) -> int:
 
 
 def largest_gap(taken: Sequence[PlacedMap], end: int) -> tuple[int, int]:
-    """Where the largest free run of the shared memory begins, and its bytes."""
+    """Start of the largest free range of the shared memory, and its bytes."""
     best, start = (0, 0), 0
     for each in sorted(taken, key=lambda one: one.address):
         if each.address - start > best[1]:

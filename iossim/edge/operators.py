@@ -1,7 +1,7 @@
-"""An operator: a schedule unit of a network, as something whose output is computed box by box.
+"""An operator: a schedule unit of a network whose output is computed box by box.
 
-What a box needs is found by going back from the output through the unit's ops: the boxes of feature maps that it
-reads and in which order, the boxes of parameters, and the arithmetic.
+The demand of a box is derived backwards from the output through the unit's ops: the boxes of feature maps that it reads
+and in which order, the boxes of parameters, and the arithmetic.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a box of an operator's output needs. ``calls`` are in the order in which they run."""
+    """Inputs and work of a box of an operator's output. ``calls`` are in execution order."""
 
     box: Box
     calls: tuple[Call, ...]
@@ -53,7 +53,7 @@ class Demand:
 
     @property
     def read_boxes(self) -> dict[str, Box]:
-        """By feature map the box that holds all that is read of it."""
+        """Smallest box of each feature map that contains all that is read of it."""
         found: dict[str, Box] = {}
         for read in self.reads:
             found[read.value] = read.box.hull(found.get(read.value, read.box))
@@ -62,7 +62,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class ParameterPart:
-    """Of the parameters of a convolution or matrix product: input channels and, of windows, rows and columns.
+    """A part of the parameters of a convolution or matrix product: input channels and, for windows, rows and columns.
     Products with a part are partial sums of the output.
     """
 
@@ -73,7 +73,7 @@ class ParameterPart:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """``index`` is that of the network's unit."""
+    """An operator; ``index`` is that of the network's unit."""
 
     network: Network
     index: int
@@ -108,7 +108,7 @@ class Operator:
 
     @cached_property
     def unknown(self) -> str:
-        """Why the operator runs whole on one unit; empty where it can be split."""
+        """Reason why the operator runs whole on one unit; empty if it can be split."""
         if len(self.outputs) != 1:
             return "several outputs"
         kinds = dict.fromkeys(node.op.kind for node in self.nodes if not is_known(node.op) or len(node.outputs) > 1)
@@ -116,13 +116,13 @@ class Operator:
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """The constants that it reads."""
+        """Constants that it reads."""
         constants = self.network.graph.constants
         return tuple(dict.fromkeys(name for node in self.nodes for name in node.inputs if name in constants))
 
     @cached_property
     def anchor(self) -> Node | None:
-        """The product whose parameters can be split into partial sums: the only one with weights, of outside inputs."""
+        """The product that can be split into partial sums: the only one with weights, on outside inputs."""
         constants = self.network.graph.constants
         found = [
             node
@@ -135,7 +135,7 @@ class Operator:
 
     @cached_property
     def channel_quantum(self) -> int:
-        """Output channels that a split must not cross: the filters of a group, where there are several of several."""
+        """Output channels that a split must not cross: the filters of a group, if there are several such groups."""
         for node in self.nodes:
             if isinstance(node.op, Conv) and node.op.groups > 1:
                 filters = self.network.graph.types[node.inputs[1]].shape[0] // node.op.groups
@@ -144,7 +144,7 @@ class Operator:
         return 0
 
     def demand(self, box: Box) -> Demand | None:
-        """What that box of the output needs; None where it cannot be computed by itself."""
+        """Demand of a box of the output; None if it cannot be computed alone."""
         if box not in self._demands:
             self._demands[box] = None if self.unknown else _trace(self, box)
         return self._demands[box]
@@ -155,7 +155,7 @@ class Operator:
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
-        """The axes of the output that can be split, in the order in which they are: outC, inH, inW."""
+        """Axes of the output that can be split, in priority order: outC, inH, inW."""
         shape = self.output.shape
         rank = len(shape)
         roles = {0: (), 1: (0,), 2: (1, 0), 3: (2, 1)}.get(rank, (1, 2, 3, *range(4, rank)))
@@ -169,13 +169,13 @@ class Operator:
         return tuple(found)
 
     def axis_name(self, axis: int) -> str:
-        """What the axis is called where operators are split."""
+        """Name of an axis in splits."""
         rank = len(self.output.shape)
         names = {2: ("inH", "outC"), 3: ("batch", "inH", "outC")}.get(rank, ("batch", "outC", "inH", "inW"))
         return names[axis] if axis < len(names) else f"axis {axis}"
 
     def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """All values of the unit, computed op by op as they are from arrays for its inputs and parameters."""
+        """All values of the unit, computed op by op from arrays for its inputs and parameters."""
         known = dict(arrays)
         for node in self.nodes:
             known.update(zip(node.outputs, node.op.evaluate([known[name] for name in node.inputs]), strict=True))
@@ -190,7 +190,7 @@ class Operator:
 
 @lru_cache(maxsize=16)
 def operators(network: Network) -> tuple[Operator, ...]:
-    """The units of a network, in order; the same of the same network, so that they keep what was found."""
+    """Units of a network, in order; the same objects for the same network, so that results stay memoised."""
     return tuple(Operator(network, index) for index in range(len(network.units)))
 
 
@@ -230,7 +230,7 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
 
 
 def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand:
-    """The same box from a part of the parameters: a partial sum. What is behind the anchor is no part of it."""
+    """Demand of the same box with a part of the parameters: a partial sum, without the ops after the anchor."""
     anchor = operator.anchor
     assert anchor is not None
     (call,) = (each for each in demand.calls if each.node is anchor)
@@ -255,12 +255,12 @@ def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand
     )
 
 
-#: What reads a box of a value in an order.
+#: Function that reads a box of a value in an order.
 Reader = Callable[[str, Box, Order], Array]
 
 
 def run_calls(calls: Iterable[Call], read: Reader, known: dict[tuple[str, Box], Array]) -> None:
-    """Compute calls in order into ``known``, by value and box; what is not known there is read."""
+    """Compute calls in order into ``known``, by value and box; missing boxes are read."""
     for call in calls:
         wanted = zip(call.node.inputs, call.piece.inputs, call.piece.orders, strict=False)  # a partial sum has no bias
         arrays = [known[name, box] if (name, box) in known else read(name, box, order) for name, box, order in wanted]
@@ -268,7 +268,7 @@ def run_calls(calls: Iterable[Call], read: Reader, known: dict[tuple[str, Box], 
 
 
 def part_sizes(whole: Piece) -> tuple[int, int, int]:
-    """Input channels, and rows and columns of windows, that the parameters of a product can be cut along."""
+    """Number of input channels, and of rows and columns of windows, along which a product's parameters can be cut."""
     op, read, weight = whole.op, whole.inputs[0], whole.inputs[1]
     if isinstance(op, Conv):
         return weight.shape[1:] if op.groups == 1 and len(weight.shape) == 4 else (1, 1, 1)
@@ -278,13 +278,13 @@ def part_sizes(whole: Piece) -> tuple[int, int, int]:
 
 
 def partial_piece(whole: Piece, part: ParameterPart, x: TensorType) -> Piece:
-    """The product of a piece with a part of its parameters, without its bias."""
+    """Product of a piece with a part of its parameters, without its bias."""
     op, (read, weight, *_) = whole.op, whole.inputs
     (first, channels), (row, rows), (column, columns) = part.channels, part.rows, part.columns
     if isinstance(op, Conv):
         (n, c, h, w), (batch, _, height, width) = read
         up, left, down, right = op.pads
-        # Window rows from ``row`` on read the image from that row on, and leave the last ones out.
+        # Window rows from ``row`` on read the image from that row on, and omit the last rows.
         kernel_rows, kernel_columns = weight.shape[2:]
         top, begin_h, end_h = _shifted(h, height, up, down, row, rows, kernel_rows, op.dilations[0])
         side, begin_w, end_w = _shifted(w, width, left, right, column, columns, kernel_columns, op.dilations[1])
@@ -307,7 +307,7 @@ def _along(box: Box, axis: int, start: int, size: int) -> Box:
 def _shifted(
     start: int, size: int, before: int, after: int, first: int, taps: int, kernel: int, dilation: int
 ) -> tuple[tuple[int, int], int, int]:
-    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of the whole window's."""
+    """Padding and range read by the ``taps`` rows of a window from ``first`` on, given those of the whole window."""
     low = start - before + first * dilation
     high = start + size + after - (kernel - first - taps) * dilation
     begin, end = max(low, start), min(high, start + size)

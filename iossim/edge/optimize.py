@@ -1,4 +1,4 @@
-"""From a network and an edge device to a plan: partitions by a policy, links, and places in memory."""
+"""Planning of a network for an edge device: partitions by a policy, links, and places in memory."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from iossim.ir.network import Network
 from iossim.search.scheduler import Progress, ignore
 
 PriceUs = Callable[[Partition], float]
-#: How operators are split: as Xenos does (output channels, then rows, then columns, then what is left), or by search.
+#: Policies of splitting: that of Xenos (output channels, then rows, then columns, then the remainder), or search.
 POLICIES = ("priority", "exhaustive")
 
-#: Splits of an operator that the exhaustive policy prices at most, those with the smallest largest share first.
+#: Most splits of an operator that the exhaustive policy prices, those with the smallest largest share first.
 MOST_TRIED = 500
 
 
 def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
-    """What the arithmetic of a box takes one unit; 0 of an operator that cannot be split."""
+    """Time of a box's arithmetic on one unit; 0 for an operator that cannot be split."""
     demand = operator.demand(space)
     if demand is None:
         return 0.0
@@ -48,10 +48,10 @@ def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
 
 @dataclass
 class SplitSearch:
-    """Splits the operators of a network on a device by a policy, for one plan or several, each split searched once.
+    """Splits the operators of a network on a device by a policy, for one plan or several; each split is searched once.
 
-    An interrupt ends the search: its operator gets the best split so far, those behind it the priority's.
-    ``progress`` is told of each operator, of ``total`` in all plans that the search is for.
+    An interrupt ends the search: its operator gets the best split so far, later ones the priority's. ``progress`` is
+    called for each operator, out of ``total`` in all plans that the search is for.
     """
 
     policy: str = "priority"
@@ -59,7 +59,7 @@ class SplitSearch:
     total: int = 0
     done: int = 0
     was_interrupted: bool = False
-    #: The splits found, by all that their price depends on.
+    #: Splits found, by all that their price depends on.
     known: dict[object, Partition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,12 +67,12 @@ class SplitSearch:
             raise OptionError(f"unknown policy {self.policy!r}; {did_you_mean(self.policy, POLICIES)}")
 
     def split(self, found: EdgePlan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
-        """How a box of an operator is split over so many units of a plan's device.
+        """Split of a box of an operator over so many units of a plan's device.
 
-        The exhaustive policy takes the cheapest of every grid and of what the priority gives. A barrier is between
-        operators, so that the best split of each is the best of all. A unit computes at least its share of the
-        arithmetic, which grows with its elements. Grids are priced in the order of the largest share, until that
-        alone takes as long as the best split, or :data:`MOST_TRIED` splits were priced.
+        The exhaustive policy takes the cheapest of all grids and the priority's split. A barrier separates operators,
+        so that the best split of each is optimal for the whole. A unit computes at least its share of the arithmetic,
+        which grows with its elements. Grids are priced in the order of the largest share, until that alone takes as
+        long as the best split, or :data:`MOST_TRIED` splits were priced.
         """
         best: Partition = Even(space, units, operator.axes)
         if self.policy == "priority" or self.was_interrupted:
@@ -91,15 +91,15 @@ class SplitSearch:
         return best
 
     def tell(self) -> None:
-        """Another operator is done."""
+        """Report another finished operator."""
         self.done += 1
         self.progress(self.done, max(self.done, self.total))
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceShare:
-    """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it
-    where there is none), and ``held``, the part of each feature map's elements that it holds (all).
+    """Share of one of several devices: ``spaces``, the box that it computes of each operator by index (by default all
+    of it), and ``held``, the fraction of each feature map's elements that it holds (by default all).
     """
 
     spaces: Mapping[int, Box] = field(default_factory=dict)
@@ -120,8 +120,8 @@ def plan(
     share: DeviceShare = ALL,
     stages: Stages | None = None,
 ) -> EdgePlan:
-    """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after
-    another. Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
+    """Plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after
+    another. Raises DeviceError if an operator cannot fit, or the device lacks the network's precision.
     """
     search = SplitSearch(policy) if isinstance(policy, str) else policy
     device.multiply_adds_per_us(network.precision)
@@ -130,7 +130,7 @@ def plan(
     placed = _placed(network, device, variant, {}, share, stages)
     if variant is not Variant.FULL:
         return _with_steps(placed, search, share)
-    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked ones.
+    # Links are chosen with all operators split: vanilla's reads of unlinked maps predict nothing of linked ones.
     layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
     found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
     return replace(found, links=tuple(_links(found)))
@@ -144,7 +144,7 @@ def _placed(
     share: DeviceShare,
     stages: Stages,
 ) -> EdgePlan:
-    """A plan without steps: the addresses of parameters and feature maps."""
+    """A plan without steps: addresses of parameters and feature maps."""
     graph, address = network.graph, 0
     parameters: dict[str, int] = {}
     for name in graph.constants:
@@ -174,7 +174,7 @@ def _placed(
 
 
 def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leaves_whole: bool = True) -> EdgePlan:
-    """Every operator split, or with ``leaves_whole`` as vanilla has it where that takes less."""
+    """Plan with every operator split, or with ``leaves_whole`` unsplit as in vanilla if that takes less."""
     if placed.variant is not Variant.VANILLA:
         for operator in operators(placed.network):
             check_fits(operator, placed.device.private_bytes.value)
@@ -195,7 +195,7 @@ def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leave
 
 
 def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
-    """An operator as nobody split it: on as many units as the toolchain uses, its parameters where they lie."""
+    """An unsplit operator: on as many units as the toolchain uses, its parameters at their place in memory."""
     units = placed.device.unpartitioned_units.value
     partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
     part = OutputSlice(partition, parameters_at=_shared_parameters(placed, operator))
@@ -204,7 +204,7 @@ def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
 
 
 def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> OperatorStep:
-    """A step of a plan as it would be on so many units, its slices and memories as they are."""
+    """A step of a plan on a given number of units, its slices and memories unchanged."""
     if not step.is_cut:
         (part,) = step.slices
         most = min(units, found.device.unpartitioned_units.value)
@@ -233,7 +233,7 @@ def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: 
 
 
 def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:
-    """The slices of a box of an operator whose feature maps lie outside: as few as fit the shared memory."""
+    """Slices of a box of an operator whose feature maps are external: the fewest that fit the shared memory."""
     whole = Even(space, 1, ())
     outside = [
         name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is MemoryKind.EXTERNAL
@@ -252,7 +252,7 @@ def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[Output
         staged = _staged(placed, operator, box, start)
         return staged is not None and sum(aligned(each.bytes) for each in staged) <= room
 
-    # The first has a halo on one side only: where those behind it do not fit, finer slices do.
+    # The first slice has a halo on one side only: if later ones do not fit, finer slices do.
     for count in counts[bisect_left(counts, True, key=lambda count: fits(next(even_parts(space, axis, count)))) :]:
         boxes = list(even_parts(space, axis, count))
         if all(map(fits, boxes)):
@@ -262,11 +262,11 @@ def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[Output
                 output = next((each for each in staged if each.value in operator.outputs), None)
                 yield OutputSlice(Even(box, 1, ()), inputs, output)
             return
-    yield OutputSlice(whole)  # not even a row fits: units reach outside themselves
+    yield OutputSlice(whole)  # not even a row fits: units read the external memory themselves
 
 
 def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
-    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
+    """Address in shared memory of parameters that no unit can hold; None if one can, or there is no room."""
     size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
     if size <= placed.device.private_bytes.value:
         return None
@@ -275,7 +275,7 @@ def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
 
 
 def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
-    """A lane's part, by its units, of the largest free run of the shared memory while a step's stage runs."""
+    """A lane's part, by its units, of the largest free range of the shared memory while a step's stage runs."""
     stage, lane = placed.places[index]
     inside = (each for each in placed.buffers.values() if each.memory is MemoryKind.SHARED)
     beside = [each for each in inside if each.first <= stage <= each.last]
@@ -303,7 +303,7 @@ def _staged(placed: EdgePlan, operator: Operator, box: Box, address: int) -> lis
 
 
 def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
-    """How often its layout holds each element of a box, on the average."""
+    """Average number of copies of each element of a box in its layout."""
     if buffer.layout.bands is None:
         return 1.0
     bands = buffer.layout.bands
@@ -314,7 +314,7 @@ def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
 
 
 def _linked(found: EdgePlan) -> Iterator[tuple[str, Layout]]:
-    """The layout of each feature map that moves least: as it is made, or as one of its readers would have it."""
+    """Layout of each feature map that moves the fewest bytes: as made, or as preferred by one of its readers."""
     for value, costs in _costs(found):
         best = min(costs, key=lambda layout: (costs[layout], layout.is_linked))
         if best.is_linked:
@@ -333,7 +333,7 @@ def _links(found: EdgePlan) -> Iterator[LinkedMap]:
 
 
 def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
-    """For each feature map that an operator makes: bytes that readers' busiest units move, and the share of writing."""
+    """Cost of each layout of the feature maps that operators make: bytes of readers' busiest units, and of writing."""
     device, types = found.device, found.network.graph.types
     reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:
@@ -353,7 +353,7 @@ def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
         layouts = dict.fromkeys([AS_MADE, *(wanted(read.order, kind.shape, item, cache) for read, _ in seen)])
         if len(layouts) == 1:
             continue
-        # What lies outside is written and brought by DMA, which all units share.
+        # External data are written and read by DMA, which all units share.
         sharing = found.places[maker][1].units if buffer.memory is MemoryKind.SHARED else 1
         costs = {}
         for layout in layouts:

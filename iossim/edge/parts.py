@@ -1,8 +1,8 @@
-"""Branches side by side on parts of the units, against every operator on all: a cost model for IOS.
+"""Concurrent branches on parts of the units, against every operator on all: a cost model for IOS.
 
-Xenos splits each operator over all units. A unit's share shrinks with that, and what every unit reads again does not:
-where branches lie side by side, fewer units for each may take less. Groups of a stage get parts of the units in
-:data:`LEVELS` steps.
+Xenos splits each operator over all units. That shrinks a unit's share, but not the data that every unit rereads: with
+concurrent branches, fewer units for each may take less time. Groups of a stage get parts of the units in :data:`LEVELS`
+steps.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from iossim.schedule.schedule import BlockSchedule
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule
 
-#: Parts are multiples of a sixteenth of the units, or of one where there are fewer.
+#: Parts are multiples of a sixteenth of the units, or of one if there are fewer.
 LEVELS = 16
 _Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class PartsCostModel:
-    """Prices stages of a plan's operators: groups side by side on parts of the units, dealt so that the longest is as
-    short as can be; memories that all share take at least what all groups move.
+    """Prices stages of a plan's operators: concurrent groups on parts of the units, dealt so as to minimise the
+    longest; shared memories take at least the time of what all groups move.
 
-    ``whole`` is the plan on all units; feature maps are priced where they lie in it. Boundaries cost nothing: a
-    barrier is behind every operator anyway.
+    ``whole`` is the plan on all units; feature maps are priced at their places in it. Boundaries cost nothing: every
+    operator is followed by a barrier anyway.
     """
 
     whole: EdgePlan
@@ -53,7 +53,7 @@ class PartsCostModel:
         return CostModelIdentity("parts", self.whole.device.name, str(self.whole.precision), "", self.policy)
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
-        """Units by name: each lies in the plan as it does."""
+        """Units by name: each keeps its place in the plan."""
         return problem.unit_names
 
     @property
@@ -62,7 +62,7 @@ class PartsCostModel:
 
     @cached_property
     def tables(self) -> tuple[_Table, _Table, _Table]:
-        """Of each unit of the network at each level: its time, and for how long it fills the shared and the external
+        """Time of each unit of the network at each level, and the time for which it fills the shared and the external
         memory, in us; ``[units, levels]``. More units never take longer: some may idle.
         """
         found = np.empty((3, len(self.whole.steps), self.levels))
@@ -80,7 +80,7 @@ class PartsCostModel:
         units = self.units_of(level + 1)
         try:
             return step_load(self.whole, on_units(self.whole, self.whole.steps[index], units, self.policy))
-        except DeviceError:  # parameters that no unit holds once there are so few
+        except DeviceError:  # so few units cannot hold the parameters
             return np.inf, 0.0, 0.0
 
     def units_of(self, levels: int) -> int:
@@ -100,7 +100,7 @@ class PartsCostModel:
         return 0.0
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Units times time, and what goes through each memory, at the level at which it is least."""
+        """Minimum over levels of units times time, and of the traffic through each memory."""
         own = list(problem.units)
         time_us, shared_us, external_us = (table[own] for table in self.tables)
         shares = np.arange(1, self.levels + 1) / self.levels
@@ -108,7 +108,7 @@ class PartsCostModel:
         return StageBounds(time_us[:, -1], time_us[:, -1], work_us) if isfinite(time_us[:, -1].sum()) else None
 
     def lanes(self, groups: Sequence[Sequence[int]]) -> tuple[Lane, ...]:
-        """Groups of units of the network, side by side on parts of the device's units."""
+        """Groups of units of the network as concurrent lanes on parts of the device's units."""
         curves = np.array([self.tables[0][list(group)].sum(axis=0) for group in groups])
         ends = np.cumsum(dealt(curves, len(groups))).tolist()
         bounds = [0, *(self.units_of(end) for end in ends[:-1]), self.whole.device.units.value]
@@ -118,7 +118,7 @@ class PartsCostModel:
         )
 
     def stages(self, block: BlockSchedule) -> Stages:
-        """The stages of a block as lanes; a lone group is a stage an operator, so that its maps go when read."""
+        """Stages of a block as lanes; a lone group is one stage per operator, so that its maps are freed when read."""
         index = self.whole.network.unit_index
         found: list[tuple[Lane, ...]] = []
         for stage in block.stages:
@@ -129,10 +129,10 @@ class PartsCostModel:
 
 
 def dealt(curves: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """The levels of each of ``count`` groups, one at least: the longest gets the next until none is left.
+    """Levels of each of ``count`` groups, at least one: the longest gets the next until none is left.
 
-    ``curves`` are the groups' times by level, ``[groups, levels]``, none growing. The longest can only be made
-    shorter by more levels of its own, so the largest time is as small as can be.
+    ``curves`` are the groups' times by level, ``[groups, levels]``, none increasing. Only more levels of its own
+    shorten the longest, so that the greedy choice minimises the largest time.
     """
     levels = np.empty(count, dtype=np.int64)
     _deal(np.ascontiguousarray(curves), count, levels)
@@ -194,8 +194,8 @@ def _price(
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """A stage of several lanes: the operators of each, its units, and the stage's time against these operators one
-    after another on all units, both event by event.
+    """A stage of several lanes: the operators of each, its units, and the stage's time against these operators
+    sequentially on all units, both event by event.
     """
 
     operators: list[list[str]]
@@ -206,8 +206,8 @@ class StageRow:
 
 @dataclass(frozen=True)
 class Parts:
-    """``plan`` has lanes in the blocks where they take less. ``proposed`` and ``kept``: stages of several lanes that
-    the search found, and those of them that are in the plan.
+    """``plan`` has lanes in the blocks where they save time. ``proposed`` and ``kept`` are the numbers of stages with
+    several lanes found by the search, and of those in the plan.
     """
 
     plan: EdgePlan
@@ -232,8 +232,8 @@ class Parts:
 def in_parts(
     whole: EdgePlan, timed: Timed, policy: str, options: SearchOptions | None = None, progress: Progress = ignore
 ) -> Parts:
-    """The stages that the search of IOS finds at closed-form prices, where they take less event by event. ``whole``
-    and ``timed`` are the plan of all units and its times. Never slower than it. ``progress`` counts blocks.
+    """Stages that the search of IOS finds at closed-form prices, kept where they take less event by event. ``whole``
+    and ``timed`` are the plan on all units and its times; the result is never slower. ``progress`` counts blocks.
     """
     network, device = whole.network, whole.device
     model = PartsCostModel(whole, policy)
@@ -251,7 +251,7 @@ def in_parts(
         check(made)
         return made, simulate(made)
 
-    # Where feature maps lie depends on all stages: what a block gains is seen in the whole plan alone.
+    # Places of feature maps depend on all stages: the gain of a block is only known for the whole plan.
     chosen, best = alone, (whole, timed)
     if (tried := planned(by_block))[1].total_us < timed.total_us:
         chosen, best = by_block, tried

@@ -1,8 +1,8 @@
-"""A plan: where everything lies and what each unit does, with a barrier after each stage.
+"""A plan: the place of all data and the work of each unit, with a barrier after each stage.
 
-A stage is one operator on all units, or lanes of operators side by side, each on a part of the units. A plan is
-compact: a :class:`OperatorStep` holds how an operator is split, and :func:`unit_work` says for one unit what that
-comes to, transfer by transfer with bytes and addresses. The simulator times it, NumPy runs it, and both see the same.
+A stage is one operator on all units, or concurrent lanes of operators, each on a part of the units. A plan is compact:
+an :class:`OperatorStep` holds an operator's split, and :func:`unit_work` expands it for one unit, transfer by transfer
+with bytes and addresses. Both the simulator and NumPy read this same work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iossim.ir.types import Precision
 
 
 class Variant(StrEnum):
-    """What a plan does of what Xenos does. Each does what those before it do."""
+    """Subset of Xenos' optimisations in a plan. Each variant includes those before it."""
 
     VANILLA = "vanilla"
     HORIZONTAL = "horizontal"
@@ -33,7 +33,7 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A box of a feature map of the external memory, for a while in the shared one at ``address``."""
+    """A box of a feature map of the external memory, temporarily in the shared one at ``address``."""
 
     value: str
     box: Box
@@ -43,10 +43,10 @@ class Staged:
 
 @dataclass(frozen=True)
 class OutputSlice:
-    """A part of an operator's output: DMA brings ``inputs``, units work, DMA takes the ``output`` away.
+    """A part of an operator's output: DMA brings ``inputs``, units work, DMA writes the ``output`` back.
 
-    ``parameters_at``: where all parameters stand in the shared memory meanwhile, of an operator that nobody split and
-    whose parameters no private memory holds.
+    ``parameters_at`` is the address in shared memory, meanwhile, of all parameters of an unsplit operator that no
+    private memory can hold.
     """
 
     partition: Partition
@@ -57,8 +57,8 @@ class OutputSlice:
 
 @dataclass(frozen=True, eq=False)
 class OperatorStep:
-    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether its
-    parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie.
+    """An operator. ``whole`` is the reason why it runs whole on one unit in every variant, if it does. ``is_cut`` says
+    whether its parameters are cut until they fit a unit's private memory; if unsplit, they are read in place.
     """
 
     operator: Operator
@@ -69,25 +69,25 @@ class OperatorStep:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Steps, by index, in a row on ``units`` units from ``first_unit`` on, beside the stage's other lanes."""
+    """Steps, by index, in sequence on ``units`` units from ``first_unit`` on, beside the stage's other lanes."""
 
     steps: tuple[int, ...]
     first_unit: int
     units: int
 
 
-#: The lanes of each stage, in order; every step is in one.
+#: Lanes of each stage, in order; every step is in exactly one.
 Stages = tuple[tuple[Lane, ...], ...]
 
 
 def one_by_one(steps: Iterable[int], units: int) -> Stages:
-    """Each step a stage of its own on all units."""
+    """Stages of one step each, on all units."""
     return tuple((Lane((step,), 0, units),) for step in steps)
 
 
 @dataclass(frozen=True, eq=False)
 class EdgePlan:
-    """``parameters`` are addresses in the external memory."""
+    """A plan for a device; ``parameters`` are addresses in the external memory."""
 
     network: Network
     device: EdgeDevice
@@ -100,19 +100,19 @@ class EdgePlan:
     links: tuple[LinkedMap, ...] = ()
 
     def lies(self, operator: Operator) -> tuple[tuple[MemoryKind, Layout], ...]:
-        """Where the feature maps of an operator lie, and how: with its signature, what its times depend on."""
+        """Memory and layout of an operator's feature maps: with its signature, these determine its times."""
         maps = (self.buffers[name] for name in (*operator.inputs, *operator.outputs))
         return tuple((each.memory, each.layout) for each in maps)
 
     @cached_property
     def places(self) -> Mapping[int, tuple[int, Lane]]:
-        """The stage of each step, and its lane there."""
+        """Stage of each step, and its lane there."""
         return {step: (index, lane) for index, stage in enumerate(self.stages) for lane in stage for step in lane.steps}
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What moves between a unit and a memory; ``bytes`` counts whole lines, ``size`` what is wanted."""
+    """A transfer between a unit and a memory; ``bytes`` counts whole lines, ``size`` the requested bytes."""
 
     what: str
     memory: MemoryKind
@@ -124,11 +124,11 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a unit does with one chunk: it gets the parameters, reads, computes for ``compute_us`` and writes.
+    """A unit's work on one chunk: it gets the parameters, reads, computes for ``compute_us`` and writes.
 
-    Parameters that fit lie in the unit's own private memory, at ``private_address``: DMA brings them (``by_dma``;
-    ``ahead`` of time, while the unit works on the chunk before, where both fit), or the unit reads them when it needs
-    them. Of parameters that do not fit, which are read where they lie, ``private_bytes`` are 0.
+    Parameters that fit are in the unit's own private memory, at ``private_address``: DMA brings them (``by_dma``;
+    ``ahead`` of time, while the unit works on the previous chunk, if both fit), or the unit reads them on demand. For
+    parameters that do not fit, and are read in place, ``private_bytes`` is 0.
     """
 
     chunk: Chunk
@@ -143,7 +143,7 @@ class Work:
 
 
 def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) -> tuple[Work, ...]:
-    """What one unit does for a slice of a step, chunk by chunk."""
+    """Work of one unit for a slice of a step, chunk by chunk."""
     found: list[Work] = []
     operator, private = step.operator, plan.device.private_bytes.value
     rate = plan.device.multiply_adds_per_us(plan.precision)
@@ -154,14 +154,14 @@ def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) 
             address, ahead = _beside(found[-1] if found else None, size, private) if by_dma else (0, False)
             parameters = tuple(_parameters(plan, operator, part, chunk, by_dma))
             reads, writes = tuple(_reads(plan, part, demand)), tuple(_writes(plan, step, part, chunk))
-            # What is no multiply-add takes as long as one.
+            # Any other operation takes as long as a multiply-add.
             compute_us = (demand.multiply_adds + demand.other_flops) / rate
             found.append(Work(chunk, address, size, parameters, by_dma, ahead, reads, writes, compute_us))
     return tuple(found)
 
 
 def _beside(before: Work | None, size: int, private: int) -> tuple[int, bool]:
-    """Where parameters come while a unit works on those of ``before``; at 0, afterwards, without room for both."""
+    """Address of parameters that arrive during the work on those of ``before``; 0, afterwards, if both do not fit."""
     if before is None or not before.by_dma or size <= before.private_address:
         return 0, True
     end = before.private_address + before.private_bytes
@@ -177,7 +177,7 @@ def _chunks(step: OperatorStep, box: Box, private: int) -> tuple[Chunk, ...]:
 
 
 def whole_demand(operator: Operator) -> Demand:
-    """All that an operator of unknown access reads and does; it has no calls on slices."""
+    """Demand of an operator of unknown access: all that it reads and does, without calls on slices."""
     graph = operator.network.graph
     reads = tuple(Read(name, Box.whole(graph.types[name].shape), AS_IT_LIES) for name in operator.inputs)
     parameters = {name: Box.whole(graph.types[name].shape) for name in operator.parameters}
@@ -192,7 +192,7 @@ def whole_demand(operator: Operator) -> Demand:
 def _parameters(
     plan: EdgePlan, operator: Operator, part: OutputSlice, chunk: Chunk, by_dma: bool
 ) -> Iterator[Transfer]:
-    """Parameters that do not stay in the private memory come again for each row of the output."""
+    """Transfers of parameters; those not kept in the private memory are moved again for each row of the output."""
     again, at = 1, part.parameters_at
     if not by_dma and chunk.parameter_bytes > plan.device.private_bytes.value:
         box = chunk.demand.box
@@ -219,7 +219,7 @@ def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transf
 
 
 def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk) -> Iterator[Transfer]:
-    """The output, or a partial sum of it, which all but the first read back, too; once for each band."""
+    """Transfers of the output, or of a partial sum, which all but the first also read back; one per band."""
     for value in step.operator.outputs:
         box = chunk.demand.box if len(step.operator.outputs) == 1 else Box.whole(plan.network.graph.types[value].shape)
         buffer, size = plan.buffers[value], step.operator.bytes_of(value, box)

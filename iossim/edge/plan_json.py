@@ -1,6 +1,6 @@
-"""A plan as JSON: where everything lies, and for each unit every transfer with bytes and addresses.
+"""A plan as JSON: the place of all data, and every transfer of each unit with bytes and addresses.
 
-A transfer says what it moves (``moved_bytes``) where that is not the size of what it brings.
+A transfer has ``moved_bytes`` if that differs from the requested size.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
 
 
 def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
-    """The steps of all devices: messages before each operator, and the box that each computes."""
+    """Steps of all devices: the messages before each operator, and the box that each device computes."""
     steps: list[dict[str, Any]] = [
         {
             "operator": step.operator.name,
@@ -143,7 +143,7 @@ _REMEDY = "give a plan.json that 'iossim dataflow optimize' wrote"
 
 
 def saved_plan(found: Dataflow) -> dict[str, Any]:
-    """What is written of a network's plans, the last of them, as JSON, and what it was made of."""
+    """JSON of a network's plans: the last of them in full, and its inputs."""
     *_, (plan, _) = found.runs.values()
     source = plan.network.source
     made_of = ModelReference(model=source.model, batch=source.batch, options=dict(source.options))
@@ -152,7 +152,7 @@ def saved_plan(found: Dataflow) -> dict[str, Any]:
 
 
 def is_saved_plan(path: Path) -> bool:
-    """Whether a file holds a plan of dataflow; what is wrong with another is for whoever reads it."""
+    """Whether a file holds a plan of dataflow; errors in other files are left to their readers."""
     try:
         document = from_json(path.read_bytes())
     except (OSError, ValueError):
@@ -161,8 +161,8 @@ def is_saved_plan(path: Path) -> bool:
 
 
 def planned_again(path: Path, device: str | None = None, model: str | None = None) -> Dataflow:
-    """What a saved plan was of; ``device`` is another, or where its profile is, ``model`` where the model is now.
-    Raises PlanError where the file tells too little, and where the model is no longer the same.
+    """Inputs of a saved plan, planned again; ``device`` is another one, or the path of its profile, ``model`` the
+    current path of the model. Raises PlanError if the file lacks information, or the model has changed.
     """
     document = from_json(read_text(path, "plan", _REMEDY, PlanError))
     try:

@@ -21,7 +21,7 @@ from iossim.search.scheduler import StartProgress, ignore
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
     """An operator in the three plans; ``partition``, ``layout`` and ``moved_bytes`` (over the shared and the external
-    memory) are of the full one. ``whole``: why it runs whole on one unit.
+    memory) are of the full one. ``whole`` is the reason why it runs whole on one unit.
     """
 
     operator: str
@@ -38,7 +38,7 @@ class OperatorRow:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """What is in use while an operator runs."""
+    """Memory in use while an operator runs."""
 
     operator: str
     start_us: float
@@ -50,8 +50,8 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class Dataflow:
-    """``optimise_s`` is what finding the full plan took, its simulation not counted. ``parts``: the full plan with
-    branches side by side, where it was asked for.
+    """Plans of a network. ``optimise_s`` is the time to find the full plan, without its simulation. ``parts`` is the
+    full plan with concurrent branches, if requested.
     """
 
     plans: Mapping[Variant, EdgePlan]
@@ -60,7 +60,7 @@ class Dataflow:
     optimise_s: float
     operators: tuple[OperatorRow, ...]
     parts: Parts | None = None
-    #: Whether the search for splits was interrupted; operators behind it are split by the priority.
+    #: Whether the search for splits was interrupted; later operators are split by the priority.
     was_interrupted: bool = False
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Dataflow:
 
     @property
     def runs(self) -> dict[str, tuple[EdgePlan, Timed]]:
-        """The plans by name, each with its times; the last is what is written."""
+        """Plans by name, each with its times; the last is the one that is written."""
         found = {str(variant): (self.plans[variant], self.times[variant]) for variant in Variant}
         return found | ({"parts": (self.parts.plan, self.parts.timed)} if self.parts else {})
 
@@ -81,7 +81,7 @@ class Dataflow:
         return self.plans[Variant.FULL].device
 
     def memory(self, variant: Variant) -> list[MemoryRow]:
-        """What each memory holds over time."""
+        """Contents of each memory over time."""
         return memory_rows(self.plans[variant], self.times[variant])
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Dataflow:
 
 
 def memory_rows(plan: EdgePlan, timed: Timed) -> list[MemoryRow]:
-    """What is in use while each operator runs, in the slice that needs most of the shared and the external memory."""
+    """Memory in use while each operator runs, in the slice that needs most of the shared and the external memory."""
     rows = []
     for index, step in enumerate(plan.steps):
         most = max(uses(plan, index), key=lambda use: use.shared_bytes + use.external_bytes)
@@ -117,10 +117,10 @@ def dataflow(
     parts: bool = False,
     progress: StartProgress = lambda label: ignore,
 ) -> Dataflow:
-    """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and
+    """The three plans of a network, and one in parts if requested, each checked against every memory's capacity, and
     timed. An interrupt ends the search for splits (see :class:`~iossim.edge.optimize.SplitSearch`), and for parts.
     """
-    # The full plan is split twice: before it is linked, and after.
+    # The full plan is split twice: before and after linking.
     search = SplitSearch(policy, progress("operators split"), 3 * len(network.units))
     try:
         return _planned(network, device, search, parts, progress)
@@ -164,14 +164,14 @@ def _row(full: EdgePlan, times: Mapping[Variant, Timed], index: int) -> Operator
 
 
 def _partition(step: OperatorStep) -> str:
-    """As ``outC 8 x inH 7``; ``whole`` on one unit."""
+    """Partition in words, such as ``outC 8 x inH 7``; ``whole`` on one unit."""
     words = step.slices[0].partition.words
     parts = [f"{step.operator.axis_name(axis)} {count}" for axis, count in words]
     return "whole" if step.whole or not parts else ", ".join(parts)
 
 
 def _layout(full: EdgePlan, step: OperatorStep) -> str:
-    """The linked form that its output is written for, with the rows of a band; empty where it is as made."""
+    """Linked form of its output's layout, with the rows of a band; empty if it is as made."""
     for link in full.links:
         if link.value in step.operator.outputs:
             readers = [full.network.unit_index[name] for name in link.readers]

@@ -1,6 +1,6 @@
-"""What a step takes, in closed form, for searches: the busiest unit or what all share, whichever is slower.
+"""Closed-form time of a step, for searches: the larger of the busiest unit's time and that of shared resources.
 
-The event-driven simulator times whole plans; this compares ways to split one operator.
+The event-driven simulator times whole plans; this compares splits of one operator.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transf
 
 
 def rate_gbps(plan: EdgePlan, memory: MemoryKind) -> float:
-    """What one unit moves from and to a memory by itself."""
+    """Bandwidth of one unit alone from and to a memory."""
     device = plan.device
     external = device.external.bandwidth_gbps.value
     return device.port_gbps.value if memory is MemoryKind.SHARED else min(device.port_gbps.value, external)
 
 
 def moving_us(plan: EdgePlan, transfers: Sequence[Transfer]) -> float:
-    """What a unit takes for transfers one after another, were it alone."""
+    """Time of a unit's transfers in sequence, if it were alone."""
     return sum(each.bytes / rate_gbps(plan, each.memory) / 1e3 for each in transfers)
 
 
 def work_us(plan: EdgePlan, work: Work) -> float:
-    """What a unit takes for a chunk once its parameters are there; streams go on while it computes."""
+    """Time of a unit for a chunk once its parameters have arrived; streams overlap computing."""
     direct = () if work.by_dma else work.parameters
     waited = [each for each in (*direct, *work.reads) if not each.streamed]
     streamed = [each for each in (*direct, *work.reads) if each.streamed]
@@ -33,7 +33,7 @@ def work_us(plan: EdgePlan, work: Work) -> float:
 
 
 def dma_us(plan: EdgePlan, sizes: Sequence[int], units: int = 1) -> float:
-    """What DMA takes to move each of ``sizes`` for ``units`` units."""
+    """Time of DMA to move each of ``sizes`` for ``units`` units."""
     dma, external = plan.device.dma, plan.device.external.bandwidth_gbps.value
     if not sizes:
         return 0.0
@@ -43,7 +43,7 @@ def dma_us(plan: EdgePlan, sizes: Sequence[int], units: int = 1) -> float:
 
 
 def busy_units(part: OutputSlice) -> int:
-    """How many units have anything to do: those with something come first."""
+    """Number of units with any work: they come first."""
     low, high = 1, part.partition.units
     while low < high:
         middle = (low + high + 1) // 2
@@ -52,7 +52,7 @@ def busy_units(part: OutputSlice) -> int:
 
 
 class Load(NamedTuple):
-    """What a slice or a step takes, and for how long it would fill the shared and the external memory by itself."""
+    """Time of a slice or a step, and the time for which it would fill the shared and the external memory alone."""
 
     us: float
     shared_us: float
@@ -60,12 +60,12 @@ class Load(NamedTuple):
 
 
 def slice_us(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> float:
-    """What a slice takes."""
+    """Time of a slice."""
     return slice_load(plan, step, part).us
 
 
 def slice_load(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Load:
-    """From the work of unit 0, which has the most."""
+    """Load of a slice, from the work of unit 0, which has the most."""
     works, units = unit_work(plan, step, part, 0), busy_units(part)
     device = plan.device
     ahead = [_parameter_bytes(work) for work in works[1:] if work.by_dma and work.ahead]
@@ -95,6 +95,6 @@ def _parameter_bytes(work: Work) -> int:
 
 
 def step_load(plan: EdgePlan, step: OperatorStep) -> Load:
-    """Of a step: its slices one after another."""
+    """Load of a step: the sum of its slices."""
     loads = [slice_load(plan, step, part) for part in step.slices]
     return Load(*(sum(values) for values in zip(*loads, strict=True)))

@@ -1,7 +1,7 @@
-"""A plan of dataflow, run: on one edge device, or divided among several, beside the reference.
+"""Execution of a dataflow plan: on one edge device, or divided among several, compared with the reference.
 
-A divided network is computed by NumPy, every device with arrays of its own. What a device neither made nor was sent
-is NaN there, so that a message too few is seen in the outputs. Messages are copied, or sent between processes by
+A divided network is computed by NumPy, every device with its own arrays. Elements that a device neither made nor
+received are NaN, so that a missing message is visible in the outputs. Messages are copied, or sent between processes by
 torch.distributed (gloo).
 """
 
@@ -34,7 +34,7 @@ from iossim.ir.op import Array
 
 
 class DeviceValues:
-    """The feature maps of one device: arrays of their whole shapes, of which it fills and is sent boxes."""
+    """Feature maps of one device: arrays of their whole shapes, in which it computes and receives boxes."""
 
     def __init__(self, network: Network, inputs: Mapping[str, Array]) -> None:
         graph = network.graph
@@ -69,7 +69,7 @@ class DeviceValues:
 
 
 def run_in_turn(found: Distribution, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
-    """The network's outputs on every device, from arrays for its inputs."""
+    """Outputs of the network on every device, from arrays for its inputs."""
     values = [DeviceValues(found.network, inputs) for _ in range(found.devices)]
     for step in found.steps:
         for each in step.exchanges:
@@ -84,8 +84,8 @@ def run_in_turn(found: Distribution, inputs: Mapping[str, Array]) -> list[dict[s
 def run_in_processes(
     found: Distribution, inputs: Mapping[str, Array]
 ) -> tuple[list[dict[str, Array]], tuple[int, ...]]:
-    """The outputs of every process, one a device, and the bytes that each sent. Raises BackendError without PyTorch,
-    and where one fails.
+    """Outputs of every process, one per device, and the bytes that each sent. Raises BackendError without PyTorch, or
+    if a process fails.
     """
     try:
         from torch import multiprocessing
@@ -104,7 +104,7 @@ def run_in_processes(
 
 
 def _process(rank: int, devices: int, folder: Path) -> None:
-    """One process: it leaves its outputs and the bytes that it sent in a file of its number."""
+    """One process: it stores its outputs and the bytes that it sent in a file of its number."""
     import torch
     from torch import distributed
 
@@ -126,7 +126,7 @@ def _process(rank: int, devices: int, folder: Path) -> None:
 
 
 def _exchange(distributed: Any, collective: Collective, rank: int, held: Array) -> int:
-    """Send and receive a process's messages, round by round; the bytes that it sent."""
+    """Send and receive a process's messages, round by round; returns the bytes that it sent."""
     import torch
 
     total = 0
@@ -148,14 +148,14 @@ def _exchange(distributed: Any, collective: Collective, rank: int, held: Array) 
     return total
 
 
-#: Of the largest value of an output: what sums in another order may differ by.
+#: Tolerance of sums in another order, relative to the largest value of an output.
 TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class DataflowRun:
-    """``error``: the largest difference of any device's outputs from the reference's, over the largest value;
-    infinite where only one of them is not finite. ``sent_bytes`` by each process, where there are any.
+    """Result of a run. ``error`` is the largest difference of any device's outputs from the reference's, over the
+    largest value; infinite if only one of them is not finite. ``sent_bytes`` are by process, if there are any.
     """
 
     model: str
@@ -168,7 +168,7 @@ class DataflowRun:
 
     @property
     def holds(self) -> bool:
-        """Whether the outputs are equal, and as much was sent as planned."""
+        """Whether the outputs are equal, and the bytes sent are as planned."""
         return self.error <= TOLERANCE and (not self.in_processes or sum(self.sent_bytes) == self.planned_bytes)
 
     def to_json(self) -> dict[str, Any]:
@@ -185,15 +185,15 @@ class DataflowRun:
 
 
 def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
-    """One device's plan by NumPy, byte by byte in the memories that it names, on made inputs."""
+    """Run one device's plan by NumPy, byte by byte in the memories that it names, on generated inputs."""
     inputs = _inputs(plan.network, seed)
     error = largest_error(execute.run(plan, inputs), evaluate_graph(plan.network.graph, inputs))
     return DataflowRun(_model(plan.network), plan.device.name, 1, False, error, 0)
 
 
 def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> DataflowRun:
-    """A divided network on made inputs: by NumPy, each device with arrays of its own, or each in a process of its
-    own. Raises BackendError where processes are wanted and PyTorch is missing, and where one fails.
+    """Run a divided network on generated inputs: by NumPy, each device with its own arrays, or each in its own process.
+    Raises BackendError if processes are requested without PyTorch, or one fails.
     """
     distribution = found.distribution
     inputs, devices = _inputs(distribution.network, seed), distribution.devices

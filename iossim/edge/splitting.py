@@ -1,4 +1,4 @@
-"""How an operator's output is split over units, and units' parameters cut until private memories hold them.
+"""Splitting: an operator's output over units, and units' parameters into chunks that private memories hold.
 
 Feature maps: a :class:`Partition` gives every unit boxes of the output. Parameters: a box is cut into chunks, along
 output channels first, which costs nothing, then along input channels and the rows and columns of windows, which makes
@@ -18,36 +18,36 @@ from iossim.base.errors import DeviceError
 from iossim.edge.operators import Demand, Operator, ParameterPart, part_sizes, with_part
 from iossim.execution.box import Box
 
-#: Parts that the parameters of an operator are cut into at most.
+#: Most parts into which the parameters of an operator are cut.
 MOST_PARTS = 32_768
 
 
 class Partition(ABC):
-    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it, once."""
+    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they cover it once."""
 
     space: Box
     units: int
 
     @abstractmethod
     def boxes(self, unit: int) -> tuple[Box, ...]:
-        """Those of one unit; unit 0 has the most."""
+        """Boxes of one unit; unit 0 has the most."""
 
     def elements(self, unit: int) -> int:
-        """How many elements a unit has."""
+        """Number of elements of a unit."""
         return sum(math.prod(box.shape) for box in self.boxes(unit))
 
     @property
     @abstractmethod
     def words(self) -> tuple[tuple[int, int], ...]:
-        """Each axis that is split, and into how many parts."""
+        """Each axis that is split, and its number of parts."""
 
 
 @dataclass(frozen=True)
 class Even(Partition):
-    """The paper's priority: along the first axis units take equally many, what is left goes along the next.
+    """The paper's priority: units divide the first axis equally, and the remainder goes along the next.
 
-    What no axis divides any more are single pieces of equal size: given out from unit 0 on, which is what longest
-    processing time first comes to.
+    Pieces that no axis divides any more have equal size: dealing them from unit 0 on is the longest-processing-time
+    rule.
     """
 
     space: Box
@@ -93,7 +93,7 @@ class Even(Partition):
 
 
 def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
-    """A run of pieces of an array of ``sizes``, counted row by row, as blocks: a range along each axis."""
+    """A range of pieces of an array of ``sizes``, counted row by row, as blocks: a range along each axis."""
     if len(sizes) == 1:
         return [((start, count),)]
     inner = math.prod(sizes[1:])
@@ -113,7 +113,7 @@ def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int,
 
 @dataclass(frozen=True)
 class Grid(Partition):
-    """``parts[i]`` parts along ``axes[i]``, as equal as can be, a block a unit; the largest comes first."""
+    """``parts[i]`` parts along ``axes[i]``, as equal as possible, one block per unit; the largest comes first."""
 
     space: Box
     units: int
@@ -137,7 +137,7 @@ class Grid(Partition):
 
 @lru_cache(maxsize=4096)
 def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Units with equally many elements together, idle ones left out; and the first of them with most boxes."""
+    """Units grouped by equal numbers of elements, without idle ones; and the first of each group with most boxes."""
     alike: dict[int, list[tuple[int, int]]] = {}
     for unit in range(partition.units):
         if boxes := len(partition.boxes(unit)):
@@ -148,7 +148,7 @@ def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]
 
 
 def grids(space: Box, units: int, axes: tuple[int, ...]) -> Iterator[Grid]:
-    """Every grid of at most ``units`` blocks; part counts that leave the largest block as it is are left out."""
+    """Every grid of at most ``units`` blocks, without part counts that do not shrink the largest block."""
     counts = [part_counts(space.shape[axis], units) for axis in axes]
     for parts in product(*counts):
         if math.prod(parts) <= units:
@@ -156,13 +156,13 @@ def grids(space: Box, units: int, axes: tuple[int, ...]) -> Iterator[Grid]:
 
 
 def part_counts(size: int, most: int) -> list[int]:
-    """The fewest parts for each size of the largest one."""
+    """Fewest parts for each size of the largest one."""
     largest = dict.fromkeys(-(-size // parts) for parts in range(1, min(size, most) + 1))
     return [-(-size // each) for each in largest]
 
 
 def within_groups(operator: Operator, boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """The boxes, cut where they cross from one group of channels into another."""
+    """The boxes, cut at the boundaries between groups of channels."""
     quantum = operator.channel_quantum
     if not quantum:
         return tuple(boxes)
@@ -179,8 +179,8 @@ def _cut(box: Box, axis: int, quantum: int) -> Iterator[Box]:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What a unit computes with the parameters at hand. ``demand`` is of ``part``, if a partial sum. ``first`` and
-    ``last`` of the partial sums of a box begin with zeros, and go on to the ops behind.
+    """A unit's computation with the parameters at hand. ``demand`` is restricted to ``part``, for a partial sum. The
+    ``first`` partial sum of a box starts from zeros, and the ``last`` continues to the following ops.
     """
 
     demand: Demand
@@ -191,8 +191,8 @@ class Chunk:
 
 
 def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...]:
-    """The chunks of a box: one if its parameters fit the private memory, else each in half of it, the next coming
-    meanwhile. Raises DeviceError, naming the operator, where no cut makes them fit.
+    """Chunks of a box: one if its parameters fit the private memory, else each in half of it, with the next arriving
+    meanwhile. Raises DeviceError, naming the operator, if no cut makes them fit.
     """
     demand = operator.demand(box)
     assert demand is not None
@@ -222,7 +222,7 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
     anchor = operator.anchor
     call = next((each for each in demand.calls if each.node is anchor), None)
     if not _is_product(operator):
-        return (Chunk(demand, operator.parameter_bytes(demand)),)  # scales and the like are read where they lie
+        return (Chunk(demand, operator.parameter_bytes(demand)),)  # scales and the like are read in place
     if call is not None:
         for divided in _divisions(part_sizes(call.piece)):
             largest = with_part(operator, demand, ParameterPart(*(ranges[0] for ranges in divided)))
@@ -239,8 +239,8 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
 
 
 def check_fits(operator: Operator, private_bytes: int) -> None:
-    """Raise the DeviceError that :func:`chunks` would raise for every split of an operator, without a search. Also
-    where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run.
+    """Raise the DeviceError that :func:`chunks` would raise for every split of an operator, without a search, also if
+    the parameters would be cut into more than :data:`MOST_PARTS`, which would be impractical.
     """
     box = Box.whole(operator.output.shape)
     demand = operator.demand(box)
@@ -276,7 +276,7 @@ def _too_large(operator: Operator, demand: Demand, room: int) -> DeviceError:
 
 
 def _divisions(sizes: tuple[int, int, int]) -> Iterator[list[list[tuple[int, int]]]]:
-    """Ways to cut channels, then rows, then columns, ever finer."""
+    """Divisions of channels, then rows, then columns, ever finer."""
     done: list[int] = [1, 1, 1]
     for axis, size in enumerate(sizes):
         for parts in part_counts(size, size):
@@ -287,13 +287,13 @@ def _divisions(sizes: tuple[int, int, int]) -> Iterator[list[list[tuple[int, int
 
 
 def part_range(size: int, parts: int, place: int) -> tuple[int, int]:
-    """Where one of ``parts`` parts of an axis begins, and its size: as equal as can be, the larger ones first."""
+    """Start and size of one of ``parts`` parts of an axis: as equal as possible, the larger ones first."""
     each, larger = divmod(size, parts)
     return place * each + min(place, larger), each + (place < larger)
 
 
 def even_parts(box: Box, axis: int, parts: int) -> Iterator[Box]:
-    """The box in parts along an axis, as equal as can be; the first is one of the largest."""
+    """The box in parts along an axis, as equal as possible; the first is one of the largest."""
     for place in range(parts):
         begin, size = part_range(box.shape[axis], parts, place)
         yield box.along(axis, box.starts[axis] + begin, size)

@@ -1,6 +1,6 @@
-"""Kernels side by side, as a user gives them: what each takes, and who slows whom through what.
+"""Concurrent kernels given by a user: the time of each, and who slows whom through which resource.
 
-It is the event-driven engine with another way in: a stream's kernels run in order, streams run side by side.
+This is another interface of the event-driven engine: a stream's kernels run in order, streams run concurrently.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Slowed:
 class CorunKernel:
     """One row: its stream reached it at ``ready_us``, its blocks ran from ``start_us`` to ``end_us``.
 
-    ``alone_us`` is what it takes on an idle device, on the SMs that it may use. What ``slowed_by`` tells sums up to
-    what it took longer, counted from ``ready_us``, if it did. ``inferred`` says what was not given.
+    ``alone_us`` is its time on an idle device, on the SMs that it may use. The times in ``slowed_by`` sum to the extra
+    time, counted from ``ready_us``, if there is any. ``inferred`` lists values that were not given.
     """
 
     kernel: RawKernel
@@ -59,10 +59,10 @@ class CorunKernel:
 
 @dataclass(frozen=True, slots=True)
 class Corun(Printed):
-    """Streams side by side: until all have ended, the longest of them by itself, and one after another.
+    """Concurrent streams: their makespan, the time of the longest alone, and the time of all in sequence.
 
-    ``recorded_us`` is how long the kernels of a recording took together, None of any other table; for ``idle_us`` of
-    that none of them ran. ``notes`` tell how the file was read.
+    ``recorded_us`` is the duration of all kernels of a recording, None for any other table; during ``idle_us`` of it
+    none of them ran. ``notes`` describe how the file was read.
     """
 
     drawn_by: ClassVar[str] = "iossim.profiles.notebook"
@@ -79,14 +79,14 @@ class Corun(Printed):
 
     @property
     def difference_percent(self) -> float | None:
-        """How much longer the simulated run is than the recorded one, of the latter."""
+        """Excess of the simulated over the recorded makespan, in percent of the latter."""
         return 100 * (self.makespan_us / self.recorded_us - 1) if self.recorded_us else None
 
     def __repr__(self) -> str:
         return f"<Corun of {len(self.kernels)} kernels on {self.device}: {self.makespan_us:,.1f} us>"
 
     def to_json(self) -> dict[str, Any]:
-        """What ``iossim corun --json`` prints."""
+        """Output of ``iossim corun --json``."""
         rows = [
             {
                 "name": row.kernel.name,
@@ -119,7 +119,7 @@ def corun(
     engine: str = Engine.GRAPH,
     sm_share: Sequence[float] | None = None,
 ) -> Corun:
-    """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
+    """Run the kernels of a table or of a recording concurrently, on ``device`` or the one that the recording names.
 
     ``device`` is by default the one that a recording names. The result tells how long the recorded kernels took, too.
     ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of
@@ -140,12 +140,12 @@ def corun_kernels(
     engine: Engine = Engine.GRAPH,
     sm_share: Sequence[float] | None = None,
 ) -> Corun:
-    """Run kernels side by side on an idle device; rows of a stream run in order.
+    """Run kernels concurrently on an idle device; rows of a stream run in order.
 
     Under ``graph`` all is issued before it runs; under ``paper`` the host launches row after row. ``sm_share`` gives
-    each stream, ascending, its percentage of the SMs, for it alone, as MPS and green contexts do. Raises OptionError
-    for figures that cannot be, naming the kernel, and for shares of other than the streams, or of more SMs than there
-    are; ScheduleError for a kernel of which no block fits an SM.
+    each stream, ascending, its exclusive percentage of the SMs, as MPS and green contexts do. Raises OptionError for
+    impossible figures, naming the kernel, and for shares whose number is not that of the streams, or of more SMs than
+    exist; ScheduleError for a kernel of which no block fits an SM.
     """
     costs = profile.engine
     graph = engine.is_recorded
@@ -159,7 +159,7 @@ def corun_kernels(
         of = sms[raw.stream]
         work, phrases = raw_kernel_work(raw, models[raw.stream])
         demand = BlockDemand.of(work, profile, _count(of))
-        # The unit is the row, to find its span again.
+        # The row serves as unit, to find its span again.
         kernel = IssuedKernel(demand, host_us, beside_us)
         issued.append(IssueKernel(kernel, Queue(0, raw.stream), str(row), 0, of))
         inferred.append(phrases)
@@ -179,7 +179,7 @@ def corun_kernels(
 
 
 def _by_itself_us(kernels: Sequence[IssuedKernel]) -> float:
-    """A stream on an idle device: each kernel starts when it is issued and the one before it has ended."""
+    """Time of a stream on an idle device: each kernel starts when it is issued and its predecessor has ended."""
     clock_us = end_us = 0.0
     for kernel in kernels:
         clock_us += kernel.host_us
@@ -192,7 +192,7 @@ def _count(sms: range | None) -> int | None:
 
 
 def _shares(streams: Sequence[int], profile: DeviceProfile, percent: Sequence[float] | None) -> list[range | None]:
-    """The SMs of each stream; None for all."""
+    """SMs of each stream; None for all."""
     if percent is None:
         return [None] * len(streams)
     if len(percent) != len(streams):

@@ -1,4 +1,4 @@
-"""``iossim corun``: kernels side by side on a device, and who slows whom through what."""
+"""``iossim corun``: concurrent kernels on a device, and who slows whom through which resource."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iossim.cli import options
 from iossim.cli.options import argument, option, switch, takes_options
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 
-#: Rows of the table without ``--all``.
+#: Number of rows of the table without ``--all``.
 _ROWS_SHOWN = 40
 
 Kernels = Annotated[
@@ -57,11 +57,11 @@ def corun(
     as_json: options.Json = False,
     whole: Whole = False,
 ) -> None:
-    """Run kernels side by side, block by block, on the event-driven simulator.
+    """Run kernels concurrently, block by block, on the event-driven simulator.
 
-    Of each kernel the table tells when it ran, how many times its time alone it took since its stream had reached it,
-    and through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are
-    counted from 0.
+    For each kernel the table shows when it ran, its slowdown over its time alone since its stream had reached it, and
+    the cause of the loss: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are counted
+    from 0.
     """
     from iossim.execution.engine import Engine
     from iossim.profiles import corun_report as told
@@ -95,7 +95,7 @@ def corun(
 
 
 def _shares(text: str) -> list[float]:
-    """``50,50`` as percentages; raises OptionError for what is no numbers."""
+    """``50,50`` as percentages; raises OptionError for anything but numbers."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

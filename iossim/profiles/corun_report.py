@@ -1,4 +1,4 @@
-"""Kernels side by side: lanes of streams, who slowed whom through what, sentences, CSV, a picture and a trace."""
+"""Concurrent kernels: lanes of streams, who slowed whom through which resource, sentences, CSV, picture and trace."""
 
 from __future__ import annotations
 
@@ -18,34 +18,31 @@ from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
 from iossim.report.traces import complete, counters, trace_text
 
-#: Letters of a lane, and of a kernel's name in a table.
+#: Number of letters in a lane, and in a kernel's name in a table.
 _LANE_LETTERS, _NAME_LETTERS = 66, 22
-#: A number by itself in a phrase, not one in a name as fp32.
+#: A number by itself in a phrase, not one within a name such as fp32.
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
-#: Of what takes a kernel less than this part of its time alone nothing is told in the table; files have all.
+#: The table omits slowdowns below this part of a kernel's time alone; files have all of them.
 _SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
 
 
 def short_name(name: str) -> str:
-    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void
-    a::gemm<4>(int)``.
+    """Kernel's name without the types of its return, template and arguments: ``gemm`` for ``void a::gemm<4>(int)``.
 
-    Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of.
+    Kernels of CUTLASS are all called ``Kernel``; the argument of their template distinguishes them.
     """
     of_cutlass = re.search(r"\bcutlass::Kernel2?<(\w+)", name)
     if of_cutlass:
         return of_cutlass[1]
     plain = re.sub(r"^(?:void|static|__global__|\s)+", "", name.strip())
     if re.match(r"[\w:~]+[<(]", plain):
-        # Of a template's name the last part; a name that a person wrote is kept as it is.
+        # Only the last part of a template's name is kept; a name that a person wrote is kept as it is.
         plain = re.split(r"[<(]", plain.replace("(anonymous namespace)::", ""), maxsplit=1)[0].rpartition("::")[2]
     return plain or name
 
 
 def lanes(run: Corun) -> str:
-    """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one
-    waits.
-    """
+    """One line per stream: kernels as bars with their row's number and name if they fit, dots where one waits."""
     streams = sorted({row.kernel.stream for row in run.kernels})
     label = max(len(f"stream {stream}") for stream in streams)
     scale = _LANE_LETTERS / (run.makespan_us or 1.0)
@@ -75,7 +72,7 @@ def _draw(lane: list[str], number: int, row: CorunKernel, scale: float) -> None:
 
 
 def corun_table(run: Corun, most: int | None = None) -> Table:
-    """A table with a row for each kernel, or, of more than ``most``, for those that lost most time."""
+    """A table with one row per kernel or, beyond ``most`` kernels, only for those that lost most time."""
     lost_us = [sum(one.us for one in row.slowed_by) for row in run.kernels]
     shown = frozenset(sorted(range(len(lost_us)), key=lambda number: (-lost_us[number], number))[:most])
     rows: list[dict[str, Cell]] = [
@@ -102,7 +99,7 @@ def corun_table(run: Corun, most: int | None = None) -> Table:
 
 
 def slower(row: CorunKernel) -> float:
-    """How many times its time alone a kernel took, from when its stream reached it."""
+    """A kernel's slowdown over its time alone, counted from when its stream reached it."""
     return (row.end_us - row.ready_us) / row.alone_us if row.alone_us else 1.0
 
 
@@ -124,7 +121,7 @@ def _cut(name: str) -> str:
 
 
 def makespan_words(run: Corun) -> str:
-    """The makespan, against the longest stream by itself and against one stream after another."""
+    """The makespan, against the longest stream alone and against all streams run one after another."""
     return (
         f"Concurrent: {run.makespan_us:,.1f} us; {_against(run, run.alone_us)} for the longest stream alone, "
         f"{_against(run, run.sequential_us)} for the streams one after another"
@@ -132,12 +129,12 @@ def makespan_words(run: Corun) -> str:
 
 
 def corun_lines(run: Corun) -> list[str]:
-    """The makespan, the recorded one, and what kernels lost; what is not known is left out."""
+    """The makespan, the recorded one, and the time that kernels lost; unknown values are left out."""
     return list(filter(None, (makespan_words(run), recorded_words(run), lost_words(run))))
 
 
 def recorded_words(run: Corun) -> str:
-    """The recorded makespan beside the simulated one; empty for what is no recording."""
+    """The recorded makespan beside the simulated one; empty where nothing was recorded."""
     if run.recorded_us is None or run.difference_percent is None:
         return ""
     idle = f", {run.idle_us:,.1f} us of it without a kernel" if run.idle_us >= _LEAST_TOLD_US else ""
@@ -149,12 +146,12 @@ def recorded_words(run: Corun) -> str:
 
 
 def _against(run: Corun, other_us: float) -> str:
-    """``1.20x the 50.0 us``."""
+    """Ratio to another time in words: ``1.20x the 50.0 us``."""
     return f"{run.makespan_us / other_us:.2f}x the {other_us:,.1f} us" if other_us else "against 0 us"
 
 
 def lost_words(run: Corun) -> str:
-    """What kernels lost through what, summed over them; empty where they lost nothing."""
+    """Time that kernels lost by cause, summed over them; empty where they lost none."""
     lost: dict[Through, float] = defaultdict(float)
     for one in chain.from_iterable(row.slowed_by for row in run.kernels):
         lost[one.through] += one.us
@@ -164,7 +161,7 @@ def lost_words(run: Corun) -> str:
 
 
 def inferred_words(run: Corun) -> list[str]:
-    """What was not given, said once for all rows of which the same is said, whatever the numbers."""
+    """Inferred inputs, one sentence for all rows to which it applies, whatever the numbers."""
     said: dict[str, dict[str, list[int]]] = {}
     for number, row in enumerate(run.kernels):
         for phrase in row.inferred:
@@ -177,7 +174,7 @@ def inferred_words(run: Corun) -> list[str]:
 
 
 def _rows(numbers: Sequence[int], count: int) -> str:
-    """``all rows``, or ``row 3``, or ``rows 0-2, 5``."""
+    """Row numbers in words: ``all rows``, or ``row 3``, or ``rows 0-2, 5``."""
     if len(numbers) == count:
         return "all rows" if count > 1 else f"row {numbers[0]}"
     runs: list[list[int]] = []
@@ -191,7 +188,7 @@ def _rows(numbers: Sequence[int], count: int) -> str:
 
 
 def corun_csv(run: Corun) -> str:
-    """A line for each kernel; who slowed it as ``ROW THROUGH US`` with ``;`` between."""
+    """One line per kernel; who slowed it as ``ROW THROUGH US`` separated by ``;``."""
     rows: list[list[object]] = [
         ["row", "stream", "name", "ready_us", "start_us", "end_us", "alone_us", "times_alone", "slowed_by"]
     ]
@@ -203,13 +200,13 @@ def corun_csv(run: Corun) -> str:
 
 
 _WIDTH_PIXELS = 1000
-#: What is in use, by the name of its cell.
+#: Names of the resources in use, by cell.
 _USES = {"issue_percent": "issue", "l2_percent": "L2", "dram_percent": "DRAM", "power_percent": "power"}
 _IN_USE, _WAITS = "#8b939c", "#555555"
 
 
 def corun_figure(run: Corun, title: str) -> Figure:
-    """The picture of a run; of what is never in use nothing is shown."""
+    """Picture of a run; resources that are never in use are left out."""
     domain_ms = (0.0, (run.makespan_us or 1.0) * 1.005 / 1e3)
     colours = _colours(run)
     execution = run.execution
@@ -246,7 +243,7 @@ def corun_figure(run: Corun, title: str) -> Figure:
 
 
 def _colours(run: Corun) -> dict[str, str]:
-    """The colour of each name: the palette's for those that take most time, grey for the rest."""
+    """Colour of each name: the palette's for those that take most time, grey for the rest."""
     total_us: Counter[str] = Counter()
     for row in run.kernels:
         total_us[short_name(row.kernel.name)] += row.end_us - row.start_us  # type: ignore[assignment]
@@ -255,7 +252,7 @@ def _colours(run: Corun) -> dict[str, str]:
 
 
 def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, float]) -> list[dict[str, Cell]]:
-    """A record for each kernel, for each one's wait, and for each label that has room."""
+    """One record per kernel, per wait, and per label that has room."""
     records: list[dict[str, Cell]] = []
     pixels_per_ms = _WIDTH_PIXELS / domain_ms[1]
     for number, row in enumerate(run.kernels):

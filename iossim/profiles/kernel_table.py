@@ -1,25 +1,24 @@
-"""Tables of kernels: what :func:`iossim.profiles.corun.corun` runs side by side, a row a kernel.
+"""Tables of kernels, one per row, which :func:`iossim.profiles.corun.corun` runs concurrently.
 
 ========================  ==========================================================================================
 column                    what
 ========================  ==========================================================================================
 ``stream``                number of the stream; rows of a stream run in order
-``name``                  what the kernel is called, anything; by default ``kernel`` and its number, from 0
+``name``                  any name of the kernel; by default ``kernel`` and its number, from 0
 ``blocks``, ``threads``   of the grid, and of a block: a number, or an extent as profilers write it (``5000x1x1``,
                           ``"[5000,1,1]"``)
-``registers_per_thread``  and ``shared_bytes`` of a block: what it holds of an SM, besides its threads
+``registers_per_thread``  and ``shared_bytes`` of a block: its resources of an SM, besides threads
 ``alone_us``              time of the kernel on an idle device
 ``dram_bytes``            moved to and from DRAM
 ``l2_bytes``              moved between the SMs and L2
-``footprint_bytes``       touched, each byte counted once: what of L2 keeps it for itself
-``flops``, ``pipe``       operations, and what does them: fp32, fp64, tensor or int
-``op``                    in place of all behind ``name``: an operator, with columns of its shape and ``precision``
-                          (:mod:`iossim.measurements.operator_kinds`); it runs as the kernels that are fastest alone
+``footprint_bytes``       touched, each byte counted once: its footprint in L2
+``flops``, ``pipe``       operations, and their units: fp32, fp64, tensor or int
+``op``                    in place of all after ``name``: an operator, with columns of its shape and ``precision``
+                          (:mod:`iossim.measurements.operator_kinds`); it runs as its fastest kernels alone
 ========================  ==========================================================================================
 
-Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a
-grid, and a time alone, bytes or operations. Recordings of profilers are read as well
-(:mod:`iossim.measurements.profilers`).
+Cells may be empty, and columns left out: missing demands are inferred from the others. A kernel needs a stream, a grid,
+and a time alone, bytes or operations. Recordings of profilers are read as well (:mod:`iossim.measurements.profilers`).
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ from iossim.measurements.profilers.kernels import KernelRows, side_by_side
 from iossim.measurements.rows import Row
 from iossim.measurements.text_files import CsvError, csv_rows, header_line
 
-#: What a kernel holds of an SM.
+#: Columns of the SM resources that a kernel holds.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")
-#: What a kernel asks for, and in what it is given.
+#: Columns of the demands of a kernel, and their units.
 _MOVED = ("dram_bytes", "l2_bytes", "footprint_bytes")
 _ASKED = {"alone_us": "microseconds", **dict.fromkeys(_MOVED, "bytes"), "flops": "operations"}
 _OWN = ("stream", "name", *_HELD, *_ASKED, "pipe")
-#: Any one of these says how long a kernel runs.
+#: Any one of these determines a kernel's time.
 _SAYS_TIME = ("alone_us", "dram_bytes", "l2_bytes", "flops")
 _OF_OPERATORS = frozenset({"op", *PRECISION_COLUMNS, *SHAPE_COLUMNS})
 
@@ -71,7 +70,7 @@ class KernelTableError(IossimError):
 
 
 class _RowError(ValueError):
-    """What is wrong with a row, and the remedy."""
+    """A fault of a row, and the remedy."""
 
 
 def _cell_error(column: str, reason: str, remedy: str) -> _RowError:
@@ -80,14 +79,14 @@ def _cell_error(column: str, reason: str, remedy: str) -> _RowError:
 
 @dataclass(frozen=True)
 class KernelTable:
-    """The kernels of a table in order, those of an operator one after another, and notes on reading it."""
+    """Kernels of a table in order, those of an operator in sequence, and notes on reading it."""
 
     kernels: tuple[RawKernel, ...]
     notes: tuple[str, ...] = ()
 
 
 def read_rows(path: Path) -> KernelRows:
-    """The rows of a table or of a profiler's recording, gzipped or not; raises KernelTableError."""
+    """Rows of a table or of a profiler's recording, gzipped or not; raises KernelTableError."""
     remedy = "give a CSV file with a row for each kernel, or a trace of PyTorch's profiler"
     text = read_text(path, "kernels", remedy, KernelTableError, binary_export)
     try:
@@ -104,7 +103,7 @@ def read_rows(path: Path) -> KernelRows:
 
 
 def profile_for(rows: KernelRows, path: Path, device: DeviceProfile | str | Path | None) -> DeviceProfile:
-    """The device that is asked for, or else that of the recording; raises OptionError where neither is known."""
+    """The requested device, or else that of the recording; raises OptionError if neither is known."""
     if device is None and not rows.device:
         raise OptionError(f"corun needs a device; give `device` NAME; known: {', '.join(device_names())}")
     if device is None and rows.device not in device_names():
@@ -114,14 +113,14 @@ def profile_for(rows: KernelRows, path: Path, device: DeviceProfile | str | Path
 
 
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
-    """The kernels of a file: :func:`kernels_of` its rows."""
+    """Kernels of a file: :func:`kernels_of` its rows."""
     return kernels_of(read_rows(path), path, profile, engine)
 
 
 def kernels_of(rows: KernelRows, path: Path, profile: DeviceProfile, engine: Engine) -> KernelTable:
-    """The kernels of rows; operators run as the libraries of ``engine`` have them.
+    """Kernels of rows; operators run as the libraries of ``engine`` implement them.
 
-    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU.
+    Raises KernelTableError for a line that is invalid or does not fit ``profile``, and DeviceError for a CPU.
     """
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")
@@ -158,13 +157,13 @@ def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
 
 
 class _RowReader:
-    """The kernels of each row: one, or those that its operator runs as; raises _RowError."""
+    """Kernels of each row: one, or those of its operator; raises _RowError."""
 
     def __init__(self, profile: DeviceProfile, engine: Engine, elsewhere: str) -> None:
-        """``elsewhere``: the device of the recording where that is another."""
+        """``elsewhere`` is the device of the recording if it differs."""
         self._profile = profile
         self._remedy = f"it was recorded on {elsewhere}: give that `device`" if elsewhere else "correct the cell"
-        # What runs side by side was launched by frameworks, which call their libraries in graphs, too.
+        # Concurrent kernels were launched by frameworks, which call their libraries in graphs, too.
         libraries = Libraries.CURRENT if engine.is_recorded else engine.libraries_on(profile.architecture)
         self._model = KernelModel(profile, libraries=libraries)
         self._operators: dict[tuple[str, ...], RowOperators] = {}
@@ -232,7 +231,7 @@ class _RowReader:
         )
         try:
             raw_kernel_work(kernel, self._model)
-        except OptionError as error:  # figures that do not fit together, or the device
+        except OptionError as error:  # figures that contradict each other, or the device
             raise _RowError(str(error)) from None
         return kernel
 

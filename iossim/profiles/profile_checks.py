@@ -1,4 +1,4 @@
-"""Checks that a profile is of the network that it is laid beside: its batch, shapes, precision, device and speed."""
+"""Checks that a profile belongs to the network compared with it: its batch, shapes, precision, device and speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from iossim.measurements.plausibility import fastest_arithmetic_us, fastest_tran
 from iossim.measurements.profilers.layer_times import LayerTimes, TimedLayer
 from iossim.profiles.profile_match import layer_class
 
-#: Elements of products, in the words of ONNX Runtime and of PyTorch.
+#: Element types of products, as ONNX Runtime and PyTorch name them.
 _PRECISIONS = {
     "float": Precision.FP32,
     "float16": Precision.FP16,
@@ -28,7 +28,7 @@ _PRECISIONS = {
 
 
 def recorded_batch(network: Network, times: LayerTimes) -> int | None:
-    """The batch that most layers with a shape ran at, where it is not the network's."""
+    """Batch at which most layers with a shape ran, if it differs from the network's."""
     agree, batches, _ = _votes(network, times)
     batch, count = max(batches.items(), key=lambda item: item[1], default=(0, 0))
     return batch if count > agree else None
@@ -60,7 +60,7 @@ def _stating(times: LayerTimes) -> Sequence[TimedLayer]:
 
 
 def _votes(network: Network, times: LayerTimes) -> tuple[int, Counter[int], Counter[tuple[str, tuple[int, ...]]]]:
-    """How many layers have a shape of the network, one at another batch by batch, or none of its shapes."""
+    """Number of layers with a shape of the network, those with one at another batch, by batch, and the others."""
     graph = network.graph
     own = {kind.shape for name, kind in graph.types.items() if name not in graph.constants}
     leading: dict[tuple[int, ...], int] = {}
@@ -81,13 +81,13 @@ def _votes(network: Network, times: LayerTimes) -> tuple[int, Counter[int], Coun
 
 
 def recorded_device(times: LayerTimes) -> str | None:
-    """The device that a profile names, where it has a profile of its own."""
+    """Device named by a profile, if iossim has a profile of it."""
     name = device_of_product(times.product) if times.product else ""
     return name if name in device_names() else None
 
 
 def other_device(times: LayerTimes, device: DeviceProfile) -> str:
-    """The device of a profile where it is not this one: its name, ``a CPU`` or ``a GPU``; empty where nothing tells."""
+    """Device of a profile if it is not this one: its name, ``a CPU`` or ``a GPU``; empty if unknown."""
     name = device_of_product(times.product) if times.product else ""
     if times.on_cpu is not None and times.on_cpu != (device.kind == "cpu"):
         return name or ("a CPU" if times.on_cpu else "a GPU")
@@ -96,9 +96,9 @@ def other_device(times: LayerTimes, device: DeviceProfile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TooFast:
-    """A unit that took less than its arithmetic at the peak of the device, or than its bytes at the memory's.
+    """A unit that took less time than its arithmetic at the device's peak, or its bytes at the memory bandwidth.
 
-    ``try_precision`` is the first in which it could have taken that.
+    ``try_precision`` is the first in which that time is possible.
     """
 
     unit: str
@@ -111,9 +111,9 @@ class TooFast:
 def too_fast(
     unit: str, operators: Sequence[Operator], measured_us: float, resolution_us: float, device: DeviceProfile
 ) -> TooFast | None:
-    """The finding that a unit of these operators was measured faster than the device can be; None where it was not.
+    """Finding that a unit of these operators was measured faster than the device permits; None if it was not.
 
-    Of several operators, and on a CPU, no bytes are counted: what one leaves in a cache the next one finds there.
+    With several operators, or on a CPU, bytes are not counted: one operator's output may be in a cache for the next.
     """
     longest_us = measured_us + resolution_us
     least_us = sum(fastest_arithmetic_us(operator, device) for operator in operators)
@@ -126,7 +126,7 @@ def too_fast(
 
 
 def too_fast_words(several: Sequence[TooFast], network: Network, device: DeviceProfile) -> str:
-    """A sentence that names the units that are too fast, and what to try; empty for none."""
+    """Sentence that names the units that are too fast, and a remedy; empty without any."""
     if not several:
         return ""
     first = max(several, key=lambda one: (one.by_arithmetic, one.least_us / one.measured_us))

@@ -1,8 +1,8 @@
-"""Which unit of a network each layer of a profile is of: by name where it has one, else by order.
+"""Matching of a profile's layers to a network's units: by name if they have one, else by order.
 
 Names are those of nodes or of the values that they make, also fused (``conv1 + relu1``), blocked (``value_nchwc``), or
-in a range around a kernel. What changes a layout is of the unit that runs next. Without names, the layers are aligned
-with the ops in order: products with products, windows with windows, and what is element-wise with what is before it.
+in a range around a kernel. A layer that changes a layout belongs to the next unit. Without names, layers are aligned
+with ops in order: products with products, windows with windows, element-wise layers with the op before.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from iossim.measurements.profilers.layer_times import TimedLayer
 Scores = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-#: Behind names: what ONNX Runtime adds for blocked channels and fused products, and to tell nodes apart.
+#: Suffixes that ONNX Runtime appends for blocked channels and fused products, and to make names unique.
 _ADDED = re.compile(r"(_nchwc|_token_\d+|/Mat[Mm]ul\w+Fusion/?)+$")
 _LAYOUTS = re.compile(r"reorder|reformat|memcpy|copynode|nchwtonhwc|nhwctonchw|gemm_\w+_reshape", re.IGNORECASE)
-#: What a kernel or operator does, by its name; the first that is found.
+#: Function of a kernel or operator, by its name; the first match counts.
 _CLASSES = {
     "elementwise": re.compile(r"elementwise|triton_poi", re.IGNORECASE),
     "batch norm": re.compile(r"batch_?norm|bn_fw|bn_inf", re.IGNORECASE),
@@ -39,27 +39,27 @@ _CLASSES = {
 }
 #: Kinds of ops that compute nothing, besides concats.
 _MOVES = ("slice", "split", "transpose", "gather", "pad")
-#: Scores of a layer of an op: the first of its own class, one more, and what joins any op.
+#: Scores of a layer for an op: the first of its own class, another one, and one that joins any op.
 _FIRST, _MORE, _JOINS = 4.0, 0.5, 1.0
-#: The first of an element-wise op, which is hardly more: its kernel may as well be fused, and another's be here.
+#: Score of the first layer of an element-wise op: it is low, since its kernel may be fused and this one another's.
 _FIRST_ELEMENTWISE = 1.25
-#: What it costs to leave out an op that multiplies.
+#: Penalty for leaving out an op that multiplies.
 LEFT_OUT = 1.0
-#: Names suffice if they tell this part of the time.
+#: Names suffice if they match this fraction of the time.
 _NAMED = 0.5
 
 
 def matched(
     network: Network, layers: Sequence[TimedLayer], values_of: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> list[int | None]:
-    """For each layer the unit that it is of, None where there is none.
+    """The unit of each layer, None where there is none.
 
-    ``values_of`` has the values that nodes make whose names in the model's file are not those of the network.
+    ``values_of`` has the outputs of nodes whose names in the model's file differ from the network's.
     """
     found = by_name(network, layers, values_of)
     if not names_suffice(layers, found):
         return _with_layouts(layers, by_order(network, layers, range(len(network.units))))
-    # What a runtime fused has a name of its own: it is of the units that no name told, in order.
+    # A layer fused by a runtime has its own name: it belongs to the units that no name matched, in order.
     places = [place for place, unit in enumerate(found) if unit is None and layer_class(layers[place]) != "elementwise"]
     untold = sorted(set(range(len(network.units))).difference(unit for unit in found if unit is not None))
     for place, unit in zip(places, by_order(network, [layers[place] for place in places], untold), strict=True):
@@ -68,7 +68,7 @@ def matched(
 
 
 def names_suffice(layers: Sequence[TimedLayer], found: Sequence[int | None]) -> bool:
-    """Whether names tell enough of the time; ``found`` is what :func:`by_name` found."""
+    """Whether names match enough of the time; ``found`` is the result of :func:`by_name`."""
     named = sum(layer.duration_us for layer, unit in zip(layers, found, strict=True) if unit is not None)
     return named >= _NAMED * sum(layer.duration_us for layer in layers)
 
@@ -76,7 +76,7 @@ def names_suffice(layers: Sequence[TimedLayer], found: Sequence[int | None]) -> 
 def by_name(
     network: Network, layers: Sequence[TimedLayer], values_of: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> list[int | None]:
-    """By the names of layers, or of the ranges around them."""
+    """Match by the names of layers, or of the ranges around them."""
     graph = network.graph
     of_node = {graph.nodes[node].name: number for number, unit in enumerate(network.units) for node in unit.nodes}
     of_value = network.unit_of_value
@@ -93,7 +93,7 @@ def by_name(
 
 
 def _with_layouts(layers: Sequence[TimedLayer], found: list[int | None]) -> list[int | None]:
-    """What changes a layout is of the unit that is next; of the last where none is."""
+    """Assign a layer that changes a layout to the next unit, or to the last one at the end."""
     filled = list(found)
     following = next((unit for unit in reversed(found) if unit is not None), None)
     for place in reversed(range(len(layers))):
@@ -105,7 +105,7 @@ def _with_layouts(layers: Sequence[TimedLayer], found: list[int | None]) -> list
 
 
 def by_order(network: Network, layers: Sequence[TimedLayer], units: Iterable[int]) -> list[int | None]:
-    """For each layer the one of ``units`` whose op it is aligned with, both in order."""
+    """Unit of ``units`` with whose op each layer is aligned, both in order."""
     graph = network.graph
     unit_of = {node: number for number in units for node in network.units[number].nodes}
     classes = {node: op_class(graph, graph.nodes[node]) for node in sorted(unit_of)}
@@ -115,25 +115,25 @@ def by_order(network: Network, layers: Sequence[TimedLayer], units: Iterable[int
 
 
 def aligned(layers: Sequence[str], ops: Sequence[str]) -> list[int | None]:
-    """For each layer the place of its op, from their classes, both in order; an op may have several layers or none.
+    """Index of each layer's op, from their classes, both in order; an op may have several layers or none.
 
-    The sum of :func:`gains` is the largest possible, less what it costs to leave out ops that multiply.
+    The alignment maximises the sum of :func:`gains`, less the penalties for omitted ops that multiply.
     """
     of_class = {kind: gains(kind, ops) for kind in set(layers)}
     left_out = LEFT_OUT * np.cumsum([0, *(op == "product" for op in ops)])
-    # The best score with op j - 1 as the last that has a layer (0: none has), and where it came from.
+    # This is the best score with op j - 1 as the last that has a layer (0: none has), and where it came from.
     score = np.full(len(ops) + 1, -np.inf)
     score[0] = 0.0
     numbers = np.arange(len(score))
     steps: list[tuple[Places, Places]] = []
     for layer in layers:
         first, more = of_class[layer]
-        # From any op before: those that multiply in between are left out.
+        # The predecessor may be any op before: those that multiply in between are left out.
         before = score + left_out
         best = np.maximum.accumulate(before)
         is_new = np.append(True, before[1:] > best[:-1])
         source = np.maximum.accumulate(np.where(is_new, numbers, 0))[:-1]
-        # The layer is of no op, the first of one, or one more.
+        # The layer belongs to no op, is the first of one, or is another of one.
         of_next, of_same = best[:-1] - left_out[:-1] + first, score[1:] + more
         choices = np.stack([score, np.append(-np.inf, of_next), np.append(-np.inf, of_same)])
         taken = choices.argmax(axis=0)
@@ -149,16 +149,16 @@ def aligned(layers: Sequence[str], ops: Sequence[str]) -> list[int | None]:
 
 
 def gains(layer: str, ops: Sequence[str]) -> tuple[Scores, Scores]:
-    """What a layer of a class scores as the first of ops of these classes, and behind others; minus infinity: never."""
+    """Scores of a layer of a class as the first of ops of these classes, and as another one; minus infinity: never."""
     first, more = np.full(len(ops), -np.inf), np.full(len(ops), -np.inf)
     for place, op in enumerate(ops):
         if layer == op == "elementwise":
             first[place], more[place] = _FIRST_ELEMENTWISE, _JOINS
         elif layer == op:
             first[place], more[place] = _FIRST, _MORE
-        elif {layer, op} == {"window", "norm"}:  # a mean of whole images
+        elif {layer, op} == {"window", "norm"}:  # a mean over whole images
             first[place] = _FIRST / 2
-        elif layer == "elementwise" or (layer, op) == ("batch norm", "product"):  # whose weights have it here
+        elif layer == "elementwise" or (layer, op) == ("batch norm", "product"):  # whose weights are applied here
             more[place] = _JOINS
         elif layer == "move":
             more[place] = _MORE
@@ -166,13 +166,13 @@ def gains(layer: str, ops: Sequence[str]) -> tuple[Scores, Scores]:
 
 
 def layer_class(layer: TimedLayer) -> str:
-    """What a layer does, by its kind where the profile tells it, else by its name: a class of ops."""
+    """Class of a layer, by its kind if the profile gives it, else by its name."""
     text = layer.kind or layer.name
     return next((name for name, pattern in _CLASSES.items() if pattern.search(text)), "elementwise")
 
 
 def op_class(graph: Graph, node: Node) -> str:
-    """What an op does: a class of layers, ``view`` (nothing), or ``elementwise``."""
+    """Class of an op: a class of layers, ``view`` (nothing), or ``elementwise``."""
     op = node.op
     if op.role is Role.VIEW:
         return "view"

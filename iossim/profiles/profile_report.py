@@ -1,4 +1,4 @@
-"""Predicted beside profiled: what each unit of a network took in a profile, and what was predicted for it by itself."""
+"""Predicted beside profiled: the time of each unit of a network in a profile, and its predicted time alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from iossim.schedule.schedule import Stage
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """A unit: what its layers took (None without any), what its kernels are predicted to take, and what limits it."""
+    """A unit: the time of its layers (None without any), the predicted time of its kernels, and what limits it."""
 
     unit: str
     kind: str
@@ -40,17 +40,17 @@ class ProfileRow:
 
     @property
     def error_percent(self) -> float | None:
-        """None for a unit that was not measured, or takes no time."""
+        """Relative error; None for a unit that was not measured, or takes no time."""
         return 100 * (self.predicted_us / self.measured_us - 1) if self.measured_us else None
 
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """The units in order; ``unmatched`` are layers of none. ``possible`` is how many times as fast the best schedule
-    is predicted to be as one unit after another. ``is_doubtful``: the profile names nodes, and most are not the
-    network's, so that it may be of another model. ``products_times`` as many products ran as the network has.
-    ``too_fast`` says which units took less than the device can take; empty where none did. ``other_device`` is the
-    profile's where that is another.
+    """Units in order; ``unmatched`` are layers of none. ``possible`` is the predicted speed-up of the best schedule
+    over one unit after another. ``is_doubtful``: the profile names nodes, and most are not the network's, so that it
+    may be of another model. ``products_times`` is the number of products run over that of the network. ``too_fast``
+    names the units faster than the device permits; empty without any. ``other_device`` is the profile's device if it
+    differs.
     """
 
     times: LayerTimes
@@ -65,7 +65,7 @@ class ProfileReport:
 
     @property
     def matched_share(self) -> float:
-        """The part of the measured time that is of a unit."""
+        """Fraction of the measured time that is matched to units."""
         return self.matched_us / self.times.total_us if self.times.total_us else 0.0
 
     @property
@@ -79,10 +79,10 @@ class ProfileReport:
 
 
 def measured_units(report: ProfileReport, network: Network, device: DeviceProfile) -> MeasurementSet:
-    """The units that ran as a single layer, as a measurement set; what has no columns there is left out, and noted.
+    """Units that ran as a single layer, as a measurement set; those without columns there are left out, and noted.
 
     Layers are the kernels of a call of the network on a GPU, and operators on a CPU, without gaps. Raises OptionError
-    where they are of another device or cannot be of this precision.
+    if they are of another device or cannot be of this precision.
     """
     if report.other_device:
         raise OptionError(
@@ -114,7 +114,7 @@ def measured_units(report: ProfileReport, network: Network, device: DeviceProfil
 
 
 def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel, possible: float) -> ProfileReport:
-    """Each unit by itself, kernels alone, beside the layers of a profile that are of it."""
+    """Each unit alone, its kernels only, beside the layers of a profile that match it."""
     file = network.source.model if network.source else ""
     values_of = onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {}
     found = matched(network, times.layers, values_of)
@@ -129,7 +129,7 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
         own = [times.layers[place] for place in places]
         measured_us = sum(layer.duration_us for layer in own) if own else None
         if measured_us:
-            resolution_us = 1.0 if times.source == ONNXRUNTIME else 0.0  # whole microseconds
+            resolution_us = 1.0 if times.source == ONNXRUNTIME else 0.0  # times are whole microseconds
             fast.append(too_fast(unit.name, _operators(network, unit), measured_us, resolution_us, prices.profile))
         rows.append(
             ProfileRow(
@@ -161,5 +161,5 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
 
 
 def _operators(network: Network, unit: Unit) -> tuple[Operator, ...]:
-    """The operators of a unit; none if one of them has no columns in the format of measurements."""
+    """Operators of a unit; none if one of them has no columns in the format of measurements."""
     return tuple(read_record(one, network.precision) for one in step_operators(unit_steps(network, unit)) or [])

@@ -1,4 +1,4 @@
-"""``iossim profile-report``: what was predicted, unit by unit, beside what a profiler saw."""
+"""``iossim profile-report``: predicted times, unit by unit, beside those of a profiler."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from iossim.cli.options import argument, number, option, switch, takes_options, 
 from iossim.cli.outputs import ExitCode, Part, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
-#: More layers at a time than this are no matter of clocks.
+#: A larger overlap of layers cannot come from rounded clocks.
 _BESIDE = 1.05
-#: Rows without --all.
+#: Number of rows without --all.
 _ROWS_SHOWN = 20
 
 Profiled = Annotated[
@@ -61,7 +61,7 @@ def profile_report(
 ) -> None:
     """Match the layers, nodes or kernels of PROFILE to the units of MODEL, by name or by order, and show the errors.
 
-    Predicted is what the kernels of a unit take alone on --device. The largest errors come first.
+    Predictions are for the kernels of a unit alone on --device. The largest errors come first.
     """
     from iossim import api
     from iossim.base.user_files import read_text

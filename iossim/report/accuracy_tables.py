@@ -1,4 +1,4 @@
-"""How wrong predictions are, as tables: of operators, of stages, and of networks that were measured as a whole."""
+"""Prediction errors as tables: of operators, of stages, and of networks measured as a whole."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from iossim.calibration.validation.operators import OperatorEvaluation
 from iossim.calibration.validation.validate import StageEvaluation, Validation
 from iossim.measurements.operator_kinds import ALIASES
 
-#: Kinds of a data set with fewer rows are not shown one by one.
+#: Kinds of a data set with fewer rows than this share one line.
 FEWEST_SHOWN = 20
 
 
 def accuracy_tables(found: Validation) -> RenderableType:
-    """All tables of a validation, each with a line that says what its figures are of."""
+    """All tables of a validation, each with a line that says what its figures cover."""
     notes = (Text(f"note: {note}", style="dim") for note in found.notes)
     parts = (operators_part(found.operators), stages_part(found.stages), measured_part(found.measured), notes)
     return Group(*chain(*parts))
@@ -45,7 +45,7 @@ def operators_part(operators: Sequence[OperatorEvaluation]) -> Iterator[Renderab
 
 
 def stages_part(stages: Sequence[StageEvaluation]) -> Iterator[RenderableType]:
-    """Measured stages of several groups."""
+    """Measured stages of several groups, as a table."""
     if stages:
         yield from titled(
             "measured stages of concurrent groups: errors, %",
@@ -55,7 +55,7 @@ def stages_part(stages: Sequence[StageEvaluation]) -> Iterator[RenderableType]:
 
 
 def measured_part(networks: Sequence[MeasuredEvaluation]) -> Iterator[RenderableType]:
-    """Networks measured as a whole, a table a file."""
+    """Networks measured as a whole, one table per file."""
     for measured in networks:
         yield from titled(
             f"networks measured on {measured.device} ({measured.source})",
@@ -69,7 +69,7 @@ def _has_baseline(operators: Sequence[OperatorEvaluation]) -> bool:
 
 
 def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
-    """Held-out rows, a line for each kind of each data set under its device; errors in percent."""
+    """Held-out rows, one line per kind of each data set under its device; errors in percent."""
     columns = [
         Column("op", shortens=True),
         Column("rows"),
@@ -124,7 +124,7 @@ def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
 
 
 def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
-    """Stages of several groups, a line for each data set; errors in percent."""
+    """Stages of several groups, one line per data set; errors in percent."""
     columns = [
         Column("data set", shortens=True),
         Column("stages"),
@@ -153,8 +153,8 @@ def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
 
 
 def titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
-    """A table under its title, with lines behind it."""
-    # Not as the table's own title, which would wrap at the table's width.
+    """A table under its title, followed by lines of text."""
+    # This is not the table's own title, which would wrap at the table's width.
     yield Text(title, style="bold")
     yield table
     yield from (Text(line, style="dim") for line in lines)
@@ -162,7 +162,7 @@ def titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
 
 
 def few_rows(kinds: Iterable[tuple[int, np.ndarray]]) -> list[dict[str, Cell]]:
-    """One line for kinds of too few rows: how many they are, and the mean of all their errors."""
+    """One line for kinds with too few rows: their number, and the mean of all their errors."""
     few = [errors for count, errors in kinds if 0 < count < FEWEST_SHOWN]
     if not few:
         return []
@@ -172,13 +172,13 @@ def few_rows(kinds: Iterable[tuple[int, np.ndarray]]) -> list[dict[str, Cell]]:
 
 
 def shown(kind: str, data_set: str) -> str:
-    """The kind; a table that is named for another spelling of it goes by that, as conv2d."""
+    """Displayed kind; a table named for another spelling of it (conv2d) uses that spelling."""
     name = data_set.partition(".")[0]
     return name if ALIASES.get(name) == kind else kind
 
 
 def mean(accuracy: Accuracy) -> float | None:
-    """The mean error in percent."""
+    """Mean error in percent."""
     return percent(accuracy.mean_error)
 
 
@@ -187,7 +187,7 @@ def percent(fraction: float | None) -> float | None:
 
 
 def measured_networks_table(evaluation: MeasuredEvaluation) -> Table:
-    """Runs under their network and engine; baselines have no prediction."""
+    """Runs by network and engine; baselines have no prediction."""
     columns = [
         Column("network", wraps=True),
         *(Column(f"{name}_ms", digits=3) for name in ("predicted", "low", "high", "measured")),
@@ -205,7 +205,7 @@ def measured_networks_table(evaluation: MeasuredEvaluation) -> Table:
 
 
 def measured_networks_summary(evaluation: MeasuredEvaluation) -> Iterator[str]:
-    """Errors over all runs that have a prediction, and how many lie in their intervals."""
+    """Errors over all runs that have a prediction, and how many are within their intervals."""
     accuracy = evaluation.accuracy
     if accuracy.mean_error is None or accuracy.bias is None:
         yield "no run of a schedule could be predicted"

@@ -1,5 +1,4 @@
-"""The same kind of op, and the same scheduler, always in the same colour, in every picture of every network, study and
-trace.
+"""One colour for each kind of op and each scheduler, in every picture of every network, study and trace.
 
 A family of kinds (convolutions, products, pooling, ...) has a hue, and its kinds have shades of it. Convolutions and
 products, which take most of the time, have the colours of Okabe and Ito (2008) that differ most. The colours of
@@ -13,14 +12,14 @@ from dataclasses import dataclass
 
 from iossim.calibration.prediction.schedule_interval import BOUNDARIES
 
-#: Kinds without a colour of their own.
+#: Colour of kinds that have none of their own.
 REST = "#999999"
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """``kinds`` take ``shades`` one after another, from the first again where there are more of them; ``reserved`` is
-    the nearest of the names that chrome://tracing has for colours.
+    """A family of kinds: ``kinds`` take ``shades`` in turn, cyclically where there are more kinds; ``reserved`` is the
+    nearest of the colour names that chrome://tracing defines.
     """
 
     shades: tuple[str, ...]
@@ -77,29 +76,29 @@ _COLOURS = {
     kind: family.shades[place % len(family.shades)] for family in _FAMILIES for place, kind in enumerate(family.kinds)
 }
 _RESERVED = {kind: family.reserved for family in _FAMILIES for kind in family.kinds}
-#: Relative luminance below which text on a colour is white (WCAG 2.2: then it has the higher contrast).
+#: Below this relative luminance, text on a colour is white (WCAG 2.2: white then has the higher contrast).
 _DARK = 0.179
 
 
 def kind_colour(kind: str) -> str:
-    """The colour of a kind of ops; grey for one that has none of its own."""
+    """Colour of a kind of ops; grey for one that has none of its own."""
     return _COLOURS.get(kind, REST)
 
 
 def kind_colours(kinds: Iterable[str]) -> dict[str, str]:
-    """The colour of each kind, family by family, whatever the order in which they are given."""
+    """Colour of each kind, family by family, whatever the order in which they are given."""
     wanted = set(kinds)
     known = [kind for kind in _COLOURS if kind in wanted]
     return {kind: kind_colour(kind) for kind in (*known, *sorted(wanted - set(known)))}
 
 
 def reserved_colour(kind: str) -> str:
-    """The nearest of the colours that a Chrome trace event may name."""
+    """Nearest of the colours that a Chrome trace event may name."""
     return _RESERVED.get(kind, "grey")
 
 
 def text_on(colour: str) -> str:
-    """Black or white, whichever is read better on a colour (``#rrggbb``)."""
+    """Black or white, whichever is more legible on a colour (``#rrggbb``)."""
     parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
     linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
@@ -112,12 +111,12 @@ _SCHEDULERS = {
     "ios-merge": ("#009e73", "diamond"),
     "ios-parallel": ("#c2629a", "cross"),
     "ios-both": ("#0072b2", "circle"),
-    # Plans on edge devices: never beside those above.
+    # Plans on edge devices never appear beside those above.
     "vanilla": ("#808080", "square"),
     "horizontal": ("#009e73", "diamond"),
     "full": ("#0072b2", "circle"),
 }
-#: For schedulers that others add, in the order of their names.
+#: Marks of schedulers added by other packages, assigned in the order of their names.
 _OTHER_SCHEDULERS = (("#8a6d00", "triangle-down"), ("#7566c9", "triangle-right"), ("#2f8f9d", "triangle-left"))
 
 

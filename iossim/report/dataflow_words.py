@@ -19,7 +19,7 @@ _KIB = 1 << 10
 
 
 def dataflow_table(found: Dataflow) -> Table:
-    """A row an operator: how it is split, for whom it is written, what it moves, and its three times."""
+    """One row per operator: its split, the consumer that it is laid out for, what it moves, and its three times."""
     rows: list[dict[str, Cell]] = [
         {
             "operator": row.operator,
@@ -45,7 +45,7 @@ def dataflow_table(found: Dataflow) -> Table:
 
 
 def dataflow_words(found: Dataflow) -> str:
-    """The three times, what each step takes off, and what ran whole."""
+    """The three times, what each step saves, and which operators ran whole."""
     vanilla, horizontal, full = (found.total_us(variant) for variant in Variant)
     words = (
         f"vanilla {vanilla / 1e3:,.3f} ms; split over {found.device.units.value} units {horizontal / 1e3:,.3f} ms "
@@ -77,12 +77,12 @@ def dataflow_words(found: Dataflow) -> str:
 
 
 def _change(now_us: float, before_us: float) -> str:
-    """``12.5% less``, or ``more``."""
+    """Relative change in words: ``12.5% less``, or ``more``."""
     return f"{abs(1 - now_us / before_us):.1%} {'more' if now_us > before_us else 'less'}"
 
 
 def distribution_table(found: Distributed) -> Table:
-    """A row an operator: how it is divided, what is sent for it, what of that is waited for, and the slowest device's
+    """One row per operator: its division, what is sent for it, how much of that is waited for, and the slowest device's
     time.
     """
     rows: list[dict[str, Cell]] = [
@@ -106,7 +106,7 @@ def distribution_table(found: Distributed) -> Table:
 
 
 def distribution_words(found: Distributed) -> str:
-    """One device against all of them, each mode by itself, and what was sent."""
+    """One device against all of them, each mode alone, and what was sent."""
     distribution = found.distribution
     alone = ", ".join(f"{mode} {found.one_us / us:.2f}x" for mode, us in found.by_mode_us.items())
     sent = distribution.sent_bytes / _KIB
@@ -141,7 +141,7 @@ def explanation_overview(explained: DataflowExplanation) -> list[str]:
 
 
 def explanation_lines(one: ExplainedOperator) -> list[str]:
-    """An operator: how it is split, what bounds it, what else it could have been, what linking did."""
+    """Explanation of an operator: its split, its bound, its alternatives, and the effect of linking."""
     lines = [f"{one.operator} ({one.kind}): {one.time_us:,.1f} us, {one.share:.1%} of all", f"  {_split(one)}"]
     if one.bound == "several at once":
         lines.append("  bound by several things at once: without any one of them it takes as long")
@@ -183,9 +183,7 @@ def _linking(one: ExplainedOperator) -> Iterable[str]:
 
 
 def _costs(saves_us: Mapping[str, float], total_us: float) -> str:
-    """What would be saved without each thing, the largest; of two together where that is more than without one of
-    them.
-    """
+    """The largest savings from removing one cause, or two together where that saves more than either alone."""
     told: list[str] = []
     covered: list[str] = []
     for thing, us in saves_us.items():

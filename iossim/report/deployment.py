@@ -1,4 +1,4 @@
-"""A deployment in words: the ways beside each other, which is best, and the page that stands in its folder."""
+"""A deployment in words: the ways beside each other, the best of them, and the page in its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule
 
 
 def outputs_sentence(check: DeploymentCheck) -> str:
-    """How far the outputs of all ways are from the model's own."""
+    """Largest deviation of the outputs of all ways from the model's own."""
     name, error = max(check.errors.items(), key=lambda item: item[1])
     if error == 0:
         return "All outputs equal the model's bit for bit."
@@ -31,7 +31,7 @@ def outputs_sentence(check: DeploymentCheck) -> str:
 
 
 def verdict(check: DeploymentCheck, width: int) -> str:
-    """Which way is fastest, and whether ``width`` streams win."""
+    """The fastest way, and whether ``width`` streams win."""
     best = check.best
     tie = f", a tie with {', '.join(map(repr, check.ties))}" if check.ties else ""
     fastest = f"Fastest: {best.name!r}, {best.samples.median_us / 1e3:.3f} ms{tie}."
@@ -49,7 +49,7 @@ def verdict(check: DeploymentCheck, width: int) -> str:
 
 
 def _foretold(check: DeploymentCheck) -> str:
-    """Whether the prediction said that streams lose to one thread; nothing where there is none."""
+    """Whether the prediction said that streams lose to one thread; empty without a prediction."""
     predicted = {row.name: row.predicted_us for row in check.rows}
     streams_us, one_us = predicted.get(STREAMS), predicted.get(SEQUENTIAL)
     if streams_us is None or one_us is None:
@@ -60,7 +60,7 @@ def _foretold(check: DeploymentCheck) -> str:
 
 
 def predicted_sentence(predicted_us: Mapping[str, float]) -> str:
-    """What one thread and, where there are some, streams are predicted to take, of what was not run."""
+    """Predicted times of one thread and, if there are any, of streams, for what was not run."""
     one_us, streams_us = predicted_us[SEQUENTIAL], predicted_us.get(STREAMS)
     said = f"Not run. Predicted: {one_us / 1e3:.3f} ms on one thread"
     return f"{said}." if streams_us is None else f"{said}, {streams_us / 1e3:.3f} ms with streams."
@@ -119,14 +119,14 @@ def page(
 
 
 def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
-    """How many nodes ran at a time in the runtime's profile, beside how many kernels were predicted to."""
+    """Number of nodes that run concurrently in the runtime's profile, beside the predicted number of kernels."""
     measured = f"{profile.overlap or 0:.2f} nodes at a time"
     expected = overlap([(span.start_us, span.end_us) for span in predicted])
     return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f}."
 
 
 def profiled_spans(deployed: Deployment, profile: LayerTimes) -> list[Span]:
-    """When each node ran in its stream by the runtime's own profile, from 0; nodes are the units."""
+    """Spans of each node in its stream by the runtime's own profile, from 0; nodes are the units."""
     stream_of = {name: stream for stream, names in enumerate(deployed.streams) for name in names}
     ran = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
     begin = min((start for start, _ in ran.values()), default=0.0)
@@ -134,7 +134,7 @@ def profiled_spans(deployed: Deployment, profile: LayerTimes) -> list[Span]:
 
 
 def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, provider: str) -> str:
-    """The trace as JSON text: the streams as predicted, and below them as the runtime's profile has them."""
+    """The trace as JSON text: the streams as predicted and, below them, as profiled by the runtime."""
     tracks: dict[int, str] = {}
     events = []
     for words, category, spans in (("predicted", "predicted", expected), ("ONNX Runtime", "measured", ran)):
@@ -148,7 +148,7 @@ def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, 
 
 
 def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:
-    """What TensorRT can be told, and what to look for in its profile."""
+    """Settings that TensorRT accepts, and what to look for in its profile."""
     said = [
         "TensorRT takes no schedule: its builder decides by itself which layers run side by side, up to a number of "
         "auxiliary streams. For the width of this schedule:",

@@ -17,13 +17,13 @@ from iossim.tasks.explain import Choice, Explanation, StageExplanation
 from iossim.tasks.explain_rewriting import ExplainedStep, Part
 from iossim.transforms.rewriting.scheduled import rewritten_by
 
-#: Parts of a stage's time that are not worth a word.
+#: Smaller parts of a stage's time are not mentioned.
 _SMALL = 0.08
-#: So many stages are told where not all are asked for.
+#: This many stages are described unless all are asked for.
 _FEW = 10
-#: How :func:`short_lines` writes other stages.
+#: Explains how :func:`short_lines` writes alternative stages.
 LEGEND = '"2, 1|3" means: a stage of two units in order, then a stage of two concurrent groups of one and three units'
-#: What limits a stage, in a few words more than its name.
+#: Descriptions of what limits a stage.
 _WORDS = {
     "unfilled SMs": "too few blocks to fill the SMs",
     "kernel start": "kernel start-up",
@@ -53,13 +53,13 @@ def overview(explanation: Explanation) -> list[str]:
 
 
 def short_lines(one: StageExplanation) -> list[str]:
-    """A stage in a line, what limits it in another, and what else it could have been in a third."""
+    """A stage in one line, its limit in another, and its alternatives in a third."""
     lines = [_heading(one), _bound(one) if one.facts is not None else "", _otherwise(one)]
     return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
 
 
 def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
-    """A few lines for each stage, the slowest first: for few stages, where the words ``all_by`` say how all are had."""
+    """A few lines per stage, the slowest first: for few stages, where the words ``all_by`` say how to see all."""
     ordered = found.by_importance
     shown = ordered[:_FEW] if all_by else ordered
     for one in shown:
@@ -72,7 +72,7 @@ def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
 
 
 def long_lines(one: StageExplanation) -> list[str]:
-    """All that is known of a stage, tables aside."""
+    """All that is known of a stage, apart from tables."""
     lines = [_heading(one), f"  {stage_words(one.stage, one.block)}"]
     facts = one.facts
     if facts is not None:
@@ -87,7 +87,7 @@ def long_lines(one: StageExplanation) -> list[str]:
 
 
 def kernels_table(one: StageExplanation) -> Table:
-    """The kernels of a stage: when they run, and what limits each by itself."""
+    """Kernels of a stage: when each runs, and what limits it alone."""
     assert one.facts is not None, "only the simulator tells of kernels"
     rows: list[Mapping[str, Cell]] = [
         {
@@ -114,7 +114,7 @@ def kernels_table(one: StageExplanation) -> Table:
 
 
 def choices_table(one: StageExplanation) -> Table:
-    """What else the stage could have been, the cheapest first."""
+    """Alternatives to the stage, the cheapest first."""
     special = [choice for choice in (one.next_best, one.own, one.beside) if choice is not None]
     rows: list[Mapping[str, Cell]] = [
         {
@@ -141,7 +141,7 @@ def choices_table(one: StageExplanation) -> Table:
 
 
 def divided(parts_us: Mapping[str, float], total_us: float) -> str:
-    """Parts of a time, the largest first; the small ones together."""
+    """Parts of a time, the largest first; small ones are summed."""
     ordered = sorted(parts_us.items(), key=lambda item: -item[1])
     large = [(name, us) for name, us in ordered if us >= 0.02 * total_us]
     rest_us = sum(us for name, us in ordered if us < 0.02 * total_us)
@@ -217,14 +217,12 @@ def _more(choice: Choice) -> str:
     return f"{choice.more_us:+.1f} us{noise}"
 
 
-#: So many steps are told with what they changed unless all are asked for.
+#: This many steps are shown with their changes unless all are asked for.
 _FEW_STEPS = 3
 
 
 def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
-    """Each step in a line; below it what it changed, before and after, if that is asked for (``whole``) or steps are
-    few.
-    """
+    """Each step in a line, followed by its change, before and after, if asked for (``whole``) or if steps are few."""
     in_full = whole or len(steps) <= _FEW_STEPS
     yield f"the network was {rewritten_by(len(steps))}{'' if in_full else ' (--all tells what each changed)'}"
     for number, step in enumerate(steps, 1):
@@ -234,7 +232,7 @@ def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str
 
 
 def rewriting_dot(name: str, steps: Sequence[ExplainedStep]) -> str:
-    """DOT text: for each step what it changed, before and after, side by side. Equal arguments give equal text."""
+    """DOT text: the change of each step, before and after, side by side. Equal arguments give equal text."""
     return "\n".join(_dot_lines(name, steps)) + "\n"
 
 
@@ -263,7 +261,7 @@ def _dot_lines(name: str, steps: Sequence[ExplainedStep]) -> Iterator[str]:
 
 
 def _part_lines(prefix: str, part: Part, colour: str) -> Iterator[str]:
-    """The ops of a part, and the values that they read from outside it; constants are left out."""
+    """Ops of a part, and the values that they read from outside it; constants are left out."""
     types, constants = part.graph.types, part.graph.constants
     inside = {value for node in part.nodes for value in node.outputs}
     read = dict.fromkeys(value for node in part.nodes for value in node.inputs if value not in constants)

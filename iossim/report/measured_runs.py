@@ -1,4 +1,4 @@
-"""Measured schedules as tables: what was run beside what, how long it took, and how far the prediction was off."""
+"""Measured schedules as tables: the runs side by side, their times, and the error of the prediction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iossim.schedule.schedule import Schedule
 
 
 def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
-    """What is to be said of rounds that other work on the machine disturbed; None where there were none."""
+    """A note on rounds that other work on the machine disturbed; None if there were none."""
     rejected = sum(row.samples.rejected for row in rows)
     kept = sum(int(row.samples.conditions.get("disturbed_but_kept", 0)) for row in rows)
     if kept:
@@ -48,7 +48,7 @@ def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """One stage: what it was predicted to take, and what it took, without boundaries."""
+    """One stage: its predicted and measured times, without boundaries."""
 
     stage: int
     units: tuple[tuple[str, ...], ...]
@@ -58,12 +58,12 @@ class StageRow:
 
     @property
     def error_percent(self) -> float | None:
-        """None for a stage that takes no time."""
+        """Relative error of the prediction; None for a stage that takes no time."""
         return 100 * (self.predicted_us / self.measured_us - 1) if self.measured_us else None
 
 
 def stage_rows(predicted: Schedule, measured: Schedule) -> list[StageRow]:
-    """Stage by stage, two prices of one schedule."""
+    """Two prices of one schedule, stage by stage."""
     return [
         StageRow(number, tuple(map(tuple, stage.groups)), stage.strategy, before.latency_us, stage.latency_us)
         for number, (before, stage) in enumerate(zip(predicted.stages, measured.stages, strict=True))
@@ -71,7 +71,7 @@ def stage_rows(predicted: Schedule, measured: Schedule) -> list[StageRow]:
 
 
 def stage_table(rows: Sequence[StageRow]) -> Table:
-    """A line a stage, a group a line within it."""
+    """One line per stage, and within it one line per group."""
     records: list[Mapping[str, Cell]] = [
         {
             "stage": row.stage,
@@ -90,6 +90,6 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
 
 
 def median_stage_error_percent(rows: Sequence[StageRow]) -> float | None:
-    """The median absolute error of the prediction over stages that take time; None without any."""
+    """Median absolute error of the prediction over stages that take time; None without any."""
     errors = [abs(row.error_percent) for row in rows if row.error_percent is not None]
     return float(np.median(errors)) if errors else None

@@ -15,7 +15,7 @@ from iossim.transforms.microbatching.kernels_under_limits import WORTH_DIVIDING,
 
 
 def micro_batch_table(found: MicroBatching) -> Table:
-    """A row a kernel: what it runs as, its time divided and undivided, its workspace and that's share of all."""
+    """One row per kernel: its micro-batches, its time divided and undivided, its workspace and share of the total."""
     total = found.workspace_bytes
     several = len({one.name.direction for one in found.kernels}) > 1
     rows: list[dict[str, Cell]] = [
@@ -45,7 +45,7 @@ def micro_batch_table(found: MicroBatching) -> Table:
 
 
 def total_words(found: MicroBatching) -> str:
-    """What all kernels take, divided and undivided, what they need, and how good the choice is."""
+    """Total time of all kernels, divided and undivided, their workspace, and how good the choice is."""
     count = len(found.kernels)
     words = f"{count} kernel{'s' * (count > 1)} take{'s' * (count == 1)} {_time_text(found.time_us)}"
     whole_us = found.undivided_us
@@ -76,9 +76,7 @@ _HEIGHT_PIXELS, _ROW_PIXELS = 300, 20
 
 
 def front_figure(found: MicroBatching, title: str) -> Figure:
-    """The kernel that gains most: the configurations that no other beats, the one that was chosen, and the undivided
-    one.
-    """
+    """Configurations of the kernel that gains most: the Pareto front, the chosen one, and the undivided one."""
     alt = need_altair()
     kernel = max(found.kernels, key=_gained_us)
     records: list[dict[str, Cell]] = [_point("front", one) for one in kernel.front]
@@ -127,7 +125,7 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
 
 
 def workspace_figure(found: MicroBatching, title: str) -> Figure:
-    """The workspace of each kernel, and below it what it takes, divided and not."""
+    """Workspace of each kernel, and below it its time, divided and undivided."""
     alt = need_altair()
     several = len({one.name.direction for one in found.kernels}) > 1
     names = [str(one.name) if several else one.name.layer for one in found.kernels]

@@ -1,5 +1,5 @@
-"""How results look in a notebook, and what they print (:class:`iossim.base.display.Displayed`): one function for each
-kind of result and way to show it.
+"""Results in a notebook, and when printed (:class:`iossim.base.display.Displayed`): one function per kind of result and
+way to show it.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from iossim.tasks.explain import Explanation
 from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 from iossim.transforms.replay import in_units_of, network_of
 
-#: A graph of more units than these is not shown unless asked for, and of a table no more rows.
+#: A larger graph is shown only on request; a table shows no more rows.
 _MOST_UNITS, MOST_ROWS = 300, 40
-#: How all rows are had where the slowest are printed.
+#: Says how to see all rows where only the slowest are printed.
 _ALL = "to_dataframe() has all"
 
 
 @singledispatch
 def parts(value: Any) -> list[str | Table]:
-    """Sentences and tables, as the command line prints them of a value; the first is or has a title."""
+    """Sentences and tables, as the command line prints them for a value; the first is or has a title."""
     raise TypeError(type(value))
 
 
@@ -72,7 +72,7 @@ def html(value: Any) -> str:
 
 @singledispatch
 def picture(value: Any) -> Picture:
-    """A value as a picture; raises OptionError where there is none, or a library that draws it is not installed."""
+    """A value as a picture; raises OptionError where it has none, or a library that draws it is not installed."""
     raise OptionError(f"there is no picture of a {type(value).__name__}; to_dataframe() has its rows")
 
 
@@ -125,7 +125,7 @@ def _(network: Network) -> list[dict[str, Any]]:
 def _(schedule: Schedule) -> str:
     try:
         drawn = f"<div style='overflow-x:auto'>{_drawn(schedule, network_of(schedule), titled=False).svg}</div>"
-    except IossimError as error:  # a notebook shows the rest all the same
+    except IossimError as error:  # a notebook still shows the rest
         drawn = _lines(f"No picture: {error}")
     stages = _folded(f"{len(schedule.stages)} stages", html_table(schedule_table(schedule)))
     return _whole(heading(schedule), _lines(*summary(schedule).split("\n")), drawn, stages)
@@ -137,7 +137,7 @@ def _(schedule: Schedule, network: Network | None = None) -> Picture:
 
 
 def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture:
-    """The timeline; the graph, with stages as bands, where prices do not tell when a kernel runs."""
+    """The timeline; the graph, with stages as bands, where prices do not determine when a kernel runs."""
     prices = own_prices(schedule)
     if prices is None:
         return Picture(graph_svg(network, schedule))
@@ -288,9 +288,9 @@ def _(run: StudyRun) -> list[dict[str, Any]]:
 
 
 def svg(figure: Figure, titled: bool = True) -> Picture:
-    """A figure as a picture, the first of its slices.
+    """A figure as a picture: its first slice.
 
-    Pictures of a notebook stand in one document, so that the ids of one must be no other's.
+    Pictures of a notebook are parts of one document, so their ids must be distinct.
     """
     svg = svg_picture(figure, next(figure.slices(), {}), titled)
     own = sha256(svg.encode()).hexdigest()[:8]

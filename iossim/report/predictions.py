@@ -7,13 +7,13 @@ from rich.table import Table
 from iossim.base.tables import Cell, Column, records_table
 from iossim.calibration.prediction.network_table import NetworkTable
 
-#: Rows of a model that are read; of one with more, so many of the most expensive are shown.
+#: A table of at most this many rows is shown whole; a longer one shows this many of the most expensive.
 _ROWS_READ, _ROWS_SHOWN = 24, 16
 
 
 def predicted_table(table: NetworkTable, all_by: str = "") -> Table:
-    """The rows in the model's order, and the total. Of many rows the slowest alone, where the words ``all_by`` say how
-    all are had.
+    """Rows in the model's order, and the total. If there are many, only the slowest, where the words ``all_by`` say how
+    to see all.
     """
     network, rows = table.network, list(table.rows)
     what = "units" if any(len(row.ops) > 1 for row in rows) else "ops"
@@ -23,7 +23,7 @@ def predicted_table(table: NetworkTable, all_by: str = "") -> Table:
     title = f"{where}: {len(rows)} {what}"
     rest: list[dict[str, Cell]] = []
     if len(rows) > _ROWS_READ and all_by:
-        rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # of equals, the first in the model
+        rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # ties: the first in the model
         rows, others = rows[:_ROWS_SHOWN], rows[_ROWS_SHOWN:]
         title += f", the {_ROWS_SHOWN} slowest ({all_by})"
         us, share = sum(row.prediction.gpu_time_us for row in others), sum(row.share for row in others)

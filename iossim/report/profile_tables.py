@@ -1,6 +1,4 @@
-"""A device profile as tables: facts with their sources, parameters with what a calibration found of them, and
-errors.
-"""
+"""A device profile as tables: facts with their sources, parameters with their calibration, and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from iossim.hardware.provenance import KindError, Provenance
 
 
 def error_table(title: str, errors: Sequence[KindError]) -> Table:
-    """A row for each kind of operators of each data set."""
+    """One row per kind of operators of each data set."""
     columns = [
         Column("data_set", "data set", wraps=True),
         Column("kind"),
@@ -31,7 +29,7 @@ def error_table(title: str, errors: Sequence[KindError]) -> Table:
 
 
 def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool | None]]) -> Table:
-    """A row for each parameter: value, bootstrapped spread where there is one, bounds, and what to think of it."""
+    """One row per parameter: value, bootstrapped spread if there is one, bounds, and remarks."""
     records: list[dict[str, Cell]] = []
     for row in rows:
         remarks = ["not fitted"] * (not row["fitted"])
@@ -47,13 +45,13 @@ def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool |
     return keyed_table(title, records, wraps=("remark",))
 
 
-#: Significant digits of values and of their spread.
+#: Significant digits of values and of their spreads.
 _DIGITS, _SPREAD_DIGITS = 4, 2
 _UNMEASURED = "Errors: unknown; no measurement of this device was compared with its predictions"
 
 
 def device_summary(profile: DeviceProfile) -> RenderableType:
-    """What a reader asks of a profile first; bands and resampled parameters are left to its file."""
+    """The parts of a profile that a reader asks for first; bands and resampled parameters are left to its file."""
     provenance = profile.provenance
     parts: list[RenderableType] = [Text(f"{profile.name}: {profile.title}", style="bold"), Text("")]
     known = {name: fact for name in Datasheet.model_fields if (fact := getattr(profile.datasheet, name)) is not None}
@@ -77,14 +75,14 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
 
 
 def edge_summary(device: Device) -> RenderableType:
-    """An edge device is its facts: nothing of it is fitted."""
+    """Facts of an edge device, none of which is fitted."""
     sources = [Text(f"{name}: {source}") for name, source in device.sources.items()]
     table = keyed_table("Facts", _facts(device.facts()))
     return Group(Text(f"{device.name}: {device.title}", style="bold"), Text(""), table, *sources)
 
 
 def _by_kind(errors: Sequence[KindError]) -> list[KindError]:
-    """A row a kind: the means over its data sets, each as often as it has rows."""
+    """One row per kind: the means over its data sets, weighted by their rows."""
     kinds: dict[str, list[KindError]] = {}
     for error in errors:
         kinds.setdefault(error.kind, []).append(error)
@@ -101,7 +99,7 @@ def _by_kind(errors: Sequence[KindError]) -> list[KindError]:
 
 
 def _facts(facts: Mapping[str, Fact[Any]]) -> list[dict[str, Cell]]:
-    """A row for each fact, or for each key of one that has several values."""
+    """One row per fact, or per key of a fact that has several values."""
     return [
         {
             "fact": f"{name} {key}".rstrip(),
@@ -127,7 +125,7 @@ def _fact(name: str, value: str | float | list[int]) -> str:
 
 
 def _origin(provenance: Provenance) -> list[RenderableType]:
-    """Where the parameters come from, in a line, and the data sets that they were fitted to."""
+    """Origin of the parameters, in a line, and the data sets that they were fitted to."""
     when = f" on {provenance.date}" if provenance.date else ""
     told: list[RenderableType] = [Text(f"Parameters are {provenance.kind}{when}: {provenance.note}")]
     if provenance.data_sets:

@@ -1,6 +1,6 @@
-"""The formats of others that a schedule can be written in: each a function from a network and its schedule to text.
+"""Formats of other tools that a schedule can be exported to: each a function from a network and its schedule to text.
 
-Others add formats by entry points ``iossim.outputs`` (:mod:`iossim.base.registry`).
+Other packages add formats by entry points ``iossim.outputs`` (:mod:`iossim.base.registry`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iossim.report.schedule_words import heading
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 
-#: Pale colours that black text is legible on; groups beyond them start over.
+#: Pale colours on which black text is legible; further groups start over.
 _GROUP_COLOURS = ("#cfe3f3", "#fbe3b5", "#c5e8dc", "#f1d9e7", "#d9eefa", "#f7d3bd", "#faf6c3", "#e3e3e3")
 
 
@@ -69,7 +69,7 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
 
 
 def _streams(network: Network, schedule: StreamSchedule) -> Iterator[str]:
-    """A cluster a stream, in it one more for each stacked convolution."""
+    """One cluster per stream, in it one more per stacked convolution."""
     for stream, own in enumerate(schedule.streams):
         yield f"  subgraph cluster_stream{stream} {{"
         yield f'    label="stream {stream} · {len(own)} launches"; style=rounded; color=gray50; fontsize=9;'
@@ -124,7 +124,7 @@ ScheduleFormat = Callable[[Network, AnySchedule], str]
 
 
 def ios(network: Network, schedule: AnySchedule) -> str:
-    """A file of the published IOS engine; raises ScheduleError for what it has no words for, such as streams."""
+    """A file of the published IOS engine; raises ScheduleError for what its format cannot express, such as streams."""
     from iossim.models.ios_engine.export import ios_file
 
     return ios_file(_of_stages(schedule, "`format` ios"), network).text()

@@ -1,5 +1,5 @@
-"""Schedules as tables and sentences, for terminal, pages and notebooks: one by itself, a comparison, and two of which
-it is told how they differ.
+"""Schedules as tables and sentences, for terminal, pages and notebooks: one alone, a comparison, and the difference of
+two.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
     from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 
-#: The line below a schedule whose search was interrupted.
+#: Line below a schedule whose search was interrupted.
 INTERRUPTED = "Interrupted: this is the best schedule found so far, not a proven optimum"
 
 
 def schedule_table(schedule: Schedule) -> Table:
-    """A schedule stage by stage: what runs side by side (a line a group), and what it costs."""
+    """A schedule stage by stage: what runs concurrently (one line per group), and its cost."""
     rows: list[dict[str, Cell]] = []
     number = 0
     for block in schedule.blocks:
@@ -63,7 +63,7 @@ def setup_words(schedule: SavedSchedule) -> list[str]:
 
 
 def headline(found: Schedule, sequential_us: float | None = None) -> str:
-    """Latency, where it comes from, the interval that is expected and, if it is known, the speed-up."""
+    """Latency, its origin, the expected interval and, if known, the speed-up."""
     name = found.cost_model.get("name")
     told = [f"{found.latency_us / 1e3:.3f} ms {'simulated' if name == 'simulator' else f'priced by {name}'}"]
     if found.interval_us is not None:
@@ -79,15 +79,15 @@ def speedup_words(found: Schedule, baseline_us: float, baseline: str = "sequenti
 
 
 def schedule_facts(found: Schedule) -> str:
-    """The setup of a schedule, and how many stages and streams it has."""
+    """Setup of a schedule, and its numbers of stages and streams."""
     several = "at most " if found.streams > 1 else ""
     counts = [f"{len(found.stages)} stages", f"{several}{found.streams} stream{'s' if found.streams != 1 else ''}"]
     return " · ".join([*setup_words(found), *counts])
 
 
 def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
-    """``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. The name of the block is left out of its
-    units'.
+    """A stage in words: ``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. Units' names omit the
+    block.
     """
     merge, link = ("merge: ", " + ") if stage.strategy is Strategy.MERGE else ("", " > ")
     own = f"{block}." if block else ""
@@ -96,14 +96,14 @@ def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
 
 
 def number_words(numbers: Sequence[int]) -> str:
-    """``3-5`` for ``3, 4, 5``."""
+    """Numbers as ranges: ``3-5`` for ``3, 4, 5``."""
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]}-{numbers[-1]}"
     return ", ".join(map(str, numbers))
 
 
 def summary(found: Schedule) -> str:
-    """A schedule in a few words: latency, stages, how far from the bound, what was noted."""
+    """A schedule in a few words: latency, stages, gap to the bound, and notes."""
     merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
@@ -145,7 +145,7 @@ def _measured_summary(found: Schedule) -> list[str]:
 
 
 def expectation(found: Schedule) -> str | None:
-    """Where 90% of a schedule's measurements are expected, in words; None where the prices are no prediction."""
+    """Interval of 90% of a schedule's measurements, in words; None where the prices are no prediction."""
     if found.interval_us is None:
         return None
     return f"Expected on hardware: {_interval(found.interval_us)} (90% interval)"
@@ -166,7 +166,7 @@ def describe(space: StageSpace) -> str:
 
 
 def optimality(found: Schedule) -> str | None:
-    """What the search that found a schedule proves about it, in words; None for a scheduler that does not search."""
+    """Proven optimality or bound of a schedule, in words; None for a scheduler that does not search."""
     if not found.complete:
         return INTERRUPTED
     if "stages" not in found.options:
@@ -182,7 +182,7 @@ def optimality(found: Schedule) -> str | None:
 
 
 def comparison_notes(found: Comparison) -> list[str]:
-    """Notes below a comparison's table: its columns of published figures, and what was noted."""
+    """Notes below a comparison's table: its columns of published figures, and remarks."""
     seen = [one.scheduler for one in found.schedules if found.is_in_sample(one.scheduler)]
     lines = []
     if seen:
@@ -194,11 +194,11 @@ def comparison_notes(found: Comparison) -> list[str]:
 
 
 def comparison_lines(found: Comparison) -> list[str]:
-    """The best of a comparison: its latency, what is expected and proved of it, and what the other engine gives."""
+    """The best of a comparison: its latency, its interval and proof, and the price of the other engine."""
     best, baseline = found.best, found.baseline
     said = filter(None, (outcome.sentence() for outcome in found.outcomes))
     lines = [*(sentence[0].upper() + sentence[1:] for sentence in said), *found.remarks]
-    # Intervals and proofs are of sums of stages.
+    # Intervals and proofs apply to sums of stages.
     by_sums = not found.plans_us and found.best_streams is None
     if found.best_us < found.baseline_us * (1 - 1e-9):
         speedup = f"speed-up {found.baseline_us / found.best_us:.2f}x over {baseline.scheduler}"
@@ -215,7 +215,7 @@ def comparison_lines(found: Comparison) -> list[str]:
 
 
 def run_words(run: Execution, analytic_us: float | None = None) -> str:
-    """The time and use of resources of an event-driven run, beside the analytic latency if that is known."""
+    """Time and use of resources of an event-driven run, beside the analytic latency if that is known."""
     off = f" ({run.latency_us / analytic_us - 1:+.1%})" if analytic_us else ""
     return (
         f"Event-driven simulator: {run.latency_us / 1e3:.3f} ms{off}. Mean active warps: {run.mean_active_warps:,.0f}. "
@@ -225,7 +225,7 @@ def run_words(run: Execution, analytic_us: float | None = None) -> str:
 
 
 def difference_lines(found: Difference[Any]) -> list[str]:
-    """Two schedules, and what they differ by in time."""
+    """Two schedules, and their difference in time."""
     first, second = found.first, found.second
     lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
     if found.same_prices:
@@ -259,13 +259,13 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
 
 
 def few_words(names: Sequence[str]) -> str:
-    """How many there are, and the first of them."""
+    """The number of names, and the first of them."""
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return f"{len(names)} ({', '.join(names[:8])}{more})" if names else "0"
 
 
 def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
-    """The passages that differ, or all of them, by block: stages of both schedules and what they take."""
+    """The passages that differ, or all of them, by block: stages of both schedules and their times."""
     rows: list[Mapping[str, Cell]] = []
     before = ""
     own, other = found.first.stages, found.second.stages

@@ -1,7 +1,7 @@
 """JSON schemas of the files that people write and exchange, for editors and for programs that check them.
 
-They are made from the classes that read the files; a test holds the copies in ``docs/schemas`` to them. What depends
-on several fields at once (that facts agree, that a schedule fits its network) is for the reader of the file alone.
+They are made from the classes that read the files; a test holds the copies in ``docs/schemas`` to them. Conditions on
+several fields at once (facts that agree, a schedule that fits its network) are checked by the reader alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def schema(name: str) -> Schema:
 
 
 def _profile() -> Schema:
-    """A file may leave parameters out: what it leaves out has defaults that depend on its facts."""
+    """A profile, which may leave parameters out: their defaults depend on its facts."""
     from iossim.hardware.kind import DEVICE_KINDS, device_kind
     from iossim.hardware.parameters import DROPPED, RENAMED
     from iossim.hardware.profile import DeviceProfile
@@ -59,7 +59,7 @@ def _profile() -> Schema:
 
 
 def _schedule() -> Schema:
-    """Of stages, or of streams: a version of the format each."""
+    """Schedules of stages, or of streams: one version of the format each."""
     from pydantic import TypeAdapter
 
     from iossim.schedule.schedule import AnySchedule
@@ -90,7 +90,7 @@ def _measurement() -> Schema:
     header["properties"] |= {count: {"type": "integer", "minimum": 0} for count in COUNTS}
     header["required"] = sorted({"schema", *header["required"]})
     operators: Schema = {}
-    # Kinds of the same columns are one definition, called as the first of them.
+    # Kinds of the same columns share one definition, called as the first of them.
     by_columns: dict[tuple[Column, ...], list[OperatorKind]] = {}
     for kind in KINDS.values():
         by_columns.setdefault(kind.columns, []).append(kind)
@@ -128,7 +128,7 @@ def _measurement() -> Schema:
 
 
 def _scenario() -> Schema:
-    """A value of an axis may be a name alone. Names that ship are examples: others may be a user's own."""
+    """A scenario, whose axes may have a single name as value. Shipped names are examples: a user may add others."""
     from iossim.execution.engine import Engine
     from iossim.hardware.load import shipped_names
     from iossim.ir.types import Precision
@@ -155,7 +155,7 @@ def _scenario() -> Schema:
 
 
 def _microbatch() -> Schema:
-    """What ``iossim microbatch --json`` prints: of each kernel its micro-batches, which run one after another."""
+    """Output of ``iossim microbatch --json``: each kernel with its micro-batches, which run one after another."""
     from iossim.transforms.microbatching.division import POLICIES
     from iossim.transforms.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
 
@@ -190,7 +190,7 @@ def _microbatch() -> Schema:
 
 
 def _check() -> Schema:
-    """The output of ``iossim check --json``: each check with the numbers that it compares."""
+    """Output of ``iossim check --json``: each check with the numbers that it compares."""
     check = record(
         check=TEXT,
         holds={"type": "boolean"},
@@ -211,7 +211,7 @@ def _check() -> Schema:
 
 
 def described(make: Callable[[], Schema]) -> Schema:
-    """The docstring of what makes a schema, as its description."""
+    """A schema whose description is the docstring of the function that makes it."""
     return {"description": " ".join((make.__doc__ or "").split())}
 
 
@@ -220,7 +220,7 @@ def list_of(items: Schema) -> Schema:
 
 
 def record(**properties: Schema) -> Schema:
-    """An object with just these properties."""
+    """An object with exactly these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -245,7 +245,7 @@ def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
 
 
 def _rule() -> Schema:
-    """A document of a file of rules, and one of those that ``iossim rules show --json`` prints."""
+    """A document of a file of rules, as ``iossim rules show --json`` prints it too."""
     from iossim.transforms.rewriting.rule_file import NAME
 
     tensor: Schema = {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}

@@ -1,4 +1,4 @@
-"""Schedules of streams as tables and sentences: what each stream runs, what it waits for, and the critical path."""
+"""Schedules of streams as tables and sentences: the launches and waits of each stream, and the critical path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
 
 def stream_table(schedule: StreamSchedule) -> Table:
-    """A row a stream: its launches in order, and in brackets the events that each waits for."""
+    """One row per stream: its launches in order, each with the events that it waits for in brackets."""
     rows: list[dict[str, Cell]] = [
         {
             "stream": number,
@@ -34,7 +34,7 @@ def _launch(launch: StreamLaunch) -> str:
 
 
 def stream_summary(schedule: StreamSchedule) -> str:
-    """Latency, streams and waits, how far from the bound, and what was noted."""
+    """Latency, streams and waits, gap to the bound, and notes."""
     waits = sum(len(launch.after) for launch in schedule.launches)
     lines = [
         f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.streams)} streams; {waits} waits for events of other "
@@ -49,19 +49,19 @@ def stream_summary(schedule: StreamSchedule) -> str:
 
 
 def path_lines(found: StreamExplanation) -> Iterator[str]:
-    """The critical path, and what it consists of."""
+    """The critical path and its parts."""
     if found.critical:
         yield f"Critical path: {path_words(found)}"
 
 
 def path_words(found: StreamExplanation) -> str:
-    """How many launches a critical path has, and what it consists of."""
+    """Number of launches on a critical path, and its parts."""
     divided = ", ".join(f"{name} {us / found.latency_us:.0%}" for name, us in found.path_us.items())
     return f"{len(found.critical)} of {len(found.launches)} launches; {divided}"
 
 
 def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Table:
-    """A row a launch: when it ran, what it waited for last, what others cost it, and how much later it could end."""
+    """One row per launch: when it ran, its last wait, the delay by others, and its slack."""
     rows: list[dict[str, Cell]] = [
         {
             "unit": one.unit,
@@ -81,7 +81,7 @@ def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Ta
 
 
 def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
-    """Two schedules as plans: what each takes where, what was merged or moved, and their critical paths."""
+    """Two schedules as plans: their times, merged and moved units, and critical paths."""
     yield from (*difference_lines(found), "Latencies are those of whole plans, stages with their barriers")
     yield f"Units in another stream: {few_words(found.moved)}"
     first, second = found.pairs
@@ -96,8 +96,8 @@ def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
 
 
 def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:
-    """A row a unit that moved to another stream, or runs beside others; or of all: its stream and start in both, and
-    what it runs beside in one of them alone.
+    """One row per unit that moved to another stream, or runs beside others (or per unit): its stream and start in both,
+    and what it runs beside in only one of them.
     """
     rows: list[dict[str, Cell]] = [
         {

@@ -1,10 +1,10 @@
 """Runs in the Chrome trace event format ("Trace Event Format", Duv & Nelson, 2016), which ui.perfetto.dev and
 chrome://tracing open.
 
-A trace is one process with a track (a "thread") for each thing that runs beside others. A run is a complete event
-(``ph: "X"``) with start ``ts`` and duration ``dur`` in microseconds, to the nanosecond; counters (``ph: "C"``) show
-resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels name the colour of their
-kind of op (``cname``) for chrome://tracing.
+A trace is one process with a track (a "thread") for each thing that runs concurrently. A run is a complete event (``ph:
+"X"``) with start ``ts`` and duration ``dur`` in microseconds, to the nanosecond; counters (``ph: "C"``) show resident
+warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels name the colour of their kind of op
+(``cname``) for chrome://tracing.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ PROCESS = 1
 
 
 def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any]], other: Mapping[str, Any]) -> str:
-    """The trace as JSON text: ``tracks`` by number from top to bottom, their events, and ``other`` data of the
-    whole.
-    """
+    """The trace as JSON text: ``tracks`` by number from top to bottom, their events, and ``other`` metadata."""
     named = [_metadata("process_name", {"name": title})]
     for order, (track, name) in enumerate(tracks.items()):
         named.append(_metadata("thread_name", {"name": name}, track))
@@ -43,7 +41,7 @@ def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any
 
 
 def counters(execution: Execution) -> list[dict[str, Any]]:
-    """Resident warps and parts in use: a value at each change; at the end, nothing is in use."""
+    """Resident warps and parts in use: one value per change, and none in use at the end."""
     tracks = {"active warps": execution.active_warps.tolist()}
     for what in ("issue", "L2", "DRAM", "power"):
         parts = getattr(execution, what.lower()).tolist()
@@ -69,8 +67,8 @@ def complete(
     arguments: dict[str, Any],
     colour: str | None = None,
 ) -> dict[str, Any]:
-    """Something on a track from a begin to an end."""
-    # Both ends are rounded before their difference is taken, so that neighbours meet and never overlap.
+    """A complete event on a track, from its start to its end."""
+    # Both ends are rounded before subtraction, so that neighbours meet and never overlap.
     start_ns, end_ns = round(start_us * 1000), round(end_us * 1000)
     return {
         "ph": "X",
@@ -102,10 +100,10 @@ def perfetto_trace(
 
 
 def stream_trace(network: Network, found: StreamExplanation, execution: Execution | None = None) -> str:
-    """The trace of a schedule of streams as JSON text: a track a stream, and an arrow for each wait; with counters
+    """The trace of a schedule of streams as JSON text: one track per stream, and one arrow per wait; with counters
     where ``execution`` is given, the run that was explained.
 
-    Arrows are flow events (``ph: "s"`` and ``"f"``); those of the critical path are of a category of their own.
+    Arrows are flow events (``ph: "s"`` and ``"f"``); those of the critical path have their own category.
     """
     schedule = found.schedule
     tracks = {_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in range(len(schedule.streams))}
@@ -195,15 +193,15 @@ _MOST_UNITS = 64
 
 
 def dataflow_trace(found: Dataflow, title: str) -> str:
-    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more
-    than 64 units every nth is there.
+    """The trace of the written plan as JSON text, with the use of each memory as counters; beyond 64 units, every nth
+    is included.
     """
     plan_name, (plan, timed) = list(found.runs.items())[-1]
     names = [step.operator.name for step in plan.steps]
     tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}
     events: list[dict[str, Any]] = []
     for index, (step, (start_us, end_us)) in enumerate(zip(plan.steps, timed.steps, strict=True)):
-        if plan.places[index][1].first_unit == 0:  # others run beside them, and their units tell
+        if plan.places[index][1].first_unit == 0:  # others run beside them, and are covered by their units
             arguments = {"kind": step.operator.kind, "slices": len(step.slices)}
             events.append(complete(names[index], "operator", _OPERATORS_TRACK, start_us, end_us, arguments))
     for track, each in enumerate(dataflow_lanes(timed, found.device, _MOST_UNITS), _OPERATORS_TRACK + 1):

@@ -1,12 +1,12 @@
-"""Requests for several models that arrive over time at one device, and what each waits and takes: SimPy.
+"""Requests for several models that arrive over time at one device: their waiting and service times, by SimPy.
 
-A model answers its requests one by one, in the order in which they come. What is free to run runs by a policy:
+Each model answers its requests one by one, in the order of arrival. A policy chooses what runs next:
 
-- *one after another*: one request at a time has the device;
-- *one stream a model*: all models run side by side. While a set of them runs, each goes as much slower than alone as
-  in the plan that starts that set together, so that what starts later shares what is left;
+- *one after another*: one request at a time occupies the device;
+- *one stream a model*: all models run concurrently. While a set of them runs, each goes as much slower than alone as
+  in the plan that starts that set together, so that a later start shares the remaining capacity;
 - *streams*: the device takes a request of each model that has one, and runs the schedule that was found for that set;
-  what comes meanwhile waits until the last of it has ended.
+  later arrivals wait until all of it has ended.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from iossim.base.errors import OptionError
 from iossim.base.numbers import NumberError, read_number
 from iossim.base.user_files import read_text
 
-#: When each model of a set has ended, us, if all start together.
+#: End of each model of a set, us, if all start together.
 Ends = Callable[[frozenset[str]], Mapping[str, float]]
 _PERCENTILES = (50, 95, 99)
-#: The last time that a request may have, ms: the year 2286, where it counts from 1970.
+#: Latest time of a request, ms: the year 2286, if it counts from 1970.
 _LATEST_MS = 1e13
-#: A remainder of a request below this part of it counts as rounding.
+#: A smaller remainder of a request, relative to the whole, counts as rounding.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for a model, which arrives at a time, us."""
+    """A request for a model, and its arrival time, us."""
 
     time_us: float
     model: str
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Served:
-    """Requests as a policy served them: ``latencies_us`` in the order of their arrival, from that to their end."""
+    """Requests as a policy served them: ``latencies_us`` in the order of arrival, each from arrival to end."""
 
     policy: str
     load: float
@@ -60,17 +60,16 @@ class Served:
 
 
 def poisson(models: Sequence[str], rate_per_us: float, count: int, seed: int) -> list[Request]:
-    """So many requests at a rate of all models together, each for a model at random."""
+    """``count`` requests at the total rate of all models, each for a random model."""
     generator = np.random.default_rng(seed)
     times_us = np.cumsum(generator.exponential(1.0 / rate_per_us, count)).tolist()
     return [Request(time_us, models[int(generator.integers(len(models)))]) for time_us in times_us]
 
 
 def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
-    """Requests of a CSV file with the columns ``time_ms`` and ``model``, in the order of their times, which count from
-    the first one's.
+    """Requests of a CSV file with the columns ``time_ms`` and ``model``, sorted by time, counted from the first one's.
 
-    Raises OptionError naming the line at fault.
+    Raises OptionError naming the faulty line.
     """
     found: list[tuple[float, str]] = []
     lines = read_text(path, "arrivals", "give a CSV file with the columns time_ms and model", OptionError).splitlines()
@@ -90,8 +89,8 @@ def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
 
 
 def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> list[float]:
-    """The latency of each request where one set at a time has the device: of all models that have requests if
-    ``together``, else the request that came first.
+    """Latency of each request if one set at a time occupies the device: of all models that have requests if
+    ``together``, else of the earliest request alone.
     """
     environment = simpy.Environment()
     waiting: dict[str, deque[int]] = {}
@@ -126,7 +125,7 @@ def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> l
 
 
 def serve_side_by_side(requests: Sequence[Request], ends: Ends) -> list[float]:
-    """The latency of each request where all models that have one run at a time."""
+    """Latency of each request if all models that have one run concurrently."""
     environment = simpy.Environment()
     waiting: dict[str, deque[int]] = {}
     left_us: dict[str, float] = {}
@@ -159,7 +158,7 @@ def serve_side_by_side(requests: Sequence[Request], ends: Ends) -> list[float]:
             first_us = min(left / speeds[model] for model, left in left_us.items())
             began_us, ended = environment.now, environment.timeout(first_us)
             yield changed[0] | ended
-            # A late clock has too few digits to tell how long it was.
+            # A late clock has too few digits to determine the duration.
             went_us = first_us if ended.processed else environment.now - began_us
             for model in list(left_us):
                 left_us[model] -= went_us * speeds[model]

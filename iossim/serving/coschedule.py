@@ -1,9 +1,9 @@
-"""Several networks on one device at a time: one schedule for all of them, beside what servers do without.
+"""Co-scheduling several networks on one device: one schedule for all of them, beside the ways of common servers.
 
-The networks are one (:func:`iossim.serving.union.union`), and each way of running them is a schedule of it, priced as a
-whole plan: *one after another*, each by the best streams of its own; *time slicing*, as processes share a GPU; *one
-stream a model*, as an inference server has them; *partitions*, each on SMs of its own; *stages side by side*, the first
-stages of all in one, then the second; and *streams*, searched over all of them from the best of these, for an objective
+The networks form a union (:func:`iossim.serving.union.union`), and each way of running them is a schedule of it, priced
+as a whole plan: *one after another*, each by its own best streams; *time slicing*, as processes share a GPU; *one stream
+a model*, as in an inference server; *partitions*, each on its own SMs; *stages side by side*, the first stages of all in
+one, then the second; and *streams*, searched over all of them from the best of these, for an objective
 (:mod:`iossim.serving.objective`).
 """
 
@@ -47,18 +47,18 @@ from iossim.serving.union import BEHIND, label_of, union
 
 ONE_AFTER_ANOTHER, TIME_SLICING, ONE_STREAM_EACH = "one after another", "time slicing", "one stream a model"
 PARTITIONS, STAGES_BESIDE, STREAMS = "partitions", "stages side by side", "streams"
-#: How long a process has the GPU, us. NVIDIA does not publish it: assumed, as is that switching takes no time.
+#: Time slice of a process on the GPU, us. NVIDIA does not publish it: assumed, as are free context switches.
 SLICE_US = 2000.0
-#: Loads at which requests come at random, of what one after another can serve.
+#: Loads of randomly arriving requests, relative to the capacity of one after another.
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way of running all: when all have ended, also event by event (None: there was no time for it), and when each
-    model has; us.
+    """One way of running all: its makespan, also event by event (None if there was no time for that), and the end of
+    each model; us.
 
-    Models that do not run side by side have no schedule in common.
+    Models that do not run concurrently have no schedule in common.
     """
 
     name: str
@@ -71,9 +71,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Coschedule:
-    """Ways of running several networks at a time, and what none takes less than, us, where that is known.
+    """Ways of running several networks concurrently, and a lower bound on all of them, us, where known.
 
-    Not ``complete`` if it was interrupted: ways that were searched until then. ``notes``: what there was no time for.
+    Not ``complete`` if it was interrupted: it has the ways searched by then. ``notes`` list what lacked the time.
     """
 
     network: Network
@@ -125,12 +125,12 @@ def coschedule(
     progress: Progress = ignore,
     objective: Objective | None = None,
 ) -> Coschedule:
-    """Run networks (by label) at the same time, in each way; ``progress`` is told of each network, and of the search.
+    """Run networks (by label) concurrently, in each way; ``progress`` reports each network, and the search.
 
-    Streams are searched for the ``objective``, by default the time until all have ended. All of it together has the
-    seconds of the options; KeyboardInterrupt ends it with the ways that are known (:mod:`iossim.search.anytime`).
-    Raises OptionError for prices that know no streams, a label with a slash, or an objective of other models;
-    GraphError for networks of different precisions.
+    Streams are searched for the ``objective``, by default the makespan. The options' limit in seconds covers all of it;
+    KeyboardInterrupt ends it with the ways known so far (:mod:`iossim.search.anytime`). Raises OptionError for prices
+    without streams, a label with a slash, or an objective of other models; GraphError for networks of different
+    precisions.
     """
     options, objective = options or SearchOptions(), objective or Objective()
     objective.check(networks)
@@ -142,7 +142,7 @@ def coschedule(
     try:
         steps = Steps(Clock(options.seconds))
         return _coscheduled(networks, union(networks), prices, options, progress, objective, steps)
-    except KeyboardInterrupt:  # between two steps: what takes no search
+    except KeyboardInterrupt:  # between two steps: no search was running
         steps = Steps(interrupted=True)
         return _coscheduled(networks, union(networks), prices, options, progress, objective, steps)
 
@@ -156,8 +156,8 @@ def _coscheduled(
     objective: Objective,
     steps: Steps,
 ) -> Coschedule:
-    """Each way that there is time for. Of the time that is left, as many as are to come have equal parts: the searches
-    of each model's streams, that of all, and one of the stages of all.
+    """Each way that time permits. The remaining time is divided equally among the remaining searches: one for each
+    model's streams, one for the joint streams, and one for the stages of all.
     """
     own: dict[str, AnySchedule] = {}
     for label, network in networks.items():
@@ -203,7 +203,7 @@ def _coscheduled(
     if stages is not None:
         ways.append(_way(STAGES_BESIDE, stages, whole, prices, steps))
     candidates: list[Way] = []
-    for order in found:  # the best in the fluid first, the starts last
+    for order in found:  # the best in the fluid model first, the starts last
         if candidates and len(found) > len(starts) and steps.ended:
             break
         candidates.append(_way(STREAMS, _streams(whole, prices, order), whole, prices, steps))
@@ -230,7 +230,7 @@ def _rank(label: str, in_turn: Way, objective: Objective) -> tuple[bool, float]:
 
 
 def _fitness(way: Way, objective: Objective) -> tuple[float, float]:
-    """By events all may take longer than in the fluid, and then each model is taken to take as much longer."""
+    """Order of a way; if events are slower than the fluid model, every model's end is scaled by the same factor."""
     slower = max(1.0, (way.simulated_us or 0.0) / way.makespan_us) if way.makespan_us else 1.0
     return objective.order({label: slower * end_us for label, end_us in way.ends_us.items()})
 
@@ -238,13 +238,13 @@ def _fitness(way: Way, objective: Objective) -> tuple[float, float]:
 def _bound_us(
     whole: Network, prices: StreamCostModel, order: Sequence[IssuedLaunch], check: Callable[[], None]
 ) -> float:
-    """A lower bound on the time of any streams of these launches, even with the device to themselves."""
+    """A lower bound on the makespan of these launches in any streams, even with the device to themselves."""
     problem = problem_of(whole, order)
     return stream_bound_us(problem, prices.launch_work(problem), check=check)
 
 
 def _issued(label: str, found: AnySchedule, network: Network) -> list[IssuedLaunch]:
-    """The launches of a network's own schedule in the order of issue, by their names in the union."""
+    """Launches of a network's own schedule in the order of issue, by their names in the union."""
     streams = found if isinstance(found, StreamSchedule) else as_streams(found, network)
     return [
         IssuedLaunch(tuple(f"{label}{BEHIND}{unit}" for unit in launch.units), stream, launch.variant)
@@ -253,7 +253,7 @@ def _issued(label: str, found: AnySchedule, network: Network) -> list[IssuedLaun
 
 
 def _alternating(orders: Mapping[str, Sequence[IssuedLaunch]]) -> list[IssuedLaunch]:
-    """The launches of all models, each as far as the others, as parts of its own."""
+    """Launches of all models merged by relative progress, each model's in its own order."""
     placed = [
         ((place + 1) / len(order), number, place, launch)
         for number, order in enumerate(orders.values())
@@ -263,7 +263,7 @@ def _alternating(orders: Mapping[str, Sequence[IssuedLaunch]]) -> list[IssuedLau
 
 
 def _saved(whole: Network, prices: CostModel, scheduler: str) -> dict[str, Any]:
-    """What a schedule of the union says besides its stages or streams."""
+    """Fields of a schedule of the union apart from its stages or streams."""
     identity = prices.identity
     return {
         "network": whole.name,
@@ -318,7 +318,7 @@ def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel,
 
 
 def _run_us(network: Network, plan: Plan, prices: StreamCostModel, steps: Steps) -> float | None:
-    """The time of a plan event by event, us; None where there was no time for it."""
+    """Latency of a plan event by event, us; None where there was no time for it."""
     return steps.take(lambda: prices.simulated_plan_us(network, plan, steps.clock.check), None)
 
 
@@ -333,7 +333,7 @@ def _ends_us(whole: Network, spans: Sequence[Span]) -> dict[str, float]:
 def _one_after_another(
     networks: Mapping[str, Network], own: Mapping[str, AnySchedule], prices: StreamCostModel, steps: Steps
 ) -> Way:
-    """Each model in its own streams, when the one before it has ended."""
+    """Each model in its own streams, after the one before it has ended."""
     spans: list[Span] = []
     ends_us: dict[str, float] = {}
     makespan_us = 0.0
@@ -356,13 +356,13 @@ def _one_after_another(
 
 
 def _alone_us(in_turn: Way) -> dict[str, float]:
-    """What each model takes by itself, of all one after another."""
+    """Time of each model alone, from the way that runs one after another."""
     ends_us = list(in_turn.ends_us.values())
     return dict(zip(in_turn.ends_us, (end - begin for begin, end in pairwise([0.0, *ends_us])), strict=True))
 
 
 def time_sliced(in_turn: Way) -> Way:
-    """Each model in its own streams, as long as its slice lasts; then the next has the device."""
+    """Each model in its own streams, for one time slice; then the next has the device."""
     left_us, ends_us, spans, now_us = _alone_us(in_turn), dict[str, float](), list[Span](), 0.0
     number = {label: place for place, label in enumerate(left_us)}
     while left_us:
@@ -379,10 +379,10 @@ def time_sliced(in_turn: Way) -> Way:
 
 
 def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> Way | None:
-    """Each model on SMs of its own, unit by unit, the SMs divided so that the longest takes least.
+    """Each model on its own SMs, unit by unit, divided so that the longest takes least.
 
-    A model of several parts without an edge between them has SMs for each. None where there is but one part, the
-    engine is not a graph, or the device cannot be divided.
+    A model of several disconnected parts has SMs for each. None if there is only one part, the engine is not a graph,
+    or the device cannot be divided.
     """
     (block,) = whole.blocks
     problem = ScheduleProblem.of_block(whole, block)
@@ -403,7 +403,7 @@ def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> Way | 
     sms_of = {span.unit: span.sms for span in spans if span.sms is not None}
 
     def divide(groups: Sequence[Sequence[int]], variants: Mapping[str, str]) -> tuple[range, ...]:
-        """As in the spans; what has no kernels needs no SMs."""
+        """SMs of each group as in the spans; a group without kernels needs none."""
         names = [[whole.units[unit].name for unit in group] for group in groups]
         return tuple(next((sms_of[unit] for unit in group if unit in sms_of), range(0)) for group in names)
 
@@ -423,7 +423,7 @@ class Server:
         self._keep(found)
 
     def load(self, requests: Sequence[Request]) -> float:
-        """What part of the time of a device that serves one after another requests ask for."""
+        """Offered load: the fraction of time that the requests would occupy a device that serves one after another."""
         span_us = max(requests[-1].time_us - requests[0].time_us, 1e-9)
         return sum(self._ends(ONE_AFTER_ANOTHER)(frozenset([one.model]))[one.model] for one in requests[:-1]) / span_us
 
@@ -440,7 +440,7 @@ class Server:
         return self._found[key]
 
     def _ends(self, way: str) -> Ends:
-        """When each of a set of models ends, if they start together, that way."""
+        """End times of each set of models, if they start together, in that way."""
 
         def ends(models: frozenset[str]) -> dict[str, float]:
             ordered = sorted(sorted(models), key=lambda label: self._kinds[label])

@@ -1,4 +1,4 @@
-"""``iossim coschedule``: several models on one device at a time, and requests for them over time."""
+"""``iossim coschedule``: several models at a time on one device, and requests for them over time."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def coschedule(
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run several models at the same time: one after another, in time slices, a stream for each, partitions of SMs,
-    shared stages, and shared streams.
+    """Run several models concurrently: one after another, in time slices, one stream each, partitions of SMs, shared
+    stages, and shared streams.
 
-    --limit with the makespan asks for the most requests a second while that model answers in time.
+    --limit with the makespan maximises requests per second while that model answers in time.
 
     With --arrivals, requests for the models arrive over time, and the table has percentiles of their latency for each
     policy and load.

@@ -13,14 +13,14 @@ from iossim.serving.arrivals import Served
 from iossim.serving.coschedule import Coschedule
 from iossim.serving.union import label_of
 
-#: Colours that a Chrome trace event may name: one a model, in turn.
+#: Colours that a Chrome trace event may name: one per model, in turn.
 _COLOURS = ("thread_state_running", "thread_state_iowait", "thread_state_runnable", "rail_load", "bad", "good")
 
 
 def ways_table(found: Coschedule) -> Table:
-    """A row a way: when all have ended, against one after another, above the bound, and when each model has.
+    """One row per way: its makespan, against running one after another, above the bound, and when each model ends.
 
-    For an objective of weights what is gained, and the gap, are those of the weighted latency.
+    For a weighted objective, gain and gap are those of the weighted latency.
     """
     objective = found.objective
     base_us = objective.value_us(found.baseline.ends_us)
@@ -67,7 +67,7 @@ def bound_words(found: Coschedule) -> str:
 
 
 def served_table(served: Sequence[Served]) -> Table:
-    """A row a load and policy: percentiles of the latencies of requests."""
+    """One row per load and policy: percentiles of request latencies."""
     rows: list[dict[str, Cell]] = [
         {
             "load_percent": 100 * one.load,
@@ -85,7 +85,7 @@ def served_table(served: Sequence[Served]) -> Table:
 
 
 def coschedule_trace(found: Coschedule) -> str:
-    """The ways one after another as tracks, a stream each, as JSON text: a colour a model."""
+    """The ways one after another as JSON text: one track per stream, one colour per model."""
     events: list[dict[str, Any]] = []
     tracks: dict[int, str] = {}
     first = 1

@@ -1,7 +1,7 @@
-"""What schedules of several models are chosen by: when all have ended, or a weighted sum of when each has.
+"""Objectives of schedules of several models: the makespan, or a weighted sum of the models' latencies.
 
-Each model may have a limit of its own: the most requests a second while one model answers in time are those of the
-least time until all have ended, within the limit of that one.
+Each model may have a latency limit: the most requests per second while one model answers in time come from the least
+makespan within the limit of that model.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from iossim.schedule.stream_problem import StreamProblem
 from iossim.search.streams.search import Values, latencies
 from iossim.serving.union import label_of
 
-#: What a microsecond over a limit counts: more than any other is worth.
+#: Weight of a microsecond over a limit: larger than any other.
 _OVER = 1e3
 
 
 @dataclass(frozen=True)
 class Objective:
-    """``weights`` of the latencies of models, by label, or none for the time until all have ended; and their limits."""
+    """Limits on the latencies of models by label, and ``weights`` of them, or none for the makespan."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
     limits_us: Mapping[str, float] = field(default_factory=dict)
 
     def check(self, labels: Collection[str]) -> None:
-        """Raise OptionError for a model that there is not."""
+        """Raise OptionError for an unknown model."""
         for label in (*self.weights, *self.limits_us):
             if label not in labels:
                 raise OptionError(f"`objective`: {label!r} is not one of the models; models: {', '.join(labels)}")
@@ -45,25 +45,25 @@ class Objective:
         return not self.weights and not self.limits_us
 
     def weight(self, label: str) -> float:
-        """Models without a weight have none where others do."""
+        """Weight of a model: 0 if only others have one."""
         return self.weights.get(label, 0.0)
 
     def value_us(self, ends_us: Mapping[str, float]) -> float:
-        """What is made small, limits aside."""
+        """Value to minimise, limits aside."""
         if self.weights:
             return sum(self.weight(label) * end_us for label, end_us in ends_us.items())
         return max(ends_us.values(), default=0.0)
 
     def over_us(self, ends_us: Mapping[str, float]) -> float:
-        """By how much models are over their limits."""
+        """Total excess of models over their limits, us."""
         return sum(max(0.0, ends_us.get(label, 0.0) - limit_us) for label, limit_us in self.limits_us.items())
 
     def order(self, ends_us: Mapping[str, float]) -> tuple[float, float]:
-        """The less, the better: limits first."""
+        """Sort key, the less the better: limits first."""
         return self.over_us(ends_us), self.value_us(ends_us)
 
     def of(self, problem: StreamProblem) -> Values:
-        """The same of schedules of some launches, whose units are those of the models' union."""
+        """The objective for schedules of launches whose units are those of the models' union."""
         if self.is_plain:
             return latencies
         members: dict[str, list[int]] = {}

@@ -1,6 +1,6 @@
-"""Answers to the questions of a study, one sentence with figures each; ties within the noise are said.
+"""Answers to the questions of a study, one sentence with figures each, which mentions ties within the noise.
 
-:mod:`iossim.study.question` has the keys of a question, :mod:`iossim.study.claims` judges claims.
+:mod:`iossim.study.question` defines the keys of a question, :mod:`iossim.study.claims` judges claims.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from iossim.study.study_run import Answer, CrossPrice, Row
 
 
 def meets(constraints: Sequence[Question], row: Row) -> bool | None:
-    """Whether a row meets all constraints that are about it; None without constraints. A failed row meets none."""
+    """Whether a row meets all constraints that apply to it; None without constraints. A failed row meets none."""
     if not constraints:
         return None
     return row.status == "ok" and all(_is_met(each, row) for each in constraints if is_looked_at(each, row))
@@ -49,12 +49,12 @@ def _is_met(constraint: Question, row: Row) -> bool:
 def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] = ()) -> list[Answer]:
     """Answers to the questions of a scenario, in its order, then its constraints, then the claims of publications.
 
-    Rows that failed are left out, and the sentence says so. ``Answer.rows`` are places in ``rows``. Raises
-    ScenarioError for a question about labels that the scenario does not have.
+    Failed rows are left out, and the sentence says so. ``Answer.rows`` are indices into ``rows``. Raises ScenarioError
+    for a question about labels that the scenario lacks.
     """
     labels = labels_of(scenario)
     places = {id(row): index for index, row in enumerate(rows)}
-    # The last of equal rows is named: that of the scheduler that searched most, in whatever order a scenario lists
+    # Among equal rows the last is named: that of the scheduler that searched most, in whatever order a scenario lists
     # them.
     ranks = {name: rank for rank, name in enumerate(scheduler_names())}
     known = [row for row in rows if row.status == "ok"]
@@ -96,12 +96,12 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows that a question is answered from at once; ``told`` are the axes that the group's name tells."""
+    """Rows from which one answer is derived; ``told`` are the axes that the group's name already gives."""
 
     asked: Question
     rows: Sequence[Row]
     labels: Labels
-    #: The axes on which the rows of all groups differ.
+    #: Axes on which the rows of all groups differ.
     varied: Sequence[str]
     told: Collection[str]
 
@@ -114,7 +114,7 @@ class _Group:
         return self._best_on_axis() if self.asked.kind == "best" else self._best_row()
 
     def _found(self, row: Row, axis: str = "", size: str = "", quantities: Sequence[Quantity] = ()) -> Found:
-        """A row as an answer: its value on an axis and the size of that, its figures, and where it stands."""
+        """A row as an answer: its value on an axis and the size of that value, its figures, and its other labels."""
         asked, where = quantities or [self.asked.quantity], self.where(row, *filter(None, [axis]))
         value = axis_value(row, axis) if axis else ""
         words = f"{name_of(axis, value)}{f' ({size})' if size else ''}, " if axis else ""
@@ -123,7 +123,7 @@ class _Group:
         return Found(words, [row], cells={key: cell for key, cell in {**cells, "where": where}.items() if cell})
 
     def _end_of_axis(self) -> Found:
-        """The smallest or largest value with a row as asked for, and how far the one before it is from that."""
+        """The smallest or largest value with a qualifying row, and how far the value before it misses."""
         asked, axis = self.asked, self.asked.axis
         values = ordered(self.rows, axis, self.labels[axis], asked.size)[:: -1 if asked.kind == "largest" else 1]
         quantities = [Quantity(name) for name in asked.having if name in METRICS] or [Quantity()]
@@ -153,8 +153,7 @@ class _Group:
         asked, axis = self.asked, self.asked.axis
         cases: list[tuple[Row, list[Row], Row | None]] = []
         for case in grouped([row for row in self.rows if meets_all(asked.having, row)], other_axes(axis)).values():
-            # Of equal rows the one with the smallest value wins, which costs least; schedulers keep the order of their
-            # searches.
+            # Among equal rows the smallest value wins, which costs least; schedulers keep the order of their searches.
             order = ordered(case, axis, self.labels[axis])
             if axis != "scheduler":
                 case.sort(key=lambda row: -order.index(axis_value(row, axis)))
@@ -186,7 +185,7 @@ class _Group:
         return found
 
     def _best_row(self) -> Found:
-        """The row that is ahead of all others, and the best that differs from it in more than how it was scheduled."""
+        """The row ahead of all others, and the best one that differs from it in more than its scheduling."""
         asked = self.asked
         kept = [row for row in self.rows if meets_all(asked.having, row)]
         best = best_of(kept, asked.quantity, asked.is_low)
@@ -204,7 +203,7 @@ class _Group:
         return found.with_more(f"; {link} {following}", [behind], {link: following})
 
     def _none(self, *axes: str) -> Found:
-        """No row is as asked for: which comes nearest, if that can be told."""
+        """Answer without a qualifying row: the nearest one, if that can be determined."""
         nearest = _nearest(self.asked.having, self.rows)
         if nearest is None:
             return Found("none")
@@ -213,7 +212,7 @@ class _Group:
 
 
 def _answers(asked: Question, known: Sequence[Row], labels: Labels) -> list[Found]:
-    """The answer for each group of rows: by the axes in ``for_each``, and by model, since models do not compare."""
+    """Answers for each group of rows: by the axes in ``for_each``, and by model, since models are not comparable."""
     rows = [row for row in known if is_looked_at(asked, row)]
     if not rows:
         return [Found("There are no rows to answer it from")]
@@ -233,7 +232,7 @@ def _answers(asked: Question, known: Sequence[Row], labels: Labels) -> list[Foun
 
 
 def _bounds(conditions: Conditions) -> list[tuple[str, str, float]]:
-    """The conditions that bound a metric by a number: metric, comparison, number."""
+    """Conditions that bound a metric by a number: metric, comparison, number."""
     return [
         (name, sign, bound)
         for name, condition in conditions.items()
@@ -243,7 +242,7 @@ def _bounds(conditions: Conditions) -> list[tuple[str, str, float]]:
 
 
 def _nearest(conditions: Conditions, rows: Sequence[Row]) -> Row | None:
-    """The row that misses the bounds by the least factor, all in all; None without bounds."""
+    """Row that misses the bounds by the least total factor; None without bounds."""
     bounds = _bounds(conditions)
 
     def miss(row: Row) -> float:
@@ -259,13 +258,13 @@ def _nearest(conditions: Conditions, rows: Sequence[Row]) -> Row | None:
 
 
 def _missing(conditions: Conditions, row: Row) -> str:
-    """The figures of a row that the conditions bound."""
+    """Figures of a row that the conditions bound."""
     names = dict.fromkeys(name for name, _, _ in _bounds(conditions))
     return " and ".join(Quantity(name).amount(getattr(row, name)) for name in names)
 
 
 def _may_miss(conditions: Conditions, row: Row) -> str:
-    """A warning, if an answer keeps a bound on the latency by less than its interval."""
+    """A warning, if an answer meets a bound on the latency by less than its interval."""
     for name, sign, bound in _bounds(conditions):
         if name == "latency_ms" and sign in ("<", "<=") and row.high_ms is not None and row.high_ms > bound:
             return f"measuring may show more than {number(bound)} ms"
@@ -283,6 +282,6 @@ def _value(row: Row, quantity: Quantity) -> str:
 
 
 def _ties(axis: str, tied: Sequence[Sequence[Row]]) -> str:
-    """In how many cases others tie, and which."""
+    """Number of cases in which others tie, and their names."""
     names = list(dict.fromkeys(str(axis_value(tie, axis)) for ties in tied for tie in ties))
     return f" ({len(tied)} a tie, with {listed(names)})" if tied else ""

@@ -1,6 +1,6 @@
 """The axes of a study and their values, declared once: points, answers, figures and the JSON schema derive from these.
 
-A new axis is a line of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
+A new axis is an entry of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
 :class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`.
 """
 
@@ -23,7 +23,7 @@ from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 
 class _Labelled(Value):
-    """A value that reports call by its ``label``; in a file its field ``_ALONE`` will do, where there is one."""
+    """A value that reports refer to by its ``label``; in a file its field ``_ALONE`` suffices, if there is one."""
 
     _ALONE: ClassVar[str] = ""
 
@@ -40,22 +40,22 @@ class _Labelled(Value):
 
     @abstractmethod
     def _own_label(self) -> str:
-        """What reports call it that has no label of its own."""
+        """Label of a value that was given none."""
 
 
 class Model(_Labelled):
-    """A network of the zoo or an ONNX file, and how it is read; in a file a name alone will do."""
+    """A network of the zoo or an ONNX file, and how it is read; in a file a name alone suffices."""
 
     _ALONE = "model"
     model: str = Field(min_length=1)
-    #: The name that reports use.
+    #: Name in reports.
     label: str = ""
-    #: Whole shapes of inputs by name, and sizes of named dimensions, as of ``--shape`` and ``--dim``.
+    #: Complete shapes of inputs by name, and sizes of named dimensions, as in ``--shape`` and ``--dim``.
     shapes: dict[str, list[int]] = Field(default_factory=dict)
     dims: dict[str, int] = Field(default_factory=dict)
     units: str = MODEL
     max_block: int | None = Field(default=None, ge=1)
-    #: One block alone, by its name, or its number: 1 is the first, -1 the last.
+    #: A single block, by its name, or its number: 1 is the first, -1 the last.
     block: str | int | None = None
 
     def _own_label(self) -> str:
@@ -64,7 +64,7 @@ class Model(_Labelled):
 
 
 class Device(_Labelled):
-    """A device by name or profile file, and what is replaced of it; in a file a name alone will do."""
+    """A device by name or profile file, with replaced values; in a file a name alone suffices."""
 
     _ALONE = "device"
     device: str = Field(min_length=1)
@@ -79,7 +79,7 @@ class Device(_Labelled):
 
 
 class Search(_Labelled):
-    """How far the schedulers of IOS search: the definition of stages, and the pruning r and s."""
+    """Extent of the search by schedulers of IOS: the definition of stages, and the pruning r and s."""
 
     label: str = ""
     stages: Literal["general", "paper"] = "general"
@@ -94,27 +94,26 @@ class Search(_Labelled):
 
     @property
     def space(self) -> StageSpace:
-        """The stages that the search may form."""
+        """Stages that the search may form."""
         return StageSpace(self.stages, self.max_group_size, self.max_groups)
 
 
 class Rewrite(_Labelled):
-    """Rules by which the network is rewritten before all schedulers have it; in a file the rules alone will do."""
+    """Rules by which the network is rewritten before all schedulers see it; in a file the rules alone suffice."""
 
     _ALONE = "rules"
-    #: Sets and files, separated by commas; ``default``; ``none`` for the network as given.
+    #: Rule sets and files, separated by commas; ``default``; ``none`` for the network as given.
     rules: str = Field(min_length=1)
     label: str = ""
-    #: The scheduler whose schedule is to be the fastest; with ``sequential`` the search is for the least sum of
-    #: operators.
+    #: The scheduler whose schedule is minimised; with ``sequential`` the search minimises the sum of operators.
     scheduler: Literal["sequential", "ios-merge", "ios-parallel", "ios-both"] = "ios-both"
-    #: ``joint`` searches graph and schedule together; the others search for the least sum of operators, then
+    #: ``joint`` searches graph and schedule together; the others minimise the sum of operators first, then the
     #: schedule.
     search: RewriteSearch = "joint"
     alpha: float = Field(default=ALPHA, ge=1)
     #: The most graphs that the search expands.
     graphs: int = Field(default=200, ge=1)
-    #: Whether rules are used that are not proved.
+    #: Whether unproved rules are used.
     unproved: bool = False
 
     def _own_label(self) -> str:
@@ -127,19 +126,19 @@ class Rewrite(_Labelled):
         return self.rules != "none"
 
 
-#: Into how many micro-batches blocks are divided; ``auto`` chooses for each block, 1 leaves the batch whole.
+#: Number of micro-batches that blocks are divided into; ``auto`` chooses for each block, 1 leaves the batch whole.
 MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class Workspace(_Labelled):
-    """What kernels may need besides their tensors; in a file a size alone (``64MiB``), or ``none``, will do."""
+    """Memory of kernels besides their tensors; in a file a size alone (``64MiB``), or ``none``, suffices."""
 
     label: str = ""
-    #: The limit on each kernel by itself; in schedules, on all kernels that run at the same time.
+    #: Limit on each kernel alone; in schedules, on all kernels that run concurrently.
     limit: str | None = None
-    #: The limit on all convolutions together, each with a workspace of its own; it concerns micro-batches alone.
+    #: Limit on all convolutions together, each with its own workspace; it applies to micro-batches only.
     total: str | None = None
-    #: The sizes that micro-batches may have, and whether the batches of gradients are divided as well.
+    #: Admissible sizes of micro-batches, and whether the batches of gradients are divided as well.
     policy: Literal["all", "power-of-two", "undivided"] = "all"
     training: bool = False
 
@@ -157,26 +156,26 @@ class Workspace(_Labelled):
 
     @property
     def limit_bytes(self) -> int | None:
-        """Raises OptionError for what is no size."""
+        """Limit in bytes; raises OptionError for an invalid size."""
         return None if self.limit is None else size_bytes(self.limit, "limit")
 
     @property
     def total_bytes(self) -> int | None:
-        """Raises OptionError for what is no size."""
+        """Total limit in bytes; raises OptionError for an invalid size."""
         return None if self.total is None else size_bytes(self.total, "total")
 
 
 class Dataflow(_Labelled):
-    """How networks run on edge devices; in a file a policy alone (``priority``, ``exhaustive``, ``none``) will do."""
+    """Planning for edge devices; in a file a policy alone (``priority``, ``exhaustive``, ``none``) suffices."""
 
     _ALONE = "policy"
     policy: Literal["none", "priority", "exhaustive"] = "priority"
     label: str = ""
-    #: The number of devices, joined by ``link`` (by default the first that the device has).
+    #: Number of devices, joined by ``link`` (by default the first that the device has).
     devices: int = Field(default=1, ge=1, le=1024)
     link: str | None = None
     sync: Literal["ring", "server"] = "ring"
-    #: How operators are divided among the devices: each as is best for it (``mix``), or all alike.
+    #: Division of operators among the devices: the best for each (``mix``), or all alike.
     mix: Literal["mix", "outC", "inH", "inW"] = "mix"
 
     def _own_label(self) -> str:
@@ -190,42 +189,42 @@ class Dataflow(_Labelled):
         return self.policy != "none"
 
 
-#: The value of a row on an axis: a label, or a batch size.
+#: Value of a row on an axis: a label, or a batch size.
 Label = str | int
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: its name, the field of a scenario that lists its values, and how reports speak of it."""
+    """One axis: its name, the field of a scenario that lists its values, and its wording in reports."""
 
     name: str
     field: str
-    #: The type of a value where a point is written out; a label stands for a listed value.
+    #: Type of a value in a point that is written out; a label stands for a listed value.
     kind: Any
-    #: How a sentence says where a row stands on the axis.
+    #: Phrase for a row's place on the axis.
     phrase: str
     #: The lower rank makes the better groups of bars, and the better columns of a heat map.
     group_rank: int
     column_rank: int
-    #: The only value of a scenario that lists none; None where a scenario must list some.
+    #: Only value of a scenario that lists none; None where a scenario must list some.
     default: Any = None
-    #: Whether edge devices have it; whether only they have it.
+    #: Whether edge devices have the axis; whether only they have it.
     of_edge_devices: bool = True
     only_of_edge_devices: bool = False
 
     @property
     def usual(self) -> Label | None:
-        """The label that goes without saying; None where every value is told."""
+        """Label that is left unsaid; None where every value is mentioned."""
         return None if self.default is None or self.name == "batch" else label_of(self.default)
 
 
 def label_of(value: Any) -> Label:
-    """What reports call a value of an axis."""
+    """Label of an axis's value in reports."""
     label: Label = getattr(value, "label", value)
     return label
 
 
-#: The axes by name, in the order in which points are counted: the last varies fastest.
+#: Axes by name, in the order in which points are counted: the last varies fastest.
 AXES: dict[str, Axis] = {
     axis.name: axis
     for axis in (
@@ -243,17 +242,17 @@ AXES: dict[str, Axis] = {
              only_of_edge_devices=True),
     )
 }  # fmt: skip
-#: The axes of rows: every point is scheduled by each scheduler.
+#: Axes of rows: every point is scheduled by each scheduler.
 ROW_AXES: dict[str, Axis] = {**AXES, "scheduler": Axis("scheduler", "schedulers", str, "with {}", 10, 10)}
-#: The order in which a sentence says where a row stands.
+#: Order of the axes in a sentence.
 _SPOKEN = ("model", "device", "scheduler", *(axis for axis in AXES if axis not in ("model", "device")))
 
 
 def where_in_words(labels: Mapping[str, Label], axes: Collection[str]) -> str:
-    """Where a row stands on some axes: ``with ios-both at batch 8``."""
+    """Place of a row on some axes: ``with ios-both at batch 8``."""
     return " ".join(ROW_AXES[axis].phrase.format(labels[axis]) for axis in _SPOKEN if axis in axes)
 
 
 def name_of(axis: str, label: object) -> str:
-    """A value by itself: a bare number would not say what it is."""
+    """Name of a value alone: a bare number would be ambiguous."""
     return f"batch {label}" if axis == "batch" else str(label)

@@ -1,4 +1,4 @@
-"""Whether claims hold in the rows of a study, told in a sentence with figures and the cases where they do not."""
+"""Verdicts on claims in the rows of a study, as a sentence with figures and the cases where they fail."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from iossim.study.row_comparison import (
 )
 from iossim.study.study_run import CrossPrice, Row
 
-#: Names that a sentence lists before it counts the rest.
+#: Number of names that a sentence lists before it counts the rest.
 _LISTED = 3
 
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a question or claim, and the rows behind it; ``cells`` is the same as a line of a table."""
+    """Answer to a question or claim, and its rows; ``cells`` has the same as a row of a table."""
 
     words: str
     rows: list[Row] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Found:
 
 
 def figure(row: Row, quantity: Quantity) -> str:
-    """A figure of a row; a latency comes with the interval that measurements are expected in."""
+    """A figure of a row; a latency is followed by its prediction interval."""
     value, expected = quantity.of(row), _expected(row, quantity)
     if value is None:
         return "nothing"
@@ -52,7 +52,7 @@ def figure(row: Row, quantity: Quantity) -> str:
 
 
 def figure_cells(row: Row, quantity: Quantity) -> dict[str, str]:
-    """:func:`figure` as cells of a table."""
+    """Cells of a table with the content of :func:`figure`."""
     value, expected = quantity.of(row), _expected(row, quantity)
     cells = {quantity.words: "nothing" if value is None else quantity.amount(value)}
     return cells | ({"90% interval": f"{expected} ms"} if expected else {})
@@ -82,7 +82,7 @@ _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def judge(claims: Sequence[Question], known: Sequence[Row], cross: Sequence[CrossPrice], labels: Labels) -> Found:
-    """Whether all claims hold in rows that did not fail; ``holds`` is None if one of them has no case there."""
+    """Verdict on all claims in rows that did not fail; ``holds`` is None if one of them has no case there."""
     found = [_judged(claim, known, cross, labels) for claim in claims]
     if len(found) == 1:
         return found[0]
@@ -106,7 +106,7 @@ def _judged(claim: Question, known: Sequence[Row], cross: Sequence[CrossPrice], 
 
 @dataclass(frozen=True)
 class _Case:
-    """A figure in one group of rows, and what stands beside it as its bound, by the sign of the comparison."""
+    """A figure in one group of rows, and its bounds, with the sign of the comparison."""
 
     name: str
     rows: list[Row]
@@ -121,7 +121,7 @@ class _Case:
 
 
 def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]:
-    """The figure of each case, if no bound is claimed of it."""
+    """Figures of each case, for a question without a claimed bound."""
     axes, cases = _cases(asked, rows, labels)
     return [
         Found(
@@ -148,7 +148,7 @@ def _bounded(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
 
 
 def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Case]]:
-    """The axes that tell cases apart, and the cases of a figure that are known.
+    """Axes that distinguish cases, and the cases of a figure that are known.
 
     The cases of an aggregate are the values of ``for_each``; a single figure has one for every combination of the
     axes that its labels leave open.
@@ -179,7 +179,7 @@ def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[s
 
 
 def _figure(asked: Question, group: Sequence[Row], of: Place, over: Place | None = None) -> float | None:
-    """A figure in a group of rows, over another where one is given; None where it is not known, or not one value."""
+    """A figure in a group of rows, over another if given; None if it is unknown, or not unique."""
     values = [value for row in _rows_at(of, group) if (value := asked.quantity.of(row)) is not None]
     if asked.aggregate:
         found = _AGGREGATES[asked.aggregate](values) if values else None
@@ -196,7 +196,7 @@ def _rows_at(at: Place, group: Sequence[Row]) -> list[Row]:
 
 
 def _is_noise(asked: Question, group: Sequence[Row], of: Place, over: Place | None, bound: float | Place) -> bool:
-    """Whether measuring might turn a comparison around: two rows tie, or a latency has the bound in its interval."""
+    """Whether measurements might reverse a comparison: two rows tie, or a latency has the bound in its interval."""
     rows = _rows_at(of, group)
     if asked.aggregate or len(rows) != 1:
         return False
@@ -212,7 +212,7 @@ def _is_noise(asked: Question, group: Sequence[Row], of: Place, over: Place | No
 
 
 def _amount(asked: Question, values: list[float]) -> str:
-    """The range of a claim's figures; a ratio is so many times another figure."""
+    """Range of a claim's figures; a ratio is a multiple of another figure."""
     quantity = asked.quantity if asked.over is None else Quantity("speedup")
     return quantity.span(values)
 
@@ -271,7 +271,7 @@ def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
 
 
 def _specialised(claim: Question, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
-    """At each point the schedule that was made for it against those made for the points beside it on the axis."""
+    """Schedule made for each point against those made for its neighbours on the axis."""
     own = {(row.point, row.scheduler): row for row in rows}
     of_point = {row.point: row for row in known}
     varied = varied_axes(rows)
@@ -304,7 +304,7 @@ def _specialised(claim: Question, rows: Sequence[Row], known: Sequence[Row], cro
 
 @dataclass
 class _Cases:
-    """The cases of a claim: the rows behind them, those in which it fails, and how many measuring might turn around."""
+    """Cases of a claim: their rows, the failed ones, and the number that measurements might reverse."""
 
     count: int = 0
     ties: int = 0
@@ -323,14 +323,14 @@ class _Cases:
 
     @property
     def words(self) -> str:
-        """In how many cases the claim holds, and where not; or that all of them are within the noise."""
+        """Number of cases in which the claim holds, and the others; or that all of them are within the noise."""
         if self.failing:
             return f"Holds in {self.count - len(self.failing)} of {self.count} cases, not {listed(self.failing)}"
         held = "Within the noise" if self.ties == self.count else "Holds"
         return f"{held} in all {self.count} cases" if self.count > 1 else held
 
     def verdict(self, more: str, unknown: str = "There are no rows to tell it from") -> Found:
-        """The verdict on the claim, with ``more`` figures behind the number of cases."""
+        """Verdict on the claim, with ``more`` figures after the number of cases."""
         if not self.count:
             return Found(unknown, [], None)
         holds = not self.failing

@@ -1,4 +1,4 @@
-"""Schedules that were made for one point, priced at others: how much a schedule loses away from home."""
+"""Schedules made for one point, priced at others: the loss of a schedule away from home."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iossim.study.study_run import CrossPrice, Failures
 
 @dataclass(frozen=True)
 class MadeElsewhere:
-    """A schedule's text, and the point that it was made for; or why there is none."""
+    """A schedule's text, and the point that it was made for; or the reason why there is none."""
 
     made_for: int
     scheduler: str
@@ -40,14 +40,14 @@ class CrossTask:
 
 @dataclass(frozen=True)
 class CrossResult:
-    """What schedules of others come to at a point, and tracebacks as those of a point's own result."""
+    """Prices of other points' schedules at a point, and tracebacks as in a point's own result."""
 
     entry: CrossDone
     tracebacks: dict[str, str]
 
 
 def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
-    """Points that differ in ``axis`` alone, two or more together, in their order."""
+    """Points that differ in ``axis`` alone, two or more together, in order."""
     found: dict[str, list[Point]] = {}
     for point in points:
         common = [repr(getattr(point, name)) for name in AXES if name != axis]
@@ -56,13 +56,13 @@ def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
 
 
 def evaluate_cross(task: CrossTask) -> CrossResult:
-    """Price the schedules of others at a point; what cannot be priced has its reason."""
+    """Price the schedules of others at a point; one that cannot be priced has a reason."""
     limit_threads(1 if task.one_of_many else None)
     failures = Failures()
     try:
         context = context_of(task.point)
         own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
-    except Exception as error:  # whatever a point dies of is the reason of its prices, and the others go on
+    except Exception as error:  # any error of a point becomes the reason of its prices, and the others continue
         found: list[_Priced] = [{"reason": failures.reason(error)}] * len(task.others)
     else:
         known: dict[tuple[str, str, str], _Priced] = {}
@@ -87,7 +87,7 @@ def _priced(
     known: dict[tuple[str, str, str], _Priced],
     failures: Failures,
 ) -> _Priced:
-    """The price of a schedule; ``known`` are prices by scheduler and stages, since points often share a schedule."""
+    """Price of a schedule; ``known`` are prices by scheduler and stages, since points often share a schedule."""
     if other.text is None:
         return {"reason": other.reason}
     try:
@@ -97,10 +97,10 @@ def _priced(
         if key not in known:
             network = network_as(context, made)
             found = reprice(made, network, context.prices)
-            # A network that was rewritten otherwise has no schedule here that it could tie with.
+            # A network that was rewritten differently has no schedule here to tie with.
             rival = own if network is context.network else None
             tie = rival is not None and context.errors is not None and context.errors.is_tie(found, rival)
             known[key] = {"latency_ms": found.latency_us / 1e3, "tie": tie}
         return known[key]
-    except Exception as error:  # as above, of one schedule
+    except Exception as error:  # likewise, for one schedule
         return {"reason": failures.reason(error)}

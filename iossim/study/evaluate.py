@@ -1,4 +1,4 @@
-"""The rows and schedules of one point of a study; on edge devices a row for each plan."""
+"""Rows and schedules of one point of a study; on edge devices one row per plan."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from iossim.study.study_run import BlockTime, Failures, Row
 from iossim.tasks.task import Task, bounded_by_searches
 
 _MIB = 1 << 20
-#: What writes the timeline of a schedule as text.
+#: Formatter of a schedule's timeline as text.
 TraceFormat = Callable[[Network, Schedule, Sequence[Span]], str]
 
 
 @dataclass(frozen=True)
 class PointTask:
-    """A point, and what is wanted of it."""
+    """A point, and the outputs requested for it."""
 
     point: Point
     schedulers: tuple[str, ...]
     measures: tuple[str, ...] = ()
     trace: TraceFormat | None = None
-    #: Whether other processes have the other cores.
+    #: Whether other processes use the other cores.
     one_of_many: bool = False
 
 
 @dataclass(frozen=True)
 class PointResult:
-    """A row for each scheduler; by scheduler the texts of schedules and traces, and the seconds that searches took.
+    """One row per scheduler; the texts of schedules and traces by scheduler, and the seconds of searches.
 
-    No row or schedule tells seconds: they are no two times the same.
+    Rows and schedules omit seconds, which differ from run to run.
     """
 
     point: Point
@@ -62,12 +62,12 @@ class PointResult:
     schedules: dict[str, str]
     traces: dict[str, str]
     search_s: dict[str, float]
-    #: Tracebacks of what was no mistake of the user's, by the name of the file that they go to.
+    #: Tracebacks of errors that were not the user's, by the name of their file.
     tracebacks: dict[str, str]
 
 
 def evaluate_point(task: PointTask) -> PointResult:
-    """Schedule a point by all schedulers; what fails is a row with its reason. An interrupt is passed on."""
+    """Schedule a point by all schedulers; a failure is a row with its reason. An interrupt is passed on."""
     limit_threads(1 if task.one_of_many else None)
     failures = Failures()
     if task.point.dataflow.plans:
@@ -75,7 +75,7 @@ def evaluate_point(task: PointTask) -> PointResult:
     _load_compiled_code()
     try:
         context = context_of(task.point)
-    except Exception as error:  # whatever a point dies of is the reason of its rows, and the others go on
+    except Exception as error:  # any error of a point becomes the reason of its rows, and the others continue
         reason = failures.reason(error)
         rows_failed = tuple(_failed(task.point, name, reason) for name in task.schedulers)
         return PointResult(task.point, rows_failed, {}, {}, {}, failures.tracebacks)
@@ -86,7 +86,7 @@ def evaluate_point(task: PointTask) -> PointResult:
     for name in task.schedulers:
         try:
             found[name] = Task(context.network, context.prices, name, options).search(memo=memo)
-        except Exception as error:  # as above, of one scheduler
+        except Exception as error:  # likewise, for one scheduler
             reasons[name] = failures.reason(error)
         else:
             if not found[name].complete:
@@ -106,7 +106,7 @@ def evaluate_point(task: PointTask) -> PointResult:
                 spans = context.prices.timeline(context.network, one)
                 traces[one.scheduler] = task.trace(context.network, one, spans)
             schedules[one.scheduler] = one.model_dump_json(indent=1) + "\n"
-        except Exception as error:  # as above, of one row
+        except Exception as error:  # likewise, for one row
             reasons[one.scheduler] = failures.reason(error)
     rows |= {name: _failed(task.point, name, reason) for name, reason in reasons.items()}
     in_order, kept_s = tuple(rows[name] for name in task.schedulers), {name: search_s[name] for name in schedules}
@@ -117,7 +117,7 @@ def _on_edge_devices(task: PointTask, failures: Failures) -> PointResult:
     rows: list[Row]
     try:
         rows, search_s = dataflow_rows(task.point, task.schedulers)
-    except Exception as error:  # as above
+    except Exception as error:  # likewise
         reason = failures.reason(error)
         rows, search_s = [_failed(task.point, name, reason) for name in task.schedulers], {}
     return PointResult(task.point, tuple(rows), {}, {}, search_s, failures.tracebacks)
@@ -173,7 +173,7 @@ def _failed(point: Point, scheduler: str, reason: str) -> Row:
 
 
 def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
-    """Warps that are resident on all SMs together, on average over the run; a CPU has none."""
+    """Resident warps on all SMs together, averaged over the run; None on a CPU."""
     from iossim.backends.simulator.events import run_schedule
 
     if not target_of(context.profile).has_warps:
@@ -184,7 +184,7 @@ def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
 
 @cache
 def _load_compiled_code() -> None:
-    """Search once where it costs nothing: loading compiled code is part of no search's time."""
+    """Search once at no cost, so that the time to load compiled code is in no search's time."""
     problem = ScheduleProblem.of_edges(3, [(0, 2), (1, 2)], merge_class=[0, 0, -1])
     solve([problem], RandomCostModel(), SearchOptions(), concurrent=True, merge=True)
 
@@ -193,7 +193,7 @@ _NETWORKS: LruCache[Network] = LruCache(2)
 
 
 def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
-    """The row of each plan, and by plan the seconds that finding it took. Raises a subclass of IossimError."""
+    """Row of each plan, and the seconds that finding each took. Raises a subclass of IossimError."""
     model = point.model.model_dump_json()
     network = _NETWORKS.get((model, point.batch, point.dtype, point.seed), lambda: network_of(point))
     common = {
@@ -246,7 +246,7 @@ def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
 
 
 def _by_kind(network: Network, times_us: Sequence[float]) -> dict[str, float]:
-    """The time of each operator dealt to kinds, the longest first."""
+    """Times of operators summed by kind, the longest first."""
     found: defaultdict[str, float] = defaultdict(float)
     for unit, us in zip(network.units, times_us, strict=True):
         found[main_kind(network, unit)] += us

@@ -1,4 +1,4 @@
-"""A point of a study, loaded: its network, its device, its prices. What points share is loaded once in a process."""
+"""A point of a study, loaded: its network, device and prices. A process loads what points share only once."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ V = TypeVar("V")
 
 
 class LruCache(threading.local, Generic[V]):
-    """The ``maxsize`` values that were asked for last, of each thread; a value that cannot be made is tried again.
+    """The ``maxsize`` most recently used values, per thread; a value that cannot be made is tried again.
 
-    A Dask worker may have several threads, and cost models are no two threads' at a time.
+    A Dask worker may have several threads, and cost models are not thread-safe.
     """
 
     def __init__(self, maxsize: int) -> None:
@@ -50,7 +50,7 @@ class LruCache(threading.local, Generic[V]):
 
 _MIB = 1 << 20
 
-# Points of one network follow each other. Networks hold their weights only once these are asked for.
+# Points of one network are consecutive. Networks load their weights only on demand.
 _NETWORKS: LruCache[Network] = LruCache(2)
 _PROFILES: LruCache[DeviceProfile] = LruCache(64)
 _CONTEXTS: LruCache[EvaluationContext] = LruCache(2)
@@ -59,7 +59,7 @@ _BENCHMARKS: LruCache[Benchmarks] = LruCache(4)
 
 @dataclass(frozen=True, eq=False)
 class EvaluationContext:
-    """What the schedules of a point are made and priced with; ``errors`` is None where prices predict no device."""
+    """Inputs for making and pricing the schedules of a point; ``errors`` is None if prices predict no device."""
 
     point: Point
     network: Network
@@ -69,7 +69,7 @@ class EvaluationContext:
 
     @cached_property
     def network_facts(self) -> dict[str, Any]:
-        """What a row tells of the network as it is scheduled."""
+        """Facts of the scheduled network for a row."""
         network = self.network
         return {
             "weights_mib": sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
@@ -81,9 +81,9 @@ class EvaluationContext:
 
     @cached_property
     def micro_batch_facts(self) -> dict[str, Any]:
-        """What a row tells of the convolutions in micro-batches; raises OptionError where a limit is too small."""
+        """Facts of the convolutions in micro-batches for a row; raises OptionError if a limit is too small."""
         asked = self.point.workspace
-        # Points that differ in their limits alone share what is known of the kernels.
+        # Points that differ only in their limits share the known kernels.
         unlimited = self.point.workspace.model_copy(update={"limit": None, "total": None, "label": ""})
         key = replace(self.point, index=0, workspace=unlimited, key="")
         kernels = _BENCHMARKS.get(
@@ -101,11 +101,11 @@ class EvaluationContext:
 
     @property
     def engine(self) -> Engine:
-        """The point's: ``auto`` is that of the device."""
+        """Engine of the point: ``auto`` is that of the device."""
         return Engine.named(self.point.engine, self.profile)
 
     def published_ms(self, schedule: Schedule) -> float | None:
-        """The measured latency that is published for this point, where one is known."""
+        """Measured latency published for this point, if known."""
         point = self.point
         is_whole = point.model.block is None and not point.model.shapes and not point.device.set
         is_whole = is_whole and not point.rewrite.rewrites and point.micro_batch == 1
@@ -116,7 +116,7 @@ class EvaluationContext:
 
 
 def context_of(point: Point) -> EvaluationContext:
-    """Load a point; raises a subclass of IossimError for what cannot be loaded."""
+    """Load a point; raises a subclass of IossimError if that fails."""
     return _CONTEXTS.get(point.key, lambda: _load(point))
 
 
@@ -137,13 +137,13 @@ def _given(point: Point) -> Network:
 
 
 def network_as(context: EvaluationContext, schedule: Schedule) -> Network:
-    """The point's network, changed as it was for a schedule of another point. Raises ReplayError where it cannot be."""
+    """The point's network, rewritten as for a schedule of another point. Raises ReplayError if that is impossible."""
     (_, wanted), (_, own) = split_source(schedule.source.to_source()), split_source(context.network.source)
     return context.network if wanted == own else replayed(_given(context.point), wanted)
 
 
 def _changed(point: Point, network: Network, prices: CostModel) -> Network:
-    """The network as the point's transforms change it; raises KeyboardInterrupt where that was interrupted."""
+    """The network after the point's transforms; raises KeyboardInterrupt if they were interrupted."""
     asked = point.rewrite
     options = SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes)
     transforms: list[Transform] = []

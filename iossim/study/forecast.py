@@ -1,4 +1,4 @@
-"""What a study will take, before it is run: how many points, schedules and prices, and about how long."""
+"""Forecast of a study before it is run: its numbers of points, schedules and prices, and approximate time."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from iossim.study.cross_evaluation import families
 from iossim.study.points import load_model, points_of
 from iossim.study.scenario import Scenario
 
-#: Counting a wider block would take longer than it tells.
+#: Counting a wider block would take longer than it is worth.
 _MAX_STATES, _MAX_TRANSITIONS = 200_000, 30_000_000
-#: Seconds of a point, and of each distinct stage in it for each scheduler that searches: measured on one core of a
-#: server, over five networks of the zoo, the latter between 2 and 7 us.
+#: Seconds per point, and per distinct stage in it for each scheduler that searches: measured on one core of a server,
+#: over five networks of the zoo, the latter between 2 and 7 us.
 _POINT_S, _STAGE_S = 0.1, 3e-6
-#: Seconds of a point on edge devices; those of the studies that ship took 0.9 to 1.5.
+#: Seconds per point on edge devices; those of the studies that ship took 0.9 to 1.5.
 _EDGE_POINT_S = 1.2
 
 
 @dataclass(frozen=True)
 class Searched:
-    """How large the search of a model is: of all blocks together, at batch 1."""
+    """Search size of a model: of all blocks together, at batch 1."""
 
     model: str
     search: str
     units: int
     largest_block: int
-    #: Distinct stages that may be priced; None where a block is too wide to count them.
+    #: Distinct stages that may be priced; None if a block is too wide to count them.
     stages: int | None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The work of a study; ``seconds`` is a rough guess for all cores of this machine, None where unknown."""
+    """Work of a study; ``seconds`` is a rough estimate for all cores of this machine, None if unknown."""
 
     points: int
     schedules: int
@@ -51,7 +51,7 @@ class Forecast:
 
 
 def forecast(scenario: Scenario) -> Forecast:
-    """Count the work of a study; loads each model once, at batch 1. Raises what loading them raises."""
+    """Count the work of a study; loads each model once, at batch 1. Raises the errors of loading."""
     points = points_of(scenario)
     schedules, cores = len(points) * len(scenario.schedulers), len(usable_cores())
     if scenario.plans_dataflow:
@@ -72,7 +72,7 @@ def forecast(scenario: Scenario) -> Forecast:
             seconds = None
         if seconds is not None:
             seconds += _POINT_S + _STAGE_S * searching * (stages or 0)
-    # Ordered pairs of points that differ in one axis alone.
+    # These are ordered pairs of points that differ in one axis alone.
     sizes = [len(family) for axis in scenario.cross_evaluate for family in families(points, axis)]
     return Forecast(
         len(points),

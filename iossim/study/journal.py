@@ -1,8 +1,8 @@
-"""The journal of a study: what is done, a line each, appended as it comes; a killed study goes on from here.
+"""The journal of a study: one line per finished piece of work, appended at once; a killed study resumes from it.
 
-A line is on disk before the next piece of work counts as done. What a crash tore is left out: from the first line
-that is not whole on, work is done again. One process at a time writes a journal; the system lets go of it however
-that ends.
+A line is on disk before the next piece of work counts as done. Lines torn by a crash are ignored: from the first
+incomplete line on, work is repeated. One process at a time writes a journal; the system releases it however that
+process ends.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from iossim.study.study_run import CrossPrice, Row
 
 try:
     import fcntl
-except ImportError:  # not on this system: two runs at the same time go unnoticed
+except ImportError:  # not on this system: two concurrent runs go unnoticed
     fcntl = None  # type: ignore[assignment]
 
 
 class Begin(Value):
-    """The first line: which study this is."""
+    """The first line, which identifies the study."""
 
     kind: Literal["study"] = "study"
     name: str
-    #: A hash of all that its points depend on.
+    #: Hash of all that its points depend on.
     key: str
 
 
 class PointDone(Value):
-    """A point: its rows, the files of schedules and traces by name with their hashes, and seconds of searches."""
+    """A finished point: its rows, the files of schedules and traces by name with their hashes, and search seconds."""
 
     kind: Literal["point"] = "point"
     key: str
@@ -47,7 +47,7 @@ class PointDone(Value):
 
 
 class CrossDone(Value):
-    """All schedules of other points that are priced at one point, along one axis."""
+    """Finished prices at one point of all other points' schedules, along one axis."""
 
     kind: Literal["cross"] = "cross"
     axis: str
@@ -60,10 +60,10 @@ _ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="k
 
 
 class Journal:
-    """An open journal; ``entries`` are what stood in it, the first of kind ``study``."""
+    """An open journal; ``entries`` are those found in it, the first of kind ``study``."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make it; raises OptionError where it cannot be written, or another process writes it."""
+        """Open or create it; raises OptionError if it cannot be written, or another process is writing it."""
         try:
             self._file: BufferedRandom = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
         except OSError as error:
@@ -81,7 +81,7 @@ class Journal:
         self._file.seek(whole)
 
     def append(self, entry: Entry) -> None:
-        """Write a line; when this returns, it is on disk. Raises OSError naming the file."""
+        """Append a line; it is on disk on return. Raises OSError naming the file."""
         try:
             self._file.write(entry.model_dump_json().encode() + b"\n")
             self._file.flush()
@@ -92,15 +92,15 @@ class Journal:
         self.entries.append(entry)
 
     def close(self) -> None:
-        with suppress(OSError):  # of a line that could not be written, which was told when it was appended
+        with suppress(OSError):  # for a line that could not be written, as reported when it was appended
             self._file.close()
 
 
 def whole_entries(data: bytes) -> tuple[list[Entry], int]:
-    """The entries up to the first line that is torn or damaged, and how many bytes they take."""
+    """Entries up to the first torn or damaged line, and their size in bytes."""
     entries: list[Entry] = []
     whole = 0
-    for line in data.split(b"\n")[:-1]:  # what follows the last line's end is torn, or nothing
+    for line in data.split(b"\n")[:-1]:  # after the last line's end, data are torn or empty
         try:
             entry = _ENTRY.validate_json(line)
         except ValidationError:
@@ -113,5 +113,5 @@ def whole_entries(data: bytes) -> tuple[list[Entry], int]:
 
 
 def points_done(entries: Sequence[Entry]) -> dict[str, PointDone]:
-    """By key, the last that was written of each."""
+    """The last finished point of each key."""
     return {entry.key: entry for entry in entries if isinstance(entry, PointDone)}

@@ -1,6 +1,6 @@
-"""The figures of a row, declared once: what each is called, its unit, which direction is better, and who has it.
+"""The figures of a row, declared once: each one's name, unit, better direction, and availability.
 
-Questions and conditions name them, answers say them in words, and a report shows them as columns, all by this table.
+Questions and conditions name them, answers state them in words, and a report shows them as columns, all by this table.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Metric:
 
     name: str
     words: str
-    #: The unit as it follows a figure, the space included.
+    #: Unit as it follows a figure, including the space.
     unit: str = ""
     better: Direction = "lowest"
-    #: Its column in the table of a report; None where it has none.
+    #: Column in the table of a report; None where it has none.
     column: Column | None = None
-    #: The unit when another figure is given per this one.
+    #: Unit when another figure is given per this one.
     per: str = ""
-    #: The entry of a scenario's ``measures`` that makes it; nothing where every study has it.
+    #: Entry of a scenario's ``measures`` that makes it; empty where every study has it.
     measure: str = ""
     #: Whether only edge devices have it.
     only_of_edge_devices: bool = False
@@ -81,7 +81,7 @@ METRICS: dict[str, Metric] = {
         Metric("peak_tflops", "fp32 peak", " TFLOP/s", "highest", per="TFLOP/s"),
     )
 }  # fmt: skip
-#: The metrics by which devices are small or large; the first by default.
+#: Metrics of a device's size; the first is the default.
 DEVICE_SIZES = ("board_power_w", "peak_tflops")
 
 
@@ -93,14 +93,14 @@ class Quantity:
     per: str | None = None
 
     def of(self, row: Any) -> float | None:
-        """None if it is not known."""
+        """Value in a row; None if unknown."""
         over: float | None = getattr(row, self.metric)
         under: float | None = getattr(row, self.per) if self.per else 1.0
         return None if over is None or not under else over / under
 
     @property
     def words(self) -> str:
-        """Its name in a sentence."""
+        """Name in a sentence."""
         per = "" if self.per is None else METRICS[self.per].per or METRICS[self.per].words
         return METRICS[self.metric].words + (f" per {per}" if per else "")
 
@@ -116,11 +116,11 @@ class Quantity:
         return f"{bound:,g}{METRICS[self.metric].unit}"
 
     def span(self, values: list[float]) -> str:
-        """The range of several figures: ``1.2 to 1.6x``."""
+        """Range of several figures: ``1.2 to 1.6x``."""
         low, high = min(values), max(values)
         return self.amount(low) if number(low) == number(high) else f"{number(low)} to {self.amount(high)}"
 
 
 def number(value: float) -> str:
-    """Three digits, or all before the point: ``0.00123``, ``4.31``, ``1,234``."""
+    """Three significant digits, or all digits before the point: ``0.00123``, ``4.31``, ``1,234``."""
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""A scenario to begin with: what was asked for, and a comment on all else that it can say."""
+"""A new scenario: the requested values, and a comment on all else that it can express."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_new_scenario(
     """Write a commented scenario, whole or not at all, and the JSON ``schema`` that its first line names for editors.
 
     ``fields`` are its name, title, models, devices, batch sizes and schedulers; ``questions`` are in YAML. Raises
-    ScenarioError where they make no scenario, or a file is there already and is not to be replaced.
+    ScenarioError if they form no scenario, or the file exists and is not to be replaced.
     """
     if path.suffix not in (".yaml", ".yml"):
         raise ScenarioError(f"scenario {path}: the name must end in .yaml: 'iossim study run' takes it as a file then")

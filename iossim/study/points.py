@@ -1,4 +1,4 @@
-"""The points of a study: combinations of the axes' values, and the networks and devices that these stand for."""
+"""Points of a study: combinations of the axes' values, and their networks and devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from iossim.study.scenario import PointValues, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
-#: The cost models whose argument is a file.
+#: Cost models whose argument is a file.
 FILE_COST_MODELS = ("table", "replay")
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
@@ -49,10 +49,9 @@ class Point:
     micro_batch: MicroBatches
     workspace: Workspace
     dataflow: Dataflow
-    #: The seed of random weights, graphs and cost models.
+    #: Seed of random weights, graphs and cost models.
     seed: int = 0
-    #: A hash of all that the point's results depend on, the same in every process: what was found under it holds for
-    #: it.
+    #: Hash of all that the point's results depend on, the same in every process: results are reused by it.
     key: str = ""
 
     @property
@@ -61,10 +60,10 @@ class Point:
 
 
 def points_of(scenario: Scenario) -> tuple[Point, ...]:
-    """The points in their order: of a grid the last axis varies fastest.
+    """Points in order: in a grid the last axis varies fastest.
 
-    Reads the profiles of the devices and the files of the models, for the keys; loads no network. Raises
-    ScenarioError where the axes make no points, and DeviceError or ModelError where a device or file cannot be read.
+    Reads the profiles of the devices and the files of the models, for the keys; loads no network. Raises ScenarioError
+    if the axes form no points, and DeviceError or ModelError if a device or file cannot be read.
     """
     points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
     prints = _Fingerprints()
@@ -73,22 +72,22 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
 
 
 def device_of(device: Device) -> DeviceProfile:
-    """The profile of a scenario's GPU or processor, changed as it says; raises DeviceError."""
+    """Profile of a scenario's GPU or processor, with its replaced values; raises DeviceError."""
     return overridden(load_device(device.device), device.set)
 
 
 def edge_device_of(device: Device) -> EdgeDevice:
-    """The edge device of a scenario, changed as it says; raises DeviceError."""
+    """Edge device of a scenario, with its replaced values; raises DeviceError."""
     return edge_device(device.device).changed(device.set)
 
 
 def network_of(point: Point) -> Network:
-    """The network of a point, loaded; of a single block where its model is one. Raises what ``iossim.load`` raises."""
+    """Network of a point, loaded; a single block if its model names one. Raises the errors of ``iossim.load``."""
     return load_model(point.model, point.seed, batch=point.batch, dtype=point.dtype)
 
 
 def load_model(model: Model, seed: int, **bound: Any) -> Network:
-    """The network of a scenario's model, ``bound`` to a batch size and type; defaults are those of ``iossim.load``."""
+    """Network of a scenario's model, ``bound`` to a batch size and type; defaults are those of ``iossim.load``."""
     return load(
         model.model,
         shapes=model.shapes,
@@ -102,12 +101,12 @@ def load_model(model: Model, seed: int, **bound: Any) -> Network:
 
 
 def count_points(scenario: Scenario) -> int:
-    """How many points there are; reads no files. Raises ScenarioError where the axes make none."""
+    """Number of points; reads no files. Raises ScenarioError if the axes form none."""
     return sum(1 for _ in _combinations(scenario))
 
 
 def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
-    """The labels of each axis that occur, and the schedulers; reads no files."""
+    """Labels of each axis that occur, and the schedulers; reads no files."""
     if scenario.combine == "points":
         labels = [Point(0, *values).labels for values in _combinations(scenario)]
         found = {axis: list(dict.fromkeys(each[axis] for each in labels)) for axis in AXES}
@@ -117,12 +116,12 @@ def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
 
 
 def axis_values(scenario: Scenario) -> dict[str, list[Any]]:
-    """The values that a scenario lists for each axis."""
+    """Values that a scenario lists for each axis."""
     return {name: list(getattr(scenario, axis.field)) for name, axis in AXES.items()}
 
 
 def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
-    """The values of each point, in the order of the axes."""
+    """Values of each point, in the order of the axes."""
     lists = axis_values(scenario)
     if scenario.combine == "points":
         if not scenario.points:
@@ -160,7 +159,7 @@ def _explicit(scenario: Scenario, lists: Mapping[str, list[Any]], values: PointV
 
 
 def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
-    """A value, or the listed one that it tells by its label."""
+    """A value, or the listed one with its label."""
     if isinstance(given, str) and isinstance(listed[0], Value):
         called = {value.label: value for value in reversed(listed)}
         if given not in called:
@@ -168,7 +167,7 @@ def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
             raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
         return called[given]
     if isinstance(given, Model | Device | Rewrite | Workspace):
-        # A name alone, which a listed value may be called, or be.
+        # A name alone is a listed value's label, or the value itself.
         name = given.rules if isinstance(given, Rewrite) else given.label
         name = given.limit or "none" if isinstance(given, Workspace) else name
         alone = type(given).model_validate(name)
@@ -177,16 +176,16 @@ def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
 
 
 class _Fingerprints:
-    """What the results of points depend on, of each model, device and file read once."""
+    """Dependencies of points' results; each model, device and file is read once."""
 
     def __init__(self) -> None:
         self._file, self._device, self._rules = cache(_file_print), cache(_device_print), cache(_rules_print)
 
     def of(self, point: Point) -> list[Any]:
-        """JSON values of all but what the whole study has in common.
+        """JSON values of everything except what the whole study shares.
 
-        A zoo name is as it is (the version of iossim says what it means), a file by its contents. Weights that stand
-        beside an ONNX file do not count: no schedule depends on them.
+        A zoo name counts as it is (the version of iossim defines it), a file by its contents. Weights beside an ONNX
+        file do not count: no schedule depends on them.
         """
         model, device, rewrite = point.model, point.device, point.rewrite
         is_file = Path(model.model).suffix.lower() in (".onnx", ".json")
@@ -215,7 +214,7 @@ def _device_print(device: str, changes: tuple[tuple[str, float], ...], is_edge: 
 
 
 def file_of_cost_model(spec: str) -> str:
-    """The file that a cost model reads, of a replay without the context behind ``#``; empty where it reads none."""
+    """File that a cost model reads, for a replay without the context after ``#``; empty where it reads none."""
     name, _, argument = spec.partition(":")
     if name not in FILE_COST_MODELS:
         return ""
@@ -223,7 +222,7 @@ def file_of_cost_model(spec: str) -> str:
 
 
 def _rules_print(names: str, unproved: bool) -> list[str]:
-    """By what the rules say, and which of them are used: that depends on the verdicts at hand."""
+    """Fingerprint of the rules' content, and of the used ones, which depend on the verdicts at hand."""
     return [rule.hash for rule in trusted(rules_named(names), unproved)[0]]
 
 

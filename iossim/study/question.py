@@ -3,21 +3,21 @@
 A *question* asks for the best of something or for a figure; a *claim* holds or does not; a *constraint* is a claim
 about each row by itself. The keys::
 
-    metric, per        the figure that is looked at, by default latency_ms; or one metric per another
-    best: AXIS         asks which value of an axis is ahead; with ``expect: LABEL`` it is the claim that this one is
+    metric, per        the figure, by default latency_ms; or one metric per another
+    best: AXIS         asks for the best value of an axis; with ``expect: LABEL`` claims that it is this one
     smallest, largest  asks for the end of an axis, device or batch; devices go ``by`` board_power_w or peak_tflops
     rises_over: AXIS   the claim that the metric rises over an axis; ``falls_over`` likewise
     specialised_for    the claim that each schedule is the fastest at the device or batch that it was made for
     of, over           the metric at these labels, over what it is at those: a figure, or with a bound a claim
     at_least, at_most, above, below, equals
-                       what the figure must be: a number, or the labels at which the same metric is the bound
-    aggregate          the mean, geomean, min or max over all rows that are looked at, or of each value of ``for_each``
-    prefer             lowest or highest, where that is not the better direction of the metric
+                       bound of the figure: a number, or the labels at which the same metric is the bound
+    aggregate          the mean, geomean, min or max over all selected rows, or of each value of ``for_each``
+    prefer             lowest or highest, if that is not the metric's better direction
     having             conditions that an answer must meet
-    where, where_not   which rows are looked at
+    where, where_not   conditions that select rows
     for_each           the axes whose values are answered one by one
 
-A metric alone asks for the row that is best by it.
+A metric alone asks for the row with its best value.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from iossim.base.values import Value
 from iossim.study.axes import ROW_AXES, Label, name_of, where_in_words
 from iossim.study.metrics import DEVICE_SIZES, METRICS, Direction, Quantity
 
-#: The labels of each axis, as :func:`iossim.study.points.labels_of` has them.
+#: Labels of each axis, from :func:`iossim.study.points.labels_of`.
 Labels = Mapping[str, Sequence[Label]]
-#: The labels that a figure is taken at, by axis.
+#: Labels at which a figure is taken, by axis.
 Place = dict[str, Label]
-#: The bounds of a figure, with the comparison that each stands for.
+#: Bounds of a figure, with their comparisons.
 BOUNDS = {"at_least": ">=", "at_most": "<=", "above": ">", "below": "<", "equals": "="}
 
 
@@ -46,12 +46,12 @@ def _bounds_of(value: Any) -> list[tuple[str, Any]]:
     return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(value, name)) is not None]
 
 
-#: How pydantic tells the alternatives of a value apart; no field has such a name.
+#: pydantic's tags of a value's alternatives; no field has such a name.
 MAPPING, LIST, VALUE = "<mapping>", "<list>", "<value>"
 
 
 def told(reason: str) -> PydanticCustomError:
-    """A complaint whose reason and remedy are said already."""
+    """An error that already contains its reason and remedy."""
     return PydanticCustomError("told", "{reason}", {"reason": reason})
 
 
@@ -60,7 +60,7 @@ def _shape(given: Any) -> str:
 
 
 def _known(kind: str, known: Collection[str]) -> AfterValidator:
-    """Refuses a name that is none of those known."""
+    """Validator that refuses unknown names."""
 
     def check(name: str) -> str:
         if name not in known:
@@ -76,7 +76,7 @@ MetricName = TypeAliasType(
 AxisName = TypeAliasType(
     "AxisName", Annotated[str, _known("axis", ROW_AXES), Field(json_schema_extra={"enum": list(ROW_AXES)})]
 )
-#: Labels by axis, or one label alone, whose axis is found.
+#: Labels by axis, or one label alone, whose axis is inferred.
 At = TypeAliasType(
     "At",
     Annotated[Annotated[str, Tag(VALUE)] | Annotated[dict[AxisName, str | int], Tag(MAPPING)], Discriminator(_shape)],
@@ -100,7 +100,7 @@ class Range(Value):
 
     @property
     def bounds(self) -> list[tuple[str, float]]:
-        """Comparison and number of each bound that is given."""
+        """Comparison and number of each given bound."""
         return _bounds_of(self)
 
 
@@ -117,7 +117,7 @@ Condition = TypeAliasType(
 #: Conditions by metric or axis, all of which a row must meet.
 Conditions = dict[str, Condition]
 
-#: The keys that go with each kind of question besides ``where`` and ``where_not``. The kind is its own key, but for a
+#: Keys that go with each kind of question besides ``where`` and ``where_not``. The kind is its own key, except for a
 #: figure and for a metric alone.
 _KEYS: dict[str, frozenset[str]] = {
     "best": frozenset({"metric", "per", "prefer", "having", "for_each", "expect"}),
@@ -136,7 +136,7 @@ _SENTENCE = (
 
 
 class Question(Value):
-    """A question, claim or constraint; the docstring of the module has the keys."""
+    """A question, claim or constraint; the docstring of the module lists the keys."""
 
     metric: MetricName | None = None
     per: MetricName | None = None
@@ -202,7 +202,7 @@ class Question(Value):
 
     @model_serializer
     def _given(self) -> dict[str, Any]:
-        """The keys that are given, as a file would have them."""
+        """Given keys, as in a file."""
         return {
             name: _plain(value)
             for name in type(self).model_fields
@@ -211,20 +211,20 @@ class Question(Value):
 
     @property
     def kind(self) -> str:
-        """Which key says what is asked; ``figure`` or ``metric`` where no other does."""
+        """Key that determines the kind of question; ``figure`` or ``metric`` where no other does."""
         named = (kind for kind in _KEYS if kind not in ("figure", "metric") and getattr(self, kind) is not None)
         is_figure = self.of is not None or self.over is not None or self.aggregate is not None or self.bounds
         return next(named, "figure" if is_figure else "metric")
 
     @property
     def is_claim(self) -> bool:
-        """Whether it holds or does not."""
+        """Whether it is a claim, which holds or fails."""
         named = self.kind in ("rises_over", "falls_over", "specialised_for")
         return named or self.expect is not None or bool(self.bounds)
 
     @property
     def axis(self) -> str:
-        """Empty where it is about figures alone."""
+        """Axis of the question; empty if it concerns figures alone."""
         return "" if self.kind in ("figure", "metric") else str(getattr(self, self.kind))
 
     @property
@@ -238,7 +238,7 @@ class Question(Value):
 
     @property
     def size(self) -> str:
-        """The metric by which devices are small or large."""
+        """Metric of a device's size."""
         return self.by or DEVICE_SIZES[0]
 
     @property
@@ -259,7 +259,7 @@ def _plain(value: Any) -> Any:
 
 
 def place_of(at: str | Place | None, labels: Labels) -> Place:
-    """The labels that a figure is taken at, by axis; raises ScenarioError if this study has no such label."""
+    """Labels at which a figure is taken, by axis; raises ScenarioError if this study has no such label."""
     if at is None:
         return {}
     if isinstance(at, str):
@@ -274,7 +274,7 @@ def place_of(at: str | Place | None, labels: Labels) -> Place:
 
 
 def label_of_axis(axis: str, label: Label | float, labels: Labels) -> Label:
-    """The label of an axis that is written so; raises ScenarioError where it has none."""
+    """Label of an axis with this spelling; raises ScenarioError if there is none."""
     for known in labels[axis]:
         if str(known) == str(label):
             return known
@@ -288,7 +288,7 @@ _SIGNS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than",
 
 
 def in_words(asked: Question) -> str:
-    """A question ends with a question mark; a claim or constraint is a statement."""
+    """The question in words, with a question mark; a claim or constraint is a statement."""
     axis = _axis(asked.axis)
     direction, quantity = "lowest" if asked.is_low else "highest", asked.quantity.words
     metric = _at(asked.of, quantity)

@@ -1,4 +1,4 @@
-"""Rows of a study held against conditions and against one another: who is ahead, and what is a tie."""
+"""Comparison of a study's rows with conditions and with one another: the best, and ties."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from iossim.study.metrics import DEVICE_SIZES, Quantity
 from iossim.study.question import Condition, Conditions, Question, Range
 from iossim.study.study_run import Row
 
-#: Equal, but for how sums of floats are rounded.
+#: Such values are equal up to rounding of sums of floats.
 _ROUNDING = 1e-9
-#: The columns that go with the latency, or with one over it, when that is off.
+#: Columns that are inaccurate if the latency is, or its inverse.
 _OF_LATENCY = ("latency_ms", "throughput_per_s", "speedup")
-#: The axes that decide which ops run on which device, and who prices them.
+#: Axes that decide which ops run on which device, and who prices them.
 _WORK = ("model", "device", "batch", "dtype", "cost_model")
 Context = tuple[Label, ...]
 
 
 def axis_value(row: Row, axis: str) -> Label:
-    """The label of a row on an axis."""
+    """Label of a row on an axis."""
     label: Label = getattr(row, axis)
     return label
 
 
 def place(row: Row, axes: Iterable[str], told: Iterable[str] = ()) -> str:
-    """Where a row stands on some axes, but for those that are told already: ``with ios-both at batch 8``."""
+    """Place of a row on some axes, except those mentioned already: ``with ios-both at batch 8``."""
     left = set(axes) - set(told)
     return where_in_words({axis: axis_value(row, axis) for axis in left}, left)
 
 
 def context(row: Row, axes: Iterable[str]) -> Context:
-    """The labels of a row on some axes."""
+    """Labels of a row on some axes."""
     return tuple(axis_value(row, axis) for axis in axes)
 
 
 def varied_axes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The axes on which rows differ."""
+    """Axes on which rows differ."""
     return tuple(axis for axis in ROW_AXES if len({axis_value(row, axis) for row in rows}) > 1)
 
 
 def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[Context, list[Row]]:
-    """Rows by their labels on some axes, in the order in which they are met."""
+    """Rows by their labels on some axes, in order of appearance."""
     groups: dict[Context, list[Row]] = {}
     for row in rows:
         groups.setdefault(context(row, axes), []).append(row)
@@ -51,9 +51,9 @@ def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[Context, list[Row]
 
 
 def other_axes(axis: str) -> tuple[str, ...]:
-    """The axes on which two rows must be equal for their values of an axis to be compared.
+    """Axes on which two rows must be equal for their values of an axis to be comparable.
 
-    Each value is taken with its best scheduler, search and rewriting, which a user chooses, unless these are
+    Each value is taken with its best scheduler, search and rewriting, which a user may choose, unless these are
     compared.
     """
     ours = {"scheduler", "search", "rewrite"}
@@ -62,12 +62,12 @@ def other_axes(axis: str) -> tuple[str, ...]:
 
 
 def meets_all(conditions: Conditions, row: Row) -> bool:
-    """Whether a row meets all conditions; what is not known meets none."""
+    """Whether a row meets all conditions; an unknown value meets none."""
     return all(_meets(condition, getattr(row, name)) for name, condition in conditions.items())
 
 
 def is_looked_at(asked: Question, row: Row) -> bool:
-    """Whether a question is about a row."""
+    """Whether a question applies to a row."""
     unwanted = any(_meets(condition, getattr(row, name)) for name, condition in asked.where_not.items())
     return not unwanted and meets_all(asked.where, row)
 
@@ -81,7 +81,7 @@ def _meets(condition: Condition, value: float | Label | None) -> bool:
 
 
 def compare(left: float | Label, operator: str, right: float | Label) -> bool:
-    """Whether ``left operator right``; numbers that differ by rounding alone are equal."""
+    """Whether ``left operator right``; numbers that differ only by rounding are equal."""
     if isinstance(left, str) or isinstance(right, str):
         return str(left) == str(right)
     equal = abs(left - right) <= _ROUNDING * max(abs(left), abs(right))
@@ -91,7 +91,7 @@ def compare(left: float | Label, operator: str, right: float | Label) -> bool:
 
 
 def best_of(rows: Iterable[Row], quantity: Quantity, is_low: bool) -> Row | None:
-    """The row that is ahead; of equals the last, which searched the larger space. None where nothing is known."""
+    """The best row; among equals the last, which searched the larger space. None where nothing is known."""
     best, best_value = None, inf
     for row in rows:
         value = quantity.of(row)
@@ -104,11 +104,11 @@ def best_of(rows: Iterable[Row], quantity: Quantity, is_low: bool) -> Row | None
 
 
 def is_tie(one: Row, other: Row, quantity: Quantity) -> bool:
-    """Whether measuring might turn the order of two rows around.
+    """Whether measurements might reverse the order of two rows.
 
-    Two schedules of one point are a tie by their errors in common (``Row.ties``). Rows that differ in their search or
-    engine alone run the same ops on the same device: they are a tie where they differ by less than measurements of
-    one schedule do. Others, whose errors have less in common, are one where their intervals overlap.
+    Two schedules of one point tie by their common errors (``Row.ties``). Rows that differ only in their search or
+    engine run the same ops on the same device: they tie if they differ by less than measurements of one schedule do.
+    Others, whose errors have less in common, tie if their intervals overlap.
     """
     left, right = quantity.of(one), quantity.of(other)
     if left is None or right is None:
@@ -135,12 +135,12 @@ def is_tie(one: Row, other: Row, quantity: Quantity) -> bool:
 
 
 def is_noise(one: Row, other: Row, quantity: Quantity) -> bool:
-    """:func:`is_tie` of figures that are measured; counts, say of stages, are equal or not."""
+    """:func:`is_tie` for measured figures; counts, such as stages, are equal or not."""
     return quantity.metric in _OF_LATENCY and is_tie(one, other, quantity)
 
 
 def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Label], by: str = "peak_tflops") -> list[Label]:
-    """The values from small to large: batches by number, devices by ``by``, others as the scenario lists them."""
+    """Values from small to large: batches by number, devices by ``by``, others as the scenario lists them."""
     sizes: dict[Label, tuple[float, ...]] = {}
     columns = sorted(DEVICE_SIZES, key=lambda column: column != by)
     for row in rows:

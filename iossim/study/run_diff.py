@@ -1,8 +1,8 @@
-"""What changed from one run of a study to another, and whether that exceeds the noise.
+"""Changes from one run of a study to another, and whether they exceed the noise.
 
-Rows are the same if all their labels are. A latency has changed beyond the noise if it lies outside the other's
+Rows correspond if all their labels are equal. A latency has changed beyond the noise if it is outside the other's
 interval, on either side: then the two predictions contradict each other. Where prices predict no device, every change
-is one.
+counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import ROW_AXES, name_of
 from iossim.study.study_run import Answer, Results, Row
 
-#: Equal, but for how sums of floats are rounded.
+#: Such values are equal up to rounding of sums of floats.
 _ROUNDING = 1e-9
 #: The labels of a row.
 Labels = tuple[str, ...]
@@ -24,7 +24,7 @@ Weight = Literal["rounding", "noise", "beyond"]
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row of both runs whose latency, stages or status differ. ``weight``: how far its latencies are apart."""
+    """A row of both runs whose latency, stages or status differ. ``weight`` is the distance of its latencies."""
 
     row: Labels
     before_ms: float | None
@@ -32,7 +32,7 @@ class RowChange:
     before_stages: int | None
     after_stages: int | None
     weight: Weight
-    #: Why it fails now, or why it failed.
+    #: Reason why it fails now, or failed before.
     reason: str = ""
 
     def __str__(self) -> str:
@@ -52,13 +52,13 @@ class AnswerChange:
     question: str
     before: str | None
     after: str | None
-    #: Whether a claim that held does not, or the other way round.
+    #: Whether the verdict on a claim was reversed.
     is_verdict: bool
 
 
 @dataclass(frozen=True)
 class RunDiff:
-    """All that differs from run ``a`` to run ``b``."""
+    """All differences from run ``a`` to run ``b``."""
 
     a: str
     b: str
@@ -66,8 +66,7 @@ class RunDiff:
     new: tuple[Labels, ...]
     gone: tuple[Labels, ...]
     changes: tuple[RowChange, ...]
-    #: Prices across points that both runs have, and how many of them differ by more than two measurements of the same
-    #: do.
+    #: Prices across points in both runs, and how many of them differ by more than two measurements of the same do.
     crossed: int
     crossed_changes: int
     answers: tuple[AnswerChange, ...]
@@ -82,7 +81,7 @@ class RunDiff:
         return {**asdict(self), "beyond_noise": self.is_beyond_noise}
 
     def lines(self) -> list[str]:
-        """The same in words: what is beyond the noise first."""
+        """The differences in words: those beyond the noise first."""
         told = [f"{self.same} rows are the same" + ("" if self.a == self.b else f" (of {self.a!r} and {self.b!r})")]
         told += [f"{what}: {_name(row)}" for what, rows in (("new", self.new), ("gone", self.gone)) for row in rows]
         for change in sorted(self.changes, key=lambda change: change.weight != "beyond"):
@@ -97,7 +96,7 @@ class RunDiff:
 
 
 def compare_runs(a: Results, b: Results) -> RunDiff:
-    """What differs from ``a`` to ``b``."""
+    """Compare run ``a`` with run ``b``."""
     before, after = ({_labels(row): row for row in run.rows} for run in (a, b))
     both = [labels for labels in before if labels in after]
     changes = [found for labels in both if (found := _changed(labels, before[labels], after[labels]))]
@@ -121,7 +120,7 @@ def _labels(row: Row) -> Labels:
 
 
 def _crossed(run: Results) -> dict[tuple[str, str, Labels, Labels], float | None]:
-    """The prices across points by axis, scheduler, and the labels of both points."""
+    """Prices across points by axis, scheduler, and the labels of both points."""
     points = {row.point: _labels(row)[:-1] for row in run.rows}
     return {
         (price.axis, price.scheduler, points[price.made_for], points[price.run_at]): price.latency_ms
@@ -141,7 +140,7 @@ def _changed(labels: Labels, before: Row, after: Row) -> RowChange | None:
 
 
 def _differs(before: float | None, after: float | None, most: float) -> bool:
-    """Whether two latencies differ by more than a part of the larger."""
+    """Whether two latencies differ by more than a fraction of the larger."""
     if before is None or after is None:
         return before != after
     return abs(before - after) > most * max(before, after)
@@ -162,6 +161,6 @@ def _answers(before: Sequence[Answer], after: Sequence[Answer]) -> Iterator[Answ
 
 
 def _name(row: Labels) -> str:
-    """The labels of a row, without those that say what is usual."""
+    """Labels of a row, without usual ones."""
     labels = dict(zip(ROW_AXES, row, strict=True))
     return ", ".join(name_of(axis, label) for axis, label in labels.items() if label != str(ROW_AXES[axis].usual))

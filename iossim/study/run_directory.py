@@ -1,7 +1,7 @@
-"""The folder of a study's run: what stands in it, and who may write there (layout: :mod:`iossim.study.study_run`).
+"""Run directory of a study: its files, and exclusive write access to it (layout: :mod:`iossim.study.study_run`).
 
-Files of schedules are written before the journal says that their point is done, with a hash of what they hold; so a
-point counts only if all its files are whole. The tables are written at the end, from the journal alone.
+Files of schedules are written before the journal records their point as done, with a hash of their content; a point
+therefore counts only if all its files are complete. The tables are written at the end, from the journal alone.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.j
 RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parquet", "timings.csv"
 SCHEDULES, TRACES = "schedules", "traces"
 REPORT = "report.html"
-#: All that may stand there, in the order in which people want to read it.
+#: All files that it may contain, in the order in which people read them.
 FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
-#: The fields of a row that are no single value; only results.json has them.
+#: Fields of a row without a single value, which only results.json has.
 NESTED = ("blocks", "time_by_kind_us", "rules")
 _COLUMNS = [name for name in Row.model_fields if name not in NESTED]
 _REMEDY = "give a folder that 'iossim study run' wrote"
 
 
 class RunDirectory:
-    """A folder that a study is being written to. Use as a context: on leaving, others may write there."""
+    """A folder that a study is being written to. Use it as a context: on exit, other processes may write there."""
 
     def __init__(self, folder: Path, scenario: Scenario, points: Sequence[Point], resume: bool) -> None:
-        """Make or open the folder; raises OptionError if it is not writable, or holds a run not to be resumed."""
+        """Create or open the folder; raises OptionError if it is not writable, or holds a run not to be resumed."""
         check_writable(folder)
         begin = Begin(name=scenario.name, key=_study_key(scenario, points))
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
@@ -84,7 +84,7 @@ class RunDirectory:
         self._journal.close()
 
     def done(self, traces: bool) -> dict[str, PointDone]:
-        """The points that need not be done again, by key: all their files are whole, traces too where asked for."""
+        """Finished points by key: all their files are complete, including traces where requested."""
         return {
             key: entry
             for key, entry in points_done(self._journal.entries).items()
@@ -92,7 +92,7 @@ class RunDirectory:
         }
 
     def crossed(self) -> dict[tuple[str, int], CrossDone]:
-        """By axis and point."""
+        """Finished cross prices by axis and point."""
         return {(entry.axis, entry.run_at): entry for entry in self._journal.entries if isinstance(entry, CrossDone)}
 
     def add(self, result: PointResult, traces: bool) -> PointDone:
@@ -130,7 +130,7 @@ class RunDirectory:
         return read_text(self.folder / name, "schedule", "run the study again with `resume`", OptionError)
 
     def earlier_attempts(self) -> list[dict[str, Any]]:
-        """What the environment says of earlier attempts; none where it was lost."""
+        """Earlier attempts recorded in the environment; none if it was lost."""
         try:
             attempts = _read_environment(self.folder).get("attempts")
         except OptionError:
@@ -141,7 +141,7 @@ class RunDirectory:
         write_atomically(self.folder / ENVIRONMENT, json.dumps(environment, indent=1) + "\n")
 
     def write_results(self, results: Results, search_s: Mapping[tuple[int, str], float]) -> None:
-        """Write the tables; results.json comes last, so that where it stands all others do."""
+        """Write the tables; results.json comes last, so that its presence implies all others."""
         write_atomically(self.folder / TABLE, rows_as_csv(results.rows))
         keys = [key for row in results.rows if (key := (row.point, row.scheduler)) in search_s]
         timings = _csv(("point", "scheduler", "search_s"), ((*key, search_s[key]) for key in keys))
@@ -151,7 +151,7 @@ class RunDirectory:
 
 
 def read_run(folder: Path | str) -> StudyRun:
-    """Read a finished run; raises OptionError naming the file and what is wrong with it."""
+    """Read a finished run; raises OptionError naming the file and its fault."""
     folder = Path(folder)
     if not folder.is_dir():
         raise OptionError(f"{folder} is not a folder; {_REMEDY}")
@@ -168,7 +168,7 @@ def read_run(folder: Path | str) -> StudyRun:
 
 
 def rows_as_csv(rows: Sequence[Row]) -> str:
-    """A line a row: its fields, ties joined by semicolons, without what is no single value."""
+    """One line per row: its fields with ties joined by semicolons, without those of no single value."""
 
     def cell(value: Any) -> Any:
         if isinstance(value, list):
@@ -206,7 +206,7 @@ def _read_environment(folder: Path) -> dict[str, Any]:
 
 
 def _write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """The rows as a table for data frames, where pyarrow is installed."""
+    """Rows as a table for data frames, if pyarrow is installed."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -218,13 +218,13 @@ def _write_parquet(rows: Sequence[Row], path: Path) -> None:
 
 
 def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:
-    """All that the rows of a study depend on; questions and words may change from one run to the next."""
+    """Hash of all that the rows of a study depend on; questions and words may change from one run to the next."""
     parts = [[point.key, *point.labels.values()] for point in points]
     return _hash(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
 
 
 def _file_stem(point: Point) -> str:
-    """A name that no other point has, and that tells which it is; usual values are left out."""
+    """A unique name that identifies the point; usual values are left out."""
     unusual = ((axis, label) for axis, label in point.labels.items() if label != AXES[axis].usual)
     told = [f"b{label}" if axis == "batch" else str(label) for axis, label in unusual]
     return f"{point.index:04d}-{_slug('-'.join(told))[:120].strip('-')}"

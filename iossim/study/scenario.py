@@ -1,4 +1,4 @@
-"""A study as people write it down: which models on which devices, how they vary, and what is asked of the results.
+"""A study as people write it down: models and devices, how they vary, and questions about the results.
 
 These are the values of a scenario's YAML file (:mod:`iossim.study.scenario_file` reads it), all defaults filled in.
 Nothing here loads a model or a device: :mod:`iossim.study.points` does.
@@ -22,13 +22,13 @@ from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
 from iossim.study.question import LIST, MAPPING, VALUE, Question
 
-#: The plots that a report may be asked for; the modules of ``iossim.report.study.plots`` draw them.
+#: Plots that a report may contain; the modules of ``iossim.report.study.plots`` draw them.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning",
     "active_warps", "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches",
     "largest_gain",
 )  # fmt: skip
-#: The plans of edge devices, which take the place of schedulers.
+#: Plans of edge devices, which take the place of schedulers.
 VARIANTS = tuple(map(str, Variant))
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ else:
 
 
 def _listed(axis: str) -> Any:
-    """The field of an axis that has a usual value."""
+    """Field of an axis that has a usual value."""
     return Field(default_factory=lambda: [AXES[axis].default], min_length=1)
 
 
@@ -54,12 +54,12 @@ def _one_or_more(given: Any) -> str:
 
 
 class Published(Value):
-    """A statement of a publication, which the report puts beside what was found here."""
+    """A statement of a publication, which the report compares with this study's findings."""
 
     #: One sentence, with its figures.
     says: str
     source: str
-    #: A claim about the results that has the same meaning, which holds or does not; or several that must all hold.
+    #: A claim about the results with the same meaning, which holds or fails; or several that must all hold.
     claim: (
         Annotated[Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)], Discriminator(_one_or_more)]
         | None
@@ -75,7 +75,7 @@ class Scenario(Value):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     title: str = ""
-    #: Why one would want to know, for a reader of the file and the report.
+    #: Motivation of the study, for a reader of the file and the report.
     description: str = ""
     models: list[Model] = Field(default_factory=list)
     devices: list[Device] = Field(default_factory=list)
@@ -87,28 +87,27 @@ class Scenario(Value):
     rewrites: list[Rewrite] = _listed("rewrite")
     micro_batches: list[MicroBatches] = _listed("micro_batch")
     workspace: list[Workspace] = _listed("workspace")
-    #: Edge devices need one, and no others have any.
+    #: Only edge devices have one, and need it.
     dataflow: list[Dataflow] = _listed("dataflow")
     #: All combinations of the axes (grid); the first values, the second ones and so on (zip); or the listed
     #: ``points``.
     combine: Literal["grid", "zip", "points"] = "grid"
-    #: Explicit points; where there are some, ``combine`` is ``points``.
+    #: Explicit points; if there are some, ``combine`` is ``points``.
     points: list[PointValues] = Field(default_factory=list)
-    #: The schedulers that every point has; edge devices have the plans vanilla, horizontal and full, several devices
-    #: full.
+    #: Schedulers that every point has; edge devices have the plans vanilla, horizontal and full, several devices full.
     schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
     #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
     cross_evaluate: list[Literal["device", "batch"]] = Field(default_factory=list)
     #: Figures that the event-driven simulator, the memory planner or the division of batches adds; they take longer.
     measures: list[Literal["active_warps", "peak_memory", "micro_batches"]] = Field(default_factory=list)
-    #: A metric and its bounds, which each row by itself meets or not.
+    #: A metric and its bounds, which each row meets or violates.
     constraints: list[Question] = Field(default_factory=list)
-    #: The questions that the report answers first; a claim is one, too.
+    #: Questions that the report answers first; a claim is one, too.
     questions: list[Question] = Field(default_factory=list)
     published: list[Published] = Field(default_factory=list)
-    #: The plots of the report, by name; by default those that fit the axes.
+    #: Plots of the report, by name; by default those that fit the axes.
     plots: list[str] | None = None
-    #: The seed of random weights, graphs and cost models.
+    #: Seed of random weights, graphs and cost models.
     seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="before")
@@ -137,12 +136,12 @@ class Fault:
 
     location: Location
     reason: str
-    #: Whether there is no such value: the place is where it should stand.
+    #: Whether the value is missing: the place is then where it belongs.
     is_missing: bool = False
 
 
 def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
-    """One of pydantic's complaints about a value of the class ``of``."""
+    """One of pydantic's errors about a value of the class ``of``, as a fault."""
     location: Location = tuple(part for part in problem["loc"] if part not in (MAPPING, LIST, VALUE))
     if problem["type"] == "missing":
         return Fault(location, f"is missing; write '{location[-1]}: ...'", is_missing=True)
@@ -151,7 +150,7 @@ def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
     return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 
 
-#: The remedy for each type of pydantic's errors.
+#: Remedy for each type of pydantic's errors.
 _REMEDIES = {
     "string_type": "write text, in quotes if it looks like a number or a date",
     "int_type": "write a whole number",
@@ -187,7 +186,7 @@ def _reason(kind: str, given: Any, context: Mapping[str, Any], message: str) -> 
 
 
 def _shown(given: Any) -> str:
-    """A value in a few characters, as it might stand in the file."""
+    """A value in a few characters, as the file might have it."""
     if given is None:
         return "empty"
     if isinstance(given, dict):
@@ -205,7 +204,7 @@ def _fields(of: type[BaseModel], location: Location) -> list[str]:
         model = _model_among(kinds)
         if isinstance(part, str) and model is not None:
             field = model.model_fields.get(part)
-            # A union's alternative is named in pydantic's place too.
+            # pydantic's location also contains the alternative of a union.
             kind = field.annotation if field else kind
         else:
             holder, place = (dict, 1) if isinstance(part, str) else (list, 0)

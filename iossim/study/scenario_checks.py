@@ -1,4 +1,4 @@
-"""Checks of a scenario beyond the types of its fields: names are known, files are there, and the axes make points."""
+"""Checks of a scenario beyond the types of its fields: names are known, files exist, and the axes form points."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from iossim.transforms.rewriting.rule_sets import rules_named
 
 
 def faults_of(scenario: Scenario) -> Iterator[Fault]:
-    """All that is wrong with the values of a scenario, each of the right type; loads no model."""
+    """All faults in the values of a scenario, each of the right type; loads no model."""
     for check in (_faults_of_values, _faults_of_dataflow, _faults_of_points):
         if found := list(check(scenario)):
             yield from found
@@ -63,7 +63,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
-    """The faults of a study of edge devices: axes and measures that they lack, and links that do not join them."""
+    """Faults of a study of edge devices: axes and measures that they lack, and links that do not join them."""
     listed: dict[Location, Dataflow] = {("dataflow", index): each for index, each in enumerate(scenario.dataflow)}
     for index, point in enumerate(scenario.points):
         if isinstance(point.dataflow, Dataflow):
@@ -89,7 +89,7 @@ def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
-    """Whether the axes make points: looked at once all values are right."""
+    """Faults in the combination of axes to points, checked once all values are valid."""
     if scenario.combine != "points":
         if scenario.points:
             yield Fault(("combine",), f"is {scenario.combine!r}, and points are listed; leave one of them out")
@@ -117,7 +117,7 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
-    """Listed points whose models, devices or searches differ and are called the same."""
+    """Listed points whose models, devices or searches differ but have the same label."""
     called: dict[tuple[str, str], Any] = {}
     for index, point in enumerate(points_of(scenario) if scenario.points else ()):
         for axis in AXES:
@@ -128,7 +128,7 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
-    """Whether constraints, questions and claims name labels that there are, and metrics that are made."""
+    """Faults of constraints, questions and claims: unknown labels, and metrics that are not made."""
     asked: list[tuple[Location, Question]] = []
     for index, each in enumerate(scenario.constraints):
         asked.append((("constraints", index), each))
@@ -228,7 +228,7 @@ def _workspace(workspace: Workspace, place: Location) -> Iterator[Fault]:
 
 
 def _nothing(value: Any, place: Location) -> Iterator[Fault]:
-    """Their types say all."""
+    """Check nothing beyond the type."""
     return iter(())
 
 
@@ -255,7 +255,7 @@ def _asked(ask: Any, place: Location) -> Iterator[Fault]:
 
 
 def _twice(values: Sequence[Any], field: str, takes_label: bool = False) -> Iterator[Fault]:
-    """Values that stand in a list twice: their results could not be told apart."""
+    """Repeated values in a list: their results would be indistinguishable."""
     places: dict[Any, int] = {}
     for index, value in enumerate(values):
         first = places.setdefault(value, index)

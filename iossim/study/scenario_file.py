@@ -1,6 +1,6 @@
-"""Reads and writes the YAML file of a study; a mistake is one line with file, line, field and remedy.
+"""Reader and writer of a study's YAML file; a mistake is one line with file, line, field and remedy.
 
-A file's paths (of models, devices and tables of prices) are relative to the file; what is read holds whole paths.
+A file's paths (of models, devices and tables of prices) are relative to the file; the reader makes them absolute.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from iossim.study.scenario_checks import faults_of
 
 _FOLDER = "iossim.scenarios"
 _REMEDY = "give a scenario's YAML file, or the name of one that ships (see 'iossim study list')"
-#: What an editor needs to know the file's fields; the schema's path or address follows.
+#: Editor directive that names the schema of the file's fields; the schema's path or address follows.
 MODELINE = "# yaml-language-server: $schema="
 
 
 def scenario_names() -> list[str]:
-    """The scenarios that ship, sorted."""
+    """Names of the scenarios that ship, sorted."""
     return shipped_files(_FOLDER)
 
 
 def scenario_path(name_or_path: str | Path) -> Path:
-    """The file of a scenario that ships, by its name, or the path itself; an unknown name raises ScenarioError."""
+    """File of a shipped scenario, by its name, or the path itself; an unknown name raises ScenarioError."""
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or len(path.parts) != 1:
         return path
@@ -45,7 +45,7 @@ def scenario_path(name_or_path: str | Path) -> Path:
 
 
 def read_scenario(name_or_path: str | Path) -> Scenario:
-    """A scenario from its file, or of those that ship by name; all is checked that can be without loading a model.
+    """Read a scenario from its file, or a shipped one by name; checks all that needs no loaded model.
 
     Raises ScenarioError naming file, line and field.
     """
@@ -54,7 +54,7 @@ def read_scenario(name_or_path: str | Path) -> Scenario:
 
 
 def parse_scenario(text: str, path: Path) -> Scenario:
-    """A scenario from YAML text; ``path`` names it in errors, and paths are relative to its folder."""
+    """Parse a scenario from YAML text; ``path`` names it in errors, and paths are relative to its folder."""
     try:
         located = read_located(text)
     except LocatedYamlError as fault:
@@ -81,7 +81,7 @@ def write_scenario(scenario: Scenario, path: Path) -> None:
 
 
 def _first(path: Path, located: LocatedYaml, faults: Iterable[Fault]) -> ScenarioError:
-    """The fault that stands first in the file, and how many more there are."""
+    """The first fault in the file, and the number of others."""
     placed = sorted(
         ((located.lines[located.nearest(fault.location)], index, fault) for index, fault in enumerate(faults)),
         key=lambda entry: entry[:2],
@@ -100,7 +100,7 @@ def _error(path: Path, line: int, location: Location, reason: str) -> ScenarioEr
 
 
 def _with_whole_paths(values: dict[str, Any], folder: Path) -> None:
-    """Make the relative paths of a file's values whole, in place, wherever values have the form that they should."""
+    """Make the relative paths of a file's values absolute, in place, wherever values have the expected form."""
 
     def put(holder: Any, key: Any, field: str, whole: Callable[[str, Path], str]) -> None:
         if field and isinstance(holder[key], dict) and field in holder[key]:

@@ -1,9 +1,9 @@
-"""Runs a study: every point scheduled, on as many workers as there are, each once, whatever interrupts it.
+"""Execution of a study: every point is scheduled once, on all workers, whatever interrupts it.
 
-Workers do points (:mod:`iossim.study.evaluate`), then price schedules across points
-(:mod:`iossim.study.cross_evaluation`); this process alone writes. Each result is in the journal before it counts as
-done, and the tables are made of the journal in the order of the points, so that they are the same whatever the number
-of workers or of attempts.
+Workers evaluate points (:mod:`iossim.study.evaluate`), then price schedules across points
+(:mod:`iossim.study.cross_evaluation`); only this process writes. Each result is in the journal before it counts as
+done, and the tables are made from the journal in the order of the points, so that they are independent of the number of
+workers and attempts.
 """
 
 from __future__ import annotations
@@ -70,20 +70,19 @@ def run_study(
 ) -> StudyRun:
     """Run a study and write its run directory (layout: :mod:`iossim.study.study_run`).
 
-    ``workers`` is the number of processes, by default one a core; with the ``executor`` ``dask`` the cluster at
-    ``address`` does the work. ``resume`` goes on with a run that was interrupted; ``trace`` writes a timeline of
-    every schedule; ``command`` is what the user typed, for the record. ``progress`` is told how many pieces of work
-    are done, and of how many.
+    ``workers`` is the number of processes, by default one per core; with the ``executor`` ``dask`` the cluster at
+    ``address`` does the work. ``resume`` continues an interrupted run; ``trace`` writes a timeline of every schedule;
+    ``command`` is what the user typed, for the record. ``progress`` is called with the finished and total pieces of
+    work.
 
-    KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is
-    taken, and for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its
-    own.
+    KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder in use, and for
+    models, devices or clusters that cannot be read or reached; a failure at one point is a row of its own.
     """
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
         if workers not in (None, 1) or executor != "processes":
             raise OptionError("a cost model of this study measures, which one worker must do alone; give `workers` 1")
-        workers = 1  # measurements that are made side by side disturb each other
+        workers = 1  # concurrent measurements disturb each other
     with (
         open_workers(workers, executor, address) as crew,
         RunDirectory(Path(folder), scenario, points, resume) as directory,
@@ -122,7 +121,7 @@ class _Sweep:
     progress: Progress
 
     def run(self, done: dict[str, PointDone]) -> None:
-        """Do all that is not ``done`` yet, and add it there."""
+        """Do all work that is not ``done`` yet, and add it there."""
         axes = self.scenario.cross_evaluate
         crossings = [(axis, family) for axis in axes for family in families(self.points, axis)]
         crossed = set(self.directory.crossed())
@@ -139,7 +138,7 @@ class _Sweep:
             self.progress(finished, total)
 
     def _point_tasks(self, done: Mapping[str, PointDone]) -> list[PointTask]:
-        """Points that are not done, each distinct one once; those of one network follow each other."""
+        """Unfinished points, each distinct one once; those of one network are consecutive."""
         left: dict[str, Point] = {}
         for point in self.points:
             if point.key not in done:
@@ -160,7 +159,7 @@ class _Sweep:
         done: Mapping[str, PointDone],
         crossed: set[tuple[str, int]],
     ) -> Iterator[CrossTask]:
-        """One for each point and axis, made when it is needed: it holds the schedules of a whole family."""
+        """One task per point and axis, made on demand: it holds the schedules of a whole family."""
 
         def text_of(row: Row) -> str | None:
             return self.directory.schedule_text(row.schedule) if row.schedule else None
@@ -180,7 +179,7 @@ class _Sweep:
 
 
 def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Question]) -> list[Row]:
-    """The rows in the order of points and schedulers; a point equal to another has its rows under its own labels."""
+    """Rows in the order of points and schedulers; equal points share rows, under their own labels."""
     rows = [
         row.model_copy(update={"point": point.index, **point.labels})
         for point in points
@@ -190,7 +189,7 @@ def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: S
 
 
 def _cross(scenario: Scenario, crossed: Mapping[tuple[str, int], CrossDone]) -> list[CrossPrice]:
-    """By axis, scheduler, the point where a schedule was made, and where it runs."""
+    """Cross prices by axis, scheduler, the point where a schedule was made, and where it runs."""
     axes = {axis: place for place, axis in enumerate(scenario.cross_evaluate)}
     schedulers = {name: place for place, name in enumerate(scenario.schedulers)}
     prices = [price for entry in crossed.values() for price in entry.prices]

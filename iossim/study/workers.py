@@ -19,26 +19,26 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 Executor = Literal["processes", "dask"]
 
-#: Seconds until a scheduler that does not answer is given up.
+#: Seconds until an unresponsive scheduler is given up.
 _PATIENCE = "20s"
 _KILLED = "a worker was killed, perhaps for want of memory; go on with `resume`, and fewer workers"
 
 
 class Workers(Protocol):
-    """Do pieces of work; ``count`` says how many at a time."""
+    """Execution of pieces of work; ``count`` is the number of concurrent ones."""
 
     count: int
 
     def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """The result of each task, in the order in which they end; tasks are taken as they are needed."""
+        """Results of the tasks in order of completion; tasks are taken on demand."""
         ...
 
 
 @contextmanager
 def open_workers(count: int | None, executor: str, address: str | None) -> Iterator[Workers]:
-    """``processes`` on this machine (by default one a core), or those of the ``dask`` cluster at ``address``.
+    """``processes`` on this machine (by default one per core), or those of the ``dask`` cluster at ``address``.
 
-    Raises OptionError for an executor that is not known, is not installed, or does not answer.
+    Raises OptionError for an executor that is unknown, is not installed, or does not answer.
     """
     if executor not in get_args(Executor):
         raise OptionError(f"`executor` {executor!r} is not known; {did_you_mean(executor, get_args(Executor))}")
@@ -56,7 +56,7 @@ def open_workers(count: int | None, executor: str, address: str | None) -> Itera
 
 
 class _Processes:
-    """Processes of joblib; a single one is this one."""
+    """Processes of joblib; with a single one, this process itself."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -65,7 +65,7 @@ class _Processes:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        # Tasks take seconds: one at a time, so that none waits behind another in one process's hands.
+        # Tasks take seconds: they are dealt singly, so that none waits after another in one process.
         pool = Parallel(self.count, backend="loky", return_as="generator_unordered", batch_size=1)
         parent = os.getpid()
         results = pool(delayed(_work_for)(parent, work, task) for task in tasks)
@@ -74,7 +74,7 @@ class _Processes:
         except TerminatedWorkerError:
             raise OptionError(_KILLED) from None
         finally:
-            with warnings.catch_warnings(action="ignore"):  # joblib's, of tasks that are given up: the reason is told
+            with warnings.catch_warnings(action="ignore"):  # joblib's warnings on abandoned tasks: the reason is known
                 results.close()
 
 
@@ -86,7 +86,7 @@ def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> Result
 
 @cache
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent: one that is killed cannot tell, and its workers would wait for more."""
+    """End this process soon after its parent: a killed parent cannot say so, and its workers would wait for more."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -97,7 +97,7 @@ def _end_with(parent: int) -> None:
 
 
 class _Dask:
-    """The workers of a cluster, as many tasks at a time as it has threads, and as many again on their way."""
+    """Workers of a cluster: as many running tasks as it has threads, and as many again queued."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

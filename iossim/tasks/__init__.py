@@ -1,1 +1,1 @@
-"""What is asked of schedules that are there: why stages are as they are, how two differ, how they run."""
+"""Questions about existing schedules: why their stages are as they are, how two differ, how they run."""

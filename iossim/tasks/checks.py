@@ -1,4 +1,4 @@
-"""Is a schedule valid, free of races, fast enough, no slower than before? Each check returns a :class:`Check`."""
+"""Checks of a schedule: valid, free of races, fast enough, no slower than before. Each returns a :class:`Check`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check by name: does it hold, what was found, in words, and the ``values`` behind them, by name."""
+    """One check by name: whether it holds, its finding in words, and the ``values`` that it compared, by name."""
 
     name: str
     holds: bool
@@ -41,7 +41,7 @@ class Check:
 
 
 def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
-    """Raise OptionError for what is no time, or no part: before long work, not after."""
+    """Raise OptionError for an invalid time or tolerance: before long work, not after."""
     if limit_ms is not None and not (limit_ms > 0 and math.isfinite(limit_ms)):
         raise OptionError(f"`max_latency_ms` {limit_ms:g} is not a time; give milliseconds above 0")
     if not 0 <= tolerance < math.inf:
@@ -49,7 +49,7 @@ def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
 
 
 def valid(schedule: AnySchedule, network: Network) -> Check:
-    """Whether the schedule runs each unit of the network once, and behind what it reads."""
+    """Whether the schedule runs each unit of the network once, after its predecessors."""
     try:
         in_units_of(schedule, network)
     except ScheduleError as error:
@@ -60,7 +60,7 @@ def valid(schedule: AnySchedule, network: Network) -> Check:
 
 
 def race_free(plan: Plan) -> Check:
-    """Whether a plan computes the same however its queues interleave; its memory is planned where it is not yet."""
+    """Whether a plan computes the same under every interleaving of its queues; its memory is planned if need be."""
     try:
         check_happens_before(with_memory(plan))
     except ScheduleError as error:
@@ -80,7 +80,7 @@ def runs_without_races(schedule: AnySchedule, network: Network, engine: str = ""
 
 
 def latency_at_most(schedule: AnySchedule, limit_ms: float) -> Check:
-    """Whether the schedule takes no longer than ``limit_ms``; raises OptionError for what is no time."""
+    """Whether the schedule takes no longer than ``limit_ms``; raises OptionError for an invalid time."""
     check_limits(limit_ms)
     found_ms = schedule.latency_us / 1e3
     values = {"latency_us": schedule.latency_us, "limit_us": 1e3 * limit_ms}
@@ -90,10 +90,9 @@ def latency_at_most(schedule: AnySchedule, limit_ms: float) -> Check:
 
 def check_baseline(baseline: AnySchedule, network: Network, prices: CostModel, changed_model: bool = False) -> None:
     """Raise OptionError, naming what differs, for a baseline that answers another question than ``network`` at these
-    prices asks: of another model or graph, batch or other option of loading, precision, engine or device.
+    prices: of another model or graph, batch or other option of loading, precision, engine or device.
 
-    With ``changed_model`` its graph may be another one, as long as the same cost model priced it: its latency counts
-    as it was saved.
+    With ``changed_model`` its graph may differ, as long as the same cost model priced it: its saved latency counts.
     """
     own, asked = split_source(baseline.source.to_source())[0], split_source(network.source)[0]
     identity = prices.identity
@@ -128,11 +127,11 @@ def no_slower_than(
     tolerance: float = 0.0,
     changed_model: bool = False,
 ) -> Check:
-    """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two per cent).
+    """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two percent).
 
     A baseline of the same graph is priced again, as the schedule was; if one has stages and the other streams, both as
-    whole plans. One of a ``changed_model`` counts with the latency that was saved. Raises OptionError for a baseline of
-    another question (:func:`check_baseline`), ScheduleError for one of the same graph in other units.
+    whole plans. For a ``changed_model`` the saved latency counts. Raises OptionError for a baseline of another question
+    (:func:`check_baseline`), ScheduleError for one of the same graph in other units.
     """
     check_limits(tolerance=tolerance)
     check_baseline(baseline, network, prices, changed_model)

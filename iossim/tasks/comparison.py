@@ -1,4 +1,4 @@
-"""Schedulers side by side on one network and device: each one's latency, what it is worth, and what bounds it."""
+"""Schedulers side by side on one network and device: each one's latency, speed-up and bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import plan_us
 from iossim.transforms.transform import Outcome
 
-#: Behind a scheduler whose schedule differs from the best by less than the noise.
+#: Marks a scheduler whose schedule differs from the best by less than the noise.
 TIE = "≈"
 
 T = TypeVar("T")
@@ -29,29 +29,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """A scheduler's latency, what it is worth, and what bounds it; ``published_us`` is a measured figure, if known."""
+    """A scheduler's latency, its speed-up and its bounds; ``published_us`` is a measured figure, if known."""
 
     scheduler: str
     latency_us: float
     speedup: float
-    #: None where there are streams without barriers.
+    #: None for streams without barriers.
     stages: int | None
     streams: int
     search_s: float
     lower_bound_us: float | None = None
     published_us: float | None = None
-    #: Where nine of ten measurements are expected, from and to.
+    #: Interval of nine in ten measurements, from and to.
     interval_us: tuple[float, float] | None = None
     #: Schedulers whose schedules differ from this one by less than the noise.
     ties: tuple[str, ...] = ()
-    #: What a fit without the network's published figures says; None where they took no part in the fit.
+    #: Latency by a fit without the network's published figures; None where they took no part in the fit.
     left_out_us: float | None = None
 
     @staticmethod
     def of_schedule(
         schedule: AnySchedule, sequential_us: float, published_us: float | None = None, left_out_us: float | None = None
     ) -> ComparisonRow:
-        """``sequential_us`` is the latency of running the units one by one, which speed-ups are against."""
+        """Row of a schedule; ``sequential_us``, the latency of the units one by one, is the baseline of speed-ups."""
         return ComparisonRow(
             schedule.scheduler,
             schedule.latency_us,
@@ -68,28 +68,28 @@ class ComparisonRow:
 
     @property
     def gap_percent(self) -> float | None:
-        """How far the latency is above the lower bound; None without a bound."""
+        """Gap between the latency and the lower bound; None without a bound."""
         return 100 * (self.latency_us / self.lower_bound_us - 1) if self.lower_bound_us else None
 
     @property
     def error_percent(self) -> float | None:
-        """How far the latency is from the published one, with its sign; None where none is known."""
+        """Signed error against the published latency; None where none is known."""
         return 100 * (self.latency_us / self.published_us - 1) if self.published_us else None
 
     @property
     def left_out_percent(self) -> float | None:
-        """How far from the published latency a fit is that saw no figure of the network."""
+        """Error against the published latency of a fit that held the network's figures out."""
         return 100 * (self.left_out_us / self.published_us - 1) if self.published_us and self.left_out_us else None
 
 
 def fastest(items: Sequence[T], latency: Callable[[T], float]) -> T | None:
-    """The item of the least latency; of equals the last, which searched the larger space; None of none."""
+    """The item of least latency; among equals the last, which searched the larger space; None without items."""
     least = min(map(latency, items), default=0.0)
     return next((item for item in reversed(items) if latency(item) <= least * (1 + 1e-9)), None)
 
 
 def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
-    """The fastest row, as :func:`fastest` has it."""
+    """The fastest row, by the rule of :func:`fastest`."""
     return fastest(rows, lambda row: row.latency_us)
 
 
@@ -100,7 +100,7 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ChangedSchedule:
-    """A schedule of the network that a transform made; ``how`` says in a word or two how."""
+    """A schedule of a network that a transform rewrote; ``how`` describes the transform in a word or two."""
 
     transform: str
     how: str
@@ -114,7 +114,7 @@ class ChangedSchedule:
 
 @dataclass(frozen=True)
 class OtherEngine:
-    """Latencies under ``engine``: of the same schedule, one op after another, and the best of a quick search."""
+    """Latencies under ``engine``: of the same schedule, of one op after another, and of the best of a quick search."""
 
     engine: str
     same_schedule_us: float
@@ -132,12 +132,12 @@ class OtherEngine:
 
 @dataclass(frozen=True)
 class Comparison(Printed):
-    """Schedules of one network on one device, each by another scheduler, in the order asked for.
+    """Schedules of one network on one device, one per scheduler, in the order given.
 
-    Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of
-    the results. ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last
-    one's schedule may be the best that it had found so far. Where the device was fitted to published figures of the
-    network, ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample
+    Where transforms changed the network as well, ``outcomes`` reports each, and ``changed`` are the schedules of the
+    results. ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's
+    schedule may be the best that it had found so far. Where the device was fitted to published figures of the network,
+    ``left_out_us`` is the latency by a fit without them, by scheduler; the sequential latency is then in-sample
     (:meth:`is_in_sample`).
     """
 
@@ -150,15 +150,15 @@ class Comparison(Printed):
     left_out_us: Mapping[str, float] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()
     changed: tuple[ChangedSchedule, ...] = ()
-    #: What schedulers of streams found: streams, or stages where no streams are faster.
+    #: Results of schedulers of streams: streams, or stages where no streams are faster.
     streams: tuple[AnySchedule, ...] = ()
     other_engine: OtherEngine | None = None
-    #: By label of a row what stages take as a whole plan, us: the meaning that latencies have beside streams, where
-    #: it is not the sum of the stages. Bounds, ties and intervals are those of sums, and are left out then.
+    #: Latency of stages as a whole plan by row label, us: it is comparable to latencies of streams, and is not the sum
+    #: of the stages. Bounds, ties and intervals apply to sums, and are left out then.
     plans_us: Mapping[str, float] = field(default_factory=dict)
 
     def beside(self, streams: Sequence[AnySchedule], prices: CostModel) -> Comparison:
-        """The comparison with what schedulers of streams found for its network at the same prices."""
+        """The comparison extended by what schedulers of streams found for its network at the same prices."""
         both = replace(self, streams=tuple(streams))
         if not isinstance(prices, StreamCostModel) or all(isinstance(one, Schedule) for one in streams):
             return both
@@ -167,7 +167,7 @@ class Comparison(Printed):
             if isinstance(one, Schedule):
                 stages.append((one.scheduler, self.network, one))
         plans_us = {label: plan_us(one, network, prices) for label, network, one in stages}
-        add_up = all(isclose(plans_us[label], one.latency_us) for label, _, one in stages)  # as in a graph
+        add_up = all(isclose(plans_us[label], one.latency_us) for label, _, one in stages)  # as under the graph engine
         return both if add_up else replace(both, plans_us=plans_us)
 
     def __repr__(self) -> str:
@@ -200,14 +200,14 @@ class Comparison(Printed):
 
     @property
     def title(self) -> str:
-        """What was compared: network, device, and all that latencies depend on besides."""
+        """Title: network, device, and all else that latencies depend on."""
         where = f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}"
         engine = f", {self.engine} engine" if self.engine else ""
         return f"{where}{engine}, priced by {self.cost_model['name']}"
 
     @property
     def rows(self) -> list[ComparisonRow]:
-        """The schedules with speed-ups and published latencies; those of changed networks last."""
+        """Rows with speed-ups and published latencies; those of changed networks last."""
         as_given = [
             ComparisonRow.of_schedule(
                 found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
@@ -231,7 +231,7 @@ class Comparison(Printed):
         )
 
     def latency_us(self, found: AnySchedule, label: str = "") -> float:
-        """The latency of a schedule as the table means it, us; ``label`` is its row's if not its scheduler."""
+        """Latency of a schedule as the table defines it, us; ``label`` is its row's, by default its scheduler."""
         return self.plans_us.get(label or found.scheduler, found.latency_us)
 
     @property
@@ -242,7 +242,7 @@ class Comparison(Printed):
 
     @property
     def baseline(self) -> Schedule:
-        """What speed-ups are against: the sequential schedule, or the slowest where it was not asked for."""
+        """Baseline of speed-ups: the sequential schedule, or the slowest where that was not requested."""
         slowest = max(self.schedules, key=self.latency_us)
         return next((found for found in self.schedules if found.scheduler == "sequential"), slowest)
 
@@ -260,7 +260,7 @@ class Comparison(Printed):
 
     @property
     def best_changed(self) -> ChangedSchedule | None:
-        """The fastest of the changed networks, where it is faster than all of the network as it was given."""
+        """The fastest schedule of a changed network, if faster than all of the network as given."""
         least_us = min(map(self.latency_us, self.schedules))
         best = fastest(self.changed, self._changed_us)
         return best if best is not None and self._changed_us(best) < least_us * (1 - 1e-9) else None
@@ -270,14 +270,14 @@ class Comparison(Printed):
 
     @property
     def best_streams(self) -> AnySchedule | None:
-        """The fastest that a scheduler of streams found, where it is faster than all others."""
+        """The fastest schedule by a scheduler of streams, if faster than all others."""
         best, changed = fastest(self.streams, self.latency_us), self.best_changed
         least_us = self.latency_us(self.best) if changed is None else self._changed_us(changed)
         return best if best is not None and self.latency_us(best) < least_us * (1 - 1e-9) else None
 
     @property
     def best_us(self) -> float:
-        """The latency of the fastest of all, in the meaning of the table."""
+        """Latency of the fastest of all, as the table defines it."""
         return next(row.latency_us for row in self.rows if row.scheduler == self.best_label)
 
     @property
@@ -291,16 +291,16 @@ class Comparison(Printed):
         return self.best.scheduler if self.best_changed is None else self.best_changed.label
 
     def published_us(self, scheduler: str) -> float | None:
-        """The measured latency that is published for this point, where one is known; random prices predict none."""
+        """Measured latency published for this point, if known; None at random prices, which predict none."""
         return comparable_published_us(self[scheduler], self.network.source.model)
 
     def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the published figure took part in the fit, or a number of the simulator is pinned on it."""
+        """Whether the published figure took part in the fit, or a number of the simulator was set by it."""
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
         return fitted or (self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler))
 
     def to_json(self) -> dict[str, Any]:
-        """Latencies in us."""
+        """The comparison as JSON values; latencies in us."""
         return {
             "model": self.network.name,
             "device": self.device,
@@ -374,7 +374,7 @@ class Comparison(Printed):
 def _rules_of(network: Network) -> dict[str, int]:
     if "rewriting" not in dict(network.source.options):
         return {}
-    from iossim.transforms.rewriting.rewritten import applied_rules  # what most comparisons do not use
+    from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
 
     return applied_rules(network)
 
@@ -388,8 +388,8 @@ def _fields(found: Schedule, *names: str) -> dict[str, Any]:
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
-    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known:
-    the error of a sequential figure may be in-sample; beside all stands then that of a fit without the network.
+    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where known: the
+    error of a sequential figure may be in-sample; then that of a fit without the network is shown beside it.
     """
     best = best_row(rows)
     columns = [

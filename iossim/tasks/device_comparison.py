@@ -10,15 +10,15 @@ from rich.table import Table
 from iossim.base.tables import Cell, Column, csv_text, records_table
 from iossim.tasks.comparison import Comparison, ComparisonRow, best_row
 
-#: Columns of a row that are written as one value.
+#: Columns of a row that hold a single value.
 _PLAIN = [each.name for each in fields(ComparisonRow) if each.name not in ("interval_us", "ties")]
 
 
 @dataclass(frozen=True)
 class DeviceComparison:
-    """Comparisons of schedulers, each on another device, in the order asked for.
+    """Comparisons of schedulers, one per device, in the order given.
 
-    ``complete`` is False where it was interrupted: devices may be missing, and schedulers of the last one.
+    ``complete`` is False if it was interrupted: devices may be missing, as may schedulers of the last one.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -37,7 +37,7 @@ class DeviceComparison:
         return f"{where}, {first.network.precision}, priced by {first.cost_model['name']}"
 
     def table(self) -> Table:
-        """A row for each device."""
+        """A table with one row per device."""
         records: list[dict[str, Cell]] = [
             {
                 "device": each.device,
@@ -61,7 +61,7 @@ class DeviceComparison:
         return records_table("", records, columns)
 
     def sentence(self) -> str:
-        """Which device is fastest, how much faster than the next, and whether the intervals tell the two apart."""
+        """The fastest device, its factor over the next, and whether their intervals overlap."""
         (fastest, row), *others = sorted(self.best, key=lambda item: item[1].latency_us)
         said = f"Fastest: {fastest.device}, {row.latency_us / 1e3:.3f} ms by {row.scheduler}"
         if not others:
@@ -74,7 +74,7 @@ class DeviceComparison:
         return f"{said}; their 90% intervals {'do not overlap' if apart else 'overlap, so that either may be'}"
 
     def to_json(self) -> dict[str, Any]:
-        """The comparisons as they are alone, and the fastest device."""
+        """The comparisons as JSON values, and the fastest device."""
         return {
             "devices": [each.to_json() for each in self.comparisons],
             "fastest": min(self.best, key=lambda item: item[1].latency_us)[0].device,
@@ -82,7 +82,7 @@ class DeviceComparison:
         }
 
     def csv(self) -> str:
-        """A line for each scheduler on each device; latencies in us."""
+        """One line per scheduler and device; latencies in us."""
         lines = [
             [each.device, each.engine, *(getattr(row, name) for name in _PLAIN), *(row.interval_us or (None, None))]
             for each in self.comparisons

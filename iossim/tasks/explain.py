@@ -1,9 +1,8 @@
-"""Why each stage of a schedule is as it is: what limits it, what else it could have been, and what that would cost.
+"""Explanation of each stage of a schedule: what limits it, its alternatives, and what those would cost.
 
-What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have
-been, by the search's alternatives (:mod:`iossim.search.alternatives`) at the prices that the schedule is explained
-by. ``unknown`` says what cannot be told: prices that predict no device have no noise, and without prices there are no
-alternatives.
+The limits of a stage come from the simulator (:mod:`iossim.backends.simulator.stage_facts`); its alternatives from
+:mod:`iossim.search.alternatives`, at the prices by which the schedule is explained. ``unknown`` lists what cannot be
+determined: prices that predict no device have no noise, and without prices there are no alternatives.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from iossim.search.scheduler import Progress, ignore
 FEW_TRANSITIONS = 60_000
 #: ... and of up to this many once.
 MANY_TRANSITIONS = 400_000
-#: Costs that differ by less than this part of a schedule are equal: rounding.
+#: Costs that differ by a smaller part of a schedule are equal up to rounding.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Stages that could stand in the place of others.
+    """Stages that could replace others.
 
-    ``instead`` are the numbers of the schedule's stages that would go, ``stages`` those that would come, ``more_us``
-    what the whole schedule would take longer. ``tie`` says whether that is inside the noise, None where the noise is
-    not known.
+    ``instead`` are the numbers of the schedule's stages that would be replaced, ``stages`` their replacements,
+    ``more_us`` the added latency of the whole schedule. ``tie`` says whether that is within the noise, None where the
+    noise is unknown.
     """
 
     way: str
@@ -61,12 +60,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class StageExplanation:
-    """One stage. ``share`` is its part of the schedule's latency, its boundary included.
+    """One stage. ``share`` is its fraction of the schedule's latency, its boundary included.
 
-    ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise
-    and all other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its
-    units runs beside others. ``exact`` is False where the block was too wide to be solved for each of its stages:
-    then ``next_best`` and ``beside`` are not known. ``ways`` are others by name, the cheapest first.
+    ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise and
+    all other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its units runs
+    beside others. ``exact`` is False where the block was too wide to be solved for each of its stages: then
+    ``next_best`` and ``beside`` are unknown. ``ways`` are further alternatives by name, the cheapest first.
     """
 
     number: int
@@ -106,8 +105,8 @@ class StageExplanation:
 class Explanation(Printed):
     """A schedule, stage by stage. ``limits_us`` divides its latency, boundaries as ``synchronisation``.
 
-    ``could_save_us`` is what the cheapest stages of each block would save, one block at a time; None where not all
-    blocks could be solved.
+    ``could_save_us`` is the saving of the cheapest stages of each block, one block at a time; None unless all blocks
+    could be solved.
     """
 
     schedule: Schedule
@@ -142,10 +141,10 @@ def explain(
     stages: Sequence[int] | None = None,
     progress: Progress = ignore,
 ) -> Explanation:
-    """Explain a schedule that fits the network and was priced by ``prices``; None where those are not at hand.
+    """Explain a schedule that fits the network and was priced by ``prices``; None where those are unavailable.
 
     ``stages`` are the numbers of those to explain, in full: by default all, each in short. Raises OptionError for a
-    number that no stage has, and for a cost model that would have to measure.
+    nonexistent stage, and for a cost model that would have to measure.
     """
     count = len(schedule.stages)
     for number in stages or ():
@@ -252,10 +251,10 @@ class _Explainer:
         stages = tuple(context.stages_of([stage for stage in plan if stage not in was]))
         if self.errors is None:
             return Choice(way, instead, stages, more_us)
-        # Whether what changes, timed by itself, differs by less than the noise.
+        # A tie requires that the changed stages alone differ by less than the noise.
         gone = [block.stages[number - first] for number in instead]
         come = [stage for stage in self._priced(context, plan) if _key(stage) in {_key(one) for one in stages}]
-        # What the boundaries of the stages that stay change by goes with those that change.
+        # Changes of the boundaries of unchanged stages are attributed to the changed ones.
         left_us = cost_us(gone) + more_us - cost_us(come)
         side = come if left_us > 0 else gone
         side[-1] = side[-1].model_copy(update={"boundary_us": side[-1].boundary_us + abs(left_us)})
@@ -263,7 +262,7 @@ class _Explainer:
         return Choice(way, instead, stages, more_us, tie)
 
     def _priced(self, context: BlockContext, plan: Plan) -> list[Stage]:
-        """A plan's stages with their prices and the boundaries before them."""
+        """Stages of a plan with their prices and the boundaries before them."""
         (priced,) = price_blocks([context.problem], [plan], self.prices)
         if context.entry == START:
             return priced.stages
@@ -279,7 +278,7 @@ class _Explainer:
         return saved_us if saved_us > _ROUNDING * self.schedule.latency_us else 0.0
 
     def _limits(self, told: Sequence[StageExplanation]) -> dict[str, float]:
-        """What limits the whole schedule; nothing where the simulator does not say."""
+        """Limits of the whole schedule; empty where the simulator reports none."""
         if any(one.facts is None for one in told):
             return {}
         limits = {str(limit): fsum(one.facts.limits_us.get(limit, 0.0) for one in told if one.facts) for limit in Limit}
@@ -292,13 +291,13 @@ def _key(stage: Stage) -> tuple[str, frozenset[str]]:
 
 
 def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
-    """Some stages of a schedule as one of their own."""
+    """Some stages of a schedule as a schedule of their own."""
     block = BlockSchedule(name="stages", stages=list(stages))
     return schedule.model_copy(update={"blocks": [block], "latency_us": cost_us(stages)})
 
 
 def schedule_facts(found: SavedSchedule) -> dict[str, Any]:
-    """What a schedule is of, what found and priced it, and what it takes, as JSON values."""
+    """Facts of a schedule as JSON values: its network, scheduler and prices, and its latency."""
     own = ("engine", "cost_model", "scheduler", "latency_us")
     return {
         "network": found.network,
@@ -310,12 +309,12 @@ def schedule_facts(found: SavedSchedule) -> dict[str, Any]:
 
 
 def cost_us(stages: Sequence[Stage]) -> float:
-    """What stages take, their boundaries included."""
+    """Total time of stages, their boundaries included."""
     return fsum(stage.latency_us + stage.boundary_us for stage in stages)
 
 
 def _sequential_us(contexts: Sequence[BlockContext], prices: CostModel) -> float | None:
-    """All units one by one; None where one of them has no price."""
+    """Sum of all units one by one; None if one of them has no price."""
     total_us = 0.0
     for position, context in enumerate(contexts):
         single = [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(context.problem))]

@@ -1,7 +1,7 @@
-"""What each substitution of a rewritten network did, and was worth, at the prices of its schedule.
+"""Effect of each substitution of a rewritten network, and its gain at the prices of its schedule.
 
-The steps are taken again, one after another, and the network is priced after each as the schedule's own scheduler
-would. A step that costs is there since it makes room for a later one.
+The steps are replayed in order, and the network is priced after each as the schedule's own scheduler would. A step with
+a cost makes room for a later one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Part:
 
     @property
     def lines(self) -> list[str]:
-        """``y: conv(x, fp32[8x4x3x3]) -> fp32[1x8x6x6]``; constants are told by their types."""
+        """One line per op: ``y: conv(x, fp32[8x4x3x3]) -> fp32[1x8x6x6]``; constants are shown by their types."""
         types, constants = self.graph.types, self.graph.constants
         told = []
         for node in self.nodes:
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """A rule that was applied: ops and latency (None without prices) of the network before and after it."""
+    """An applied rule: ops and latency (None without prices) of the network before and after it."""
 
     rule: str
     origin: str
@@ -57,7 +57,7 @@ class ExplainedStep:
 
     @property
     def saves_us(self) -> float | None:
-        """Negative for a step that costs."""
+        """Saving, us; negative for a step with a cost."""
         return None if self.before_us is None or self.after_us is None else self.before_us - self.after_us
 
     def to_json(self) -> dict[str, Any]:
@@ -67,10 +67,10 @@ class ExplainedStep:
 def explain_rewriting(
     schedule: Schedule, prices: CostModel | None, model: str | None = None
 ) -> tuple[ExplainedStep, ...]:
-    """The substitutions that led to a schedule's network, in order; none where it was not rewritten.
+    """Substitutions that led to a schedule's network, in order; none if it was not rewritten.
 
-    ``prices`` are those that it is explained by; None, or one that would have to measure, tells no cost. ``model`` is
-    where the model is now, if its file has moved. Raises ReplayError for steps that cannot be taken.
+    Without ``prices``, or with ones that would have to measure, costs are unknown. ``model`` is the current path of the
+    model, if its file has moved. Raises ReplayError for steps that cannot be replayed.
     """
     source, texts = split_source(schedule.source.to_source(model))
     if OPTION not in texts:
@@ -97,7 +97,7 @@ def _part(graph: Graph, names: Set[str]) -> Part:
 
 
 def _cost(schedule: Schedule, prices: CostModel | None) -> GraphCost | None:
-    """What the network was rewritten for: the schedule of a scheduler that searches, or the sum of operators."""
+    """Cost that the network was rewritten for: the schedule of a scheduler that searches, or the sum of operators."""
     if prices is None or (isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE):
         return None
     if schedule.scheduler not in STRATEGIES:

@@ -1,4 +1,4 @@
-"""Schedules and baselines of one network, run beside each other: the measured counterpart of a comparison."""
+"""Schedules and baselines of one network, run side by side: the measured counterpart of a comparison."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from iossim.tasks.task import Task, estimating_model
 
 #: Schedulers whose stages depend on no price.
 PLAIN = ("sequential", "greedy")
-#: Who has baselines, and the module that measures them; its name alone stands for all that it has.
+#: Providers of baselines, with the module that measures them; a bare provider's name stands for all of its baselines.
 BASELINES = {
     "torch": "iossim.backends.torch_cuda.baselines",
     "onnxruntime": "iossim.backends.onnxruntime_cpu.baselines",
@@ -39,7 +39,7 @@ BASELINES = {
 
 
 def plain_schedule(network: Network, name: str) -> Schedule:
-    """The schedule of a scheduler that looks at no price; the prices in it mean nothing."""
+    """Schedule by a scheduler that ignores prices; the prices in it are meaningless."""
     return schedule(network, RandomCostModel(), name)
 
 
@@ -67,10 +67,10 @@ def measure_beside(
     predicted_us: Mapping[str, float],
     progress: Callable[[str], Progress],
 ) -> list[MeasuredRow]:
-    """A row for each schedule, in interleaved rounds, then for each baseline; speed-ups are over the first.
+    """One row per schedule, in interleaved rounds, then one per baseline; speed-ups are over the first.
 
-    ``torch`` among the baselines stands for all of PyTorch's that run where the backend does, likewise
-    ``onnxruntime``. Raises BackendError for one that cannot run here.
+    ``torch`` among the baselines means all of PyTorch's that run on the backend's device, likewise ``onnxruntime``.
+    Raises BackendError for one that cannot run here.
     """
     bar = progress(backend.context.backend)
     taken = measure_schedules(network, list(schedules.values()), backend, timing, bar)
@@ -86,7 +86,7 @@ def measure_beside(
 
 
 def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:
-    """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
+    """Simulated latency of each schedule on a device, us, with values in place as backends keep them."""
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
     priced = {name: reprice_any(found, network, prices) for name, found in schedules.items()}
     streams = any(isinstance(found, StreamSchedule) for found in priced.values())
@@ -105,7 +105,7 @@ class MeasuredNetwork:
 
     @property
     def complete(self) -> bool:
-        """Whether no search was interrupted: a schedule may then be the best so far."""
+        """Whether no search was interrupted; otherwise a schedule may be the best so far."""
         return all(found.complete for found in self.schedules.values())
 
 
@@ -125,13 +125,12 @@ def measure_network(
     """Find the schedules of a network on a backend, then time them and the baselines.
 
     Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's
-    estimates for ``device``, by default the one that is measured; predictions are those of the same simulator. One
-    that is interrupted is the last.
-    Schedulers of streams search at these estimates, and what they find is measured as a whole. Raises OptionError
-    where that device has no profile.
+    estimates for ``device``, by default the measured one; predictions are those of the same simulator. One that is
+    interrupted is the last. Schedulers of streams search at these estimates, and what they find is measured as a whole.
+    Raises OptionError where that device has no profile.
     """
     found: dict[str, AnySchedule] = {}
-    network = narrow_blocks(network)  # a search by measurements takes each block as a whole
+    network = narrow_blocks(network)  # a search by measurements takes each block whole
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(backend, kept, timing)
         for name in schedulers:
@@ -157,9 +156,9 @@ def measure_network(
 
 
 def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
-    """The runs as comparisons show them: medians, whiskers from the 10th to the 90th percentile, and ties.
+    """Runs as comparisons show them: medians, whiskers from the 10th to the 90th percentile, and ties.
 
-    A run is a tie with the fastest if their speed-ups' intervals overlap.
+    A run ties with the fastest if their speed-ups' intervals overlap.
     """
     fastest = max(measured.rows, key=lambda row: row.speedup.value)
     ties = tuple(row.name for row in measured.rows if row is not fastest and row.speedup.high >= fastest.speedup.low)
@@ -182,7 +181,7 @@ def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
 
 
 def _by_owner(baselines: Sequence[str], place: str) -> dict[str, list[str]]:
-    """Baselines by who has them; a bare owner stands for all of its."""
+    """Baselines by provider; a bare provider's name means all of its baselines."""
     found: dict[str, list[str]] = {}
     for name in baselines:
         owner = name.partition("-")[0]

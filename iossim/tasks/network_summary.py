@@ -1,4 +1,4 @@
-"""What a network promises before anything is priced: its memory, and how much of it could run side by side."""
+"""Summary of a network before anything is priced: its memory, and how much of it could run concurrently."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from iossim.search.counting import width
 class Summary:
     """Facts of a network that need no device.
 
-    ``activation_bytes`` is what no memory plan of one unit after another can be below; ``width`` the most units that
-    are independent of each other within a block. ``parallelism``, the average parallelism, is all arithmetic over
-    that of the costliest path. It bounds no gain on a device, where time does not go with arithmetic.
+    ``activation_bytes`` is a lower bound on every memory plan of one unit after another; ``width`` the largest
+    antichain of units within a block. ``parallelism``, the average parallelism, is all arithmetic over that of the
+    critical path. It bounds no gain on a device, where time is not proportional to arithmetic.
     """
 
     activation_bytes: int
@@ -34,7 +34,7 @@ class Summary:
 
 
 def summarise(network: Network) -> Summary:
-    """The facts of a network; looks at no weights."""
+    """Summarise a network without reading its weights."""
     graph = network.graph
     flops = [sum(graph.work(node).flops for node in network.unit_nodes(unit)) for unit in network.units]
     longest: list[int] = []

@@ -1,7 +1,7 @@
-"""Two schedules of one network, stage by stage: which units run elsewhere, and what that is worth.
+"""Two schedules of one network, stage by stage: the units that run elsewhere, and the difference in time.
 
-Both are paths through the same lattice of states; between the states that both pass lie *passages*, and only these
-can differ. Units go by their names, so that schedules for two devices or batch sizes can be compared; each keeps the
+Both are paths through the same lattice of states; between the states that both visit are *passages*, and only these can
+differ. Units are matched by name, so that schedules for two devices or batch sizes can be compared; each keeps the
 prices that it was saved with.
 """
 
@@ -26,10 +26,10 @@ Either = TypeVar("Either", bound=AnySchedule)
 
 
 class Change(StrEnum):
-    """What became of the stages of a passage, from the first schedule to the second."""
+    """Change of the stages of a passage, from the first schedule to the second."""
 
     SAME = "same"
-    MERGED = "merged"  #: several convolutions are one
+    MERGED = "merged"  # several convolutions became one
     UNMERGED = "unmerged"
     SPLIT = "split"
     JOINED = "joined"
@@ -38,10 +38,9 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Passage:
-    """The stages of both schedules, by number, between two states that both pass.
+    """Stages of both schedules, by number, between two states that both visit.
 
-    ``moved`` are the units of a rearranged passage that are in no stage which has its counterpart in the other
-    schedule.
+    ``moved`` are the units of a rearranged passage in stages without a counterpart in the other schedule.
     """
 
     block: str
@@ -59,10 +58,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class CrossPrices:
-    """Both schedules at the prices of each: what was made for the one, run where the other belongs.
+    """Both schedules at the prices of each: one made for the first setup, run on the second, and vice versa.
 
-    ``first_at_second_us`` is the first schedule where the second one was priced; ``ties`` say whether it and the
-    second one differ by less than the noise there, likewise the second where the first was priced.
+    ``first_at_second_us`` is the first schedule at the second's prices; ``ties`` say whether it and the second one
+    differ by less than the noise there, and likewise the second at the first's prices.
     """
 
     first_at_second_us: float
@@ -73,10 +72,10 @@ class CrossPrices:
 
 @dataclass(frozen=True)
 class Difference(Generic[Either]):
-    """What two schedules of one network differ by in time.
+    """Difference in time of two schedules of one network.
 
-    ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a
-    device. ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
+    ``tie`` says whether their difference is within the noise, if both have the same prices and these predict a device.
+    ``cross`` is set if the prices differ, and both were simulated. ``unknown`` lists what cannot be determined.
     """
 
     first: Either
@@ -88,7 +87,7 @@ class Difference(Generic[Either]):
 
     @property
     def regrets(self) -> tuple[float, float] | None:
-        """What each schedule loses on the other's setup, as a fraction (negative: better there); None if unknown."""
+        """Loss of each schedule on the other's setup, as a fraction (negative: better there); None if unknown."""
         if self.same_prices:
             there_us = self.first.latency_us, self.second.latency_us
         elif self.cross is not None:
@@ -111,7 +110,7 @@ class Difference(Generic[Either]):
 
 @dataclass(frozen=True)
 class ScheduleDiff(Difference[Schedule]):
-    """What differs between two schedules of stages."""
+    """Difference of two schedules of stages."""
 
     passages: tuple[Passage, ...]
 
@@ -150,9 +149,9 @@ class ScheduleDiff(Difference[Schedule]):
 
 
 def diff(first: Schedule, second: Schedule, model: str | None = None) -> ScheduleDiff:
-    """Compare two schedules of one network; ``model`` is where it is now, if its file has moved.
+    """Compare two schedules of one network; ``model`` is its current path, if its file has moved.
 
-    Raises ScheduleError if they hold different units, and what loading raises where the noise needs the network.
+    Raises ScheduleError if they hold different units, and the errors of loading where the noise needs the network.
     """
     check_same_units(first.stages, second.stages)
     passages = _passages(first, second)
@@ -183,7 +182,7 @@ def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
         left, right = left + 1, right + 1
         done, others = set(own[from_left].units), set(other[from_right].units)
         while done != others:
-            # Whichever has done less goes on; of equal numbers the first.
+            # The side that has done less advances; among equals the first.
             if len(done) <= len(others):
                 done.update(own[left].units)
                 left += 1
@@ -216,7 +215,7 @@ def _passage(block: str, own: Sequence[Stage], other: Sequence[Stage], left: ran
 
 
 def _moved(was: Sequence[Stage], now: Sequence[Stage]) -> tuple[str, ...]:
-    """The units outside the stages that correspond: pairs in the same order, with the most units in common."""
+    """Units outside the corresponding stages: pairs in the same order, with the most units in common."""
     common = [[len(set(one.units) & set(other.units)) for other in now] for one in was]
     best = [[0] * (len(now) + 1) for _ in range(len(was) + 1)]
     for i in reversed(range(len(was))):
@@ -240,7 +239,7 @@ def have_same_prices(first: SavedSchedule, second: SavedSchedule) -> bool:
 
 
 def check_same_units(own: Sequence[Stage | StreamLaunch], other: Sequence[Stage | StreamLaunch]) -> None:
-    """Raise ScheduleError where one has a unit that the other lacks."""
+    """Raise ScheduleError if one has a unit that the other lacks."""
     ours = {unit for stage in own for unit in stage.units}
     theirs = {unit for stage in other for unit in stage.units}
     if ours != theirs:
@@ -251,7 +250,7 @@ def check_same_units(own: Sequence[Stage | StreamLaunch], other: Sequence[Stage 
 
 
 def _there(moved: Schedule, at: Schedule, prices: CostModel, model: str | None) -> tuple[float, bool | None]:
-    """The stages of one schedule at the prices of another, and whether they are a tie with that one's own there."""
+    """Latency of one schedule's stages at the prices of another, and whether they tie with that one's own there."""
     network = network_of(at, model)
     priced = reprice(_in_blocks(moved, at), network, prices)
     errors = schedule_errors(network, prices)
@@ -259,7 +258,7 @@ def _there(moved: Schedule, at: Schedule, prices: CostModel, model: str | None) 
 
 
 def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
-    """The stages of a schedule in the blocks of another; raises ScheduleError where a stage is in two."""
+    """Stages of a schedule in the blocks of another; raises ScheduleError if a stage spans two."""
     sizes = [sum(len(stage.units) for stage in block.stages) for block in at.blocks]
     stages = iter(moved.stages)
     blocks = []
@@ -276,7 +275,7 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
 
 
 def schedule_json(schedule: AnySchedule) -> dict[str, Any]:
-    """What a schedule is of, and its stages or streams."""
+    """Facts of a schedule, and its stages or streams."""
     if isinstance(schedule, StreamSchedule):
         return schedule_facts(schedule) | schedule.model_dump(include={"streams"})
     stages = [stage.model_dump(exclude={"variants"}) for stage in schedule.stages]

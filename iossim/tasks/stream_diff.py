@@ -1,8 +1,8 @@
-"""Two schedules of one network, at least one of streams, as the plans that run them: which units run in another stream
-or beside others, what each takes on the setup of either, and their critical paths.
+"""Two schedules of one network, at least one of streams, as the plans that run them: units that run in another stream
+or beside others, each one's latency on the setup of either, and their critical paths.
 
-Stages are taken with their barriers, a stream a group. Streams have no names: those of the second schedule are paired
-with those of the first, the two that have most units in common before all others.
+Stages keep their barriers, one stream per group. Streams have no names: those of the second schedule are paired with
+those of the first, starting with the two that have most units in common.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from iossim.transforms.replay import network_of
 
 Pairs = frozenset[frozenset[str]]
 
-#: Kernels that share less time than this, us, are one after the other.
+#: Kernels that overlap for less than this, us, run one after the other.
 _ROUNDING_US = 1e-6
 
 
 @dataclass(frozen=True)
 class UnitChange:
     """A unit in both schedules: ``second_stream`` by its own number, ``moved`` where that is not paired with the first;
-    starts are those of its launch. ``beside_first_alone`` are units that it shares time with in the first schedule,
-    and in the second not.
+    starts are those of its launch. ``beside_first_alone`` are units that it overlaps in the first schedule only.
     """
 
     unit: str
@@ -51,16 +50,16 @@ class UnitChange:
 
 @dataclass(frozen=True)
 class StreamDiff(Difference[AnySchedule]):
-    """What differs between two schedules as plans, whose latencies are those of ``first`` and ``second`` here.
+    """Difference of two schedules as plans, whose latencies here are those of ``first`` and ``second``.
 
-    ``runs`` are both on the setup of the first, or of the second where that of the first runs no streams.
+    ``runs`` are both on the setup of the first, or of the second if that of the first runs no streams.
     """
 
     runs: tuple[StreamExplanation, StreamExplanation]
 
     @cached_property
     def pairs(self) -> tuple[Pairs, Pairs]:
-        """The pairs of units that share time, in the first and in the second."""
+        """Pairs of units that overlap in time, in the first and in the second."""
         return _side_by_side(self.runs[0]), _side_by_side(self.runs[1])
 
     @cached_property
@@ -83,16 +82,16 @@ class StreamDiff(Difference[AnySchedule]):
 
     @property
     def merged_alone(self) -> tuple[list[str], list[str]]:
-        """The stacked convolutions of the first that the second has not, and the other way round."""
+        """Stacked convolutions that only the first has, and those that only the second has."""
         return _alone(*([name for name, units in run.units_of.items() if len(units) > 1] for run in self.runs))
 
     @property
     def critical_alone(self) -> tuple[list[str], list[str]]:
-        """The units on the critical path of the first alone, and of the second alone."""
+        """Units on the critical path of the first only, and of the second only."""
         return _alone(*([unit for one in run.critical for unit in run.units_of[one.unit]] for run in self.runs))
 
     def to_json(self) -> dict[str, Any]:
-        """The keys that two schedules of stages have, where they apply, and what is told of plans."""
+        """Keys shared with the comparison of two schedules of stages, where they apply, and those of plans."""
         first, second = self.pairs
         told = ("latency_us", "critical_path", "critical_path_us")
         return {
@@ -107,7 +106,7 @@ class StreamDiff(Difference[AnySchedule]):
 
 
 def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = None) -> StreamDiff:
-    """Compare two schedules of one network, one of which at least has streams; ``model`` is where it is now.
+    """Compare two schedules of one network, at least one of streams; ``model`` is its current path.
 
     Raises ScheduleError if they hold different units, or one does not fit where the other was priced.
     """
@@ -139,7 +138,7 @@ def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = No
 
 
 def _runs_no_streams(at: AnySchedule, prices: CostModel | None) -> str:
-    """Why streams have no price where a schedule was priced; nothing where they have."""
+    """Reason why streams have no price where a schedule was priced; empty if they have one."""
     if not isinstance(prices, StreamCostModel):
         return f"it was priced by {at.cost_model.get('name', '')!r}, which prices stages alone"
     divides = at.engine and Engine.named(at.engine).facts.divides_sms
@@ -147,7 +146,7 @@ def _runs_no_streams(at: AnySchedule, prices: CostModel | None) -> str:
 
 
 def _explained(one: AnySchedule, at: AnySchedule, prices: CostModel, model: str | None) -> StreamExplanation:
-    """The plan of a schedule on the setup of another; of the same graph it keeps its own blocks."""
+    """Plan of a schedule on the setup of another; on the same graph it keeps its own blocks."""
     network = network_of(one if one.graph_hash == at.graph_hash else at, model)
     moved = one.model_copy(update={"graph_hash": network.graph.hash})
     return explain_plan(moved, network, prices)
@@ -158,7 +157,7 @@ def _launch_of(run: StreamExplanation) -> dict[str, LaunchExplanation]:
 
 
 def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExplanation]) -> dict[int, int]:
-    """The stream of the second schedule that each of the first is taken to be."""
+    """Stream of the second schedule paired with each of the first."""
     common: dict[tuple[int, int], int] = {}
     for unit, one in own.items():
         both = one.stream, other[unit].stream
@@ -171,7 +170,7 @@ def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExpl
 
 
 def _side_by_side(run: StreamExplanation) -> Pairs:
-    """Pairs of units of different launches that share time."""
+    """Pairs of units of different launches that overlap in time."""
     pairs: set[frozenset[str]] = set()
     running: list[LaunchExplanation] = []
     for launch in run.launches:  # in the order of their starts

@@ -1,10 +1,9 @@
-"""Why a schedule of streams takes what it takes: what each launch waits for, what it could wait longer, and the
-critical path.
+"""Explanation of a schedule of streams: each launch's waits and slack, and the critical path.
 
 The plan is run in the model that priced it. A launch starts when the launch before it in its stream has ended, what it
-waits for has, and the host has issued it; it takes longer than alone while others ask for the same. *Slack* is how
-much later a launch could end, if all others ran as they did, before the whole takes longer. The critical path leads
-from the launch that ends last back over what each had to wait for.
+waits for has, and the host has issued it; it takes longer than alone while others use the same resources. *Slack* is
+how much later a launch could end, if all others ran as they did, before the whole takes longer. The critical path leads
+from the last launch back through what each had to wait for.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
 from iossim.schedule.stream_problem import StreamProblem
 from iossim.schedule.streams import as_streams, with_barriers
 
-#: Times that differ by less are one.
+#: Times that differ by less are equal.
 _ROUNDING_US = 1e-6
 
 
 class Cause(StrEnum):
-    """What a launch waited for last."""
+    """Last event that a launch waited for."""
 
-    BEGIN = "begin"  #: of the schedule
+    BEGIN = "begin"  # start of the schedule
     STREAM = "stream"  #: the launch before it in its stream, whose values it does not read
-    DATA = "data"  #: what it reads, of its own stream or another
-    HOST = "host or free SMs"  #: it was not issued yet, or no SM had room
+    DATA = "data"  # an input, from its own stream or another
+    HOST = "host or free SMs"  # it was not yet issued, or no SM was free
 
 
 @dataclass(frozen=True)
 class LaunchExplanation:
-    """One launch, as it ran. ``behind`` is the launch that it waited for last, if any; ``wait_us`` is how long after
-    the end of that it started; ``alone_us`` what it takes by itself, and ``sharing_us`` what it took longer.
+    """One launch, as it ran. ``behind`` is the launch that it waited for last, if any; ``wait_us`` is the gap from that
+    launch's end to its own start; ``alone_us`` its time alone, and ``sharing_us`` the time lost to others.
     """
 
     unit: str
@@ -77,7 +76,7 @@ class StreamExplanation:
 
     @cached_property
     def units_of(self) -> Mapping[str, Sequence[str]]:
-        """The units of each launch, by what it is called; those of several are one stacked convolution."""
+        """Units of each launch, by its name; several units are one stacked convolution."""
         return {"+".join(launch.units): launch.units for launch in self.schedule.launches}
 
     @property
@@ -86,7 +85,7 @@ class StreamExplanation:
 
     @property
     def path_us(self) -> Mapping[str, float]:
-        """The critical path divided: launches as alone, what they lost to others side by side, and waits."""
+        """Parts of the critical path: launches alone, the time that they lost to concurrent others, and waits."""
         path = self.critical
         waits_us = {f"waiting for {cause}": sum(one.wait_us for one in path if one.cause is cause) for cause in Cause}
         alone_us = sum(one.end_us - one.start_us - one.sharing_us for one in path)
@@ -110,7 +109,7 @@ def explain_streams(
 ) -> StreamExplanation:
     """Explain a schedule at given prices; ``spans``, if given, are another run of it, such as one event by event.
 
-    Raises ScheduleError where it does not fit the network, OptionError for prices that know no streams.
+    Raises ScheduleError if it does not fit the network, OptionError for prices without streams.
     """
     if not isinstance(prices, StreamCostModel) or not isinstance(prices, DeviceCostModel):
         raise OptionError(
@@ -148,9 +147,9 @@ def explain_streams(
 
 
 def explain_plan(schedule: AnySchedule, network: Network, prices: CostModel) -> StreamExplanation:
-    """Explain the plan of a schedule, of stages too: a group is in the stream of its number, behind a barrier.
+    """Explain the plan of a schedule, of stages too: a group is in the stream of its number, after a barrier.
 
-    Raises as :func:`explain_streams`.
+    Raises the errors of :func:`explain_streams`.
     """
     if isinstance(schedule, StreamSchedule):
         return explain_streams(schedule, network, prices)
@@ -162,7 +161,7 @@ def explain_plan(schedule: AnySchedule, network: Network, prices: CostModel) -> 
 
 
 def _times(names: Sequence[str], spans: Sequence[Span], problem: StreamProblem) -> list[tuple[float, float]]:
-    """When each launch began and ended; one without kernels when all that it reads has ended."""
+    """Start and end of each launch; one without kernels starts and ends when all that it reads has ended."""
     of_unit: dict[str, list[Span]] = {}
     for span in spans:
         of_unit.setdefault(span.unit, []).append(span)
@@ -185,7 +184,7 @@ def _cause(
     problem: StreamProblem,
     in_graph: bool,
 ) -> tuple[Cause, int | None]:
-    """What a launch waited for last: of what had to end before it the last, unless the host was later."""
+    """Last event that a launch waited for: the latest of its predecessors, unless the host was later."""
     start_us = times[number][0]
     awaited = [*waited, *([] if before is None else [before])]
     if not awaited:
@@ -202,12 +201,12 @@ def _slack_us(
     waited: Sequence[Sequence[int]],
     causes: Sequence[tuple[Cause, int | None]],
 ) -> list[float]:
-    """How much later each could end, until something that follows it would wait for it longer than for all else."""
+    """Slack of each launch: how much later it could end before a successor would start later."""
     end_us = max((end for _, end in times), default=0.0)
     slack = [end_us - end for _, end in times]
     for number in reversed(range(len(times))):
         cause, behind = causes[number]
-        # What it costs a stream to wait is no slack.
+        # The time that a stream takes to wait is no slack.
         due_us = times[number][0] if cause is Cause.HOST or behind is None else times[behind][1]
         own = before[number]
         for one in (*waited[number], *(() if own is None else (own,))):

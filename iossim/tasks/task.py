@@ -1,6 +1,6 @@
-"""One task: a network is changed for its schedule, scheduled and judged; API, command line and studies run this.
+"""One task: a network is transformed, scheduled and judged; API, command line and studies run this.
 
-What cannot be combined is refused where the task is made, so that all three refuse it alike.
+Invalid combinations are refused where the task is made, so that all three refuse them alike.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from iossim.search.scheduler import (
 from iossim.tasks.comparison import ChangedSchedule, Comparison, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Transform, change
 
-#: The search is there for a line of print: as the paper prunes, and blocks that take long even so are split; of a limit
-#: in seconds it has a quarter.
+#: The search serves one printed line: it prunes as the paper does, and splits blocks that still take long; its share of
+#: a limit in seconds is a quarter.
 _LIMITS, _PART = SearchLimits(max_states=20_000, max_transitions=2_000_000), 0.25
-#: How long the network that an interrupted transform leaves is scheduled.
+#: Time for scheduling the network left by an interrupted transform.
 _AFTER_INTERRUPT_S = 1.0
 
 
 def under_other_engine(
     network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """What the other engine gives; None where prices know one engine only, or after a KeyboardInterrupt.
+    """Latencies under the other engine; None if prices support only one engine, or after a KeyboardInterrupt.
 
-    Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s =
-    8 at most, so that it takes a second or two of any network; a block that is too wide is split.
+    Searches with the scheduler that found the schedule (ios-both if that does not search), pruned to r = 3 and s = 8 at
+    most, so that it takes a second or two for any network; a block that is too wide is split.
     """
     if not isinstance(prices, DeviceCostModel):
         return None
@@ -91,8 +91,8 @@ def under_other_engine(
 
 
 def _same_us(found: Schedule, network: Network, there: CostModel) -> float:
-    """What a schedule takes at prices of another engine, us; with the kernels that are fastest there where the
-    libraries of that engine lack one that it names.
+    """Latency of a schedule at prices of another engine, us; the fastest kernels there replace those that the libraries
+    of that engine lack.
     """
     try:
         return reprice(found, network, there).latency_us
@@ -106,7 +106,7 @@ def _same_us(found: Schedule, network: Network, there: CostModel) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """The schedule of a task, and the network that it is of, with the outcomes of the transforms before it."""
+    """Result of a task: the schedule and its network, with the outcomes of the transforms before it."""
 
     schedule: Schedule
     changed: Changed
@@ -122,10 +122,10 @@ class Scheduled:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A network to be scheduled at given prices by one scheduler, behind transforms that change it for that.
+    """A network to be scheduled at given prices by one scheduler, after transforms that change it for that.
 
-    With a ``budget`` the stages of prices that measure are measured only as far as they matter; the simulator of
-    ``device``, by default the one that is measured, proposes them. Raises OptionError for what cannot be combined.
+    With a ``budget``, prices that measure only measure stages that can change the result; the simulator of ``device``,
+    by default the measured one, proposes them. Raises OptionError for invalid combinations.
     """
 
     network: Network
@@ -154,10 +154,10 @@ class Task:
             transform.check(self.prices, self.scheduler)
 
     def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
-        """Change and schedule the network, judge the schedule, and remark what the other engine gives.
+        """Transform and schedule the network, judge the schedule, and note the other engine's latency.
 
-        KeyboardInterrupt ends it with the best schedule so far (:mod:`iossim.search.anytime`): of what an interrupted
-        transform leaves, the best of a second.
+        KeyboardInterrupt ends it with the best schedule so far (:mod:`iossim.search.anytime`): after an interrupted
+        transform, the best found in one second.
         """
         try:
             return self._run(progress, measuring, Steps())
@@ -200,14 +200,14 @@ class Task:
         measuring: MeasuredProgress = ignore_measuring,
         memo: SearchMemo | None = None,
     ) -> Schedule:
-        """The schedule of the network as it is, neither changed nor judged; KeyboardInterrupt ends it with the best so
+        """Schedule of the network as it is, neither transformed nor judged; KeyboardInterrupt ends it with the best so
         far.
         """
         if self._is_measured:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
             estimate = estimating_model(self.prices, self.device, self.network.precision)
-            from iossim.search.measured.schedule import schedule_measured  # what most searches do not use
+            from iossim.search.measured.schedule import schedule_measured  # most searches do not use it
 
             return schedule_measured(
                 self.network, estimate, self.prices, self.scheduler, self.options, self.budget, measuring
@@ -221,9 +221,9 @@ class Task:
 
 
 def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = silent) -> Comparison:
-    """A network scheduled as given by several schedulers, and as changed for the task's scheduler.
+    """A network scheduled as given by several schedulers, and as transformed for the task's scheduler.
 
-    KeyboardInterrupt ends the comparison with the schedules so far, at the least the first one's.
+    KeyboardInterrupt ends the comparison with the schedules so far, which include at least the first one's.
     """
     try:
         return _compared(task, schedulers, progress, Steps())
@@ -258,12 +258,12 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
 
 
 def _soon(options: SearchOptions) -> SearchOptions:
-    """The options of a search that is to end soon, since the one before it was interrupted."""
+    """Options of a search that must end soon, since the one before it was interrupted."""
     return replace(options, seconds=min(options.seconds or _AFTER_INTERRUPT_S, _AFTER_INTERRUPT_S))
 
 
 def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> list[Schedule]:
-    """The schedules, the greedy one with the bound that ios-parallel proves of all stages that either may form."""
+    """The schedules; the greedy one gets the bound that ios-parallel proves over all stages that either may form."""
     whole = space == StageSpace()
     proven = [one.lower_bound_us for one in schedules if one.scheduler == "ios-parallel" and one.proven and whole]
     return [
@@ -274,7 +274,7 @@ def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> lis
 
 
 def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, memo: SearchMemo) -> Comparison:
-    """The comparison with the schedules of the networks that the transforms make beside it."""
+    """The comparison extended by the schedules of the networks that the transforms make."""
     outcomes = task.change(progress, memo).outcomes
     interrupted = any(outcome.interrupted for outcome in outcomes)
     options = _soon(task.options) if interrupted else task.options
@@ -299,8 +299,8 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, m
 
 
 def _judged_beside(comparison: Comparison, given: Sequence[Schedule], errors: ScheduleErrors) -> Comparison:
-    """The comparison with the intervals of the schedules of changed networks, and their ties with all others, those of
-    the network as ``given`` among them, by the names of their rows.
+    """The comparison with the intervals of the schedules of changed networks, and their ties with all others, including
+    those of the network as ``given``, by the names of their rows.
     """
     for each in comparison.changed:
         errors.include(each.network, [each.schedule])
@@ -320,7 +320,7 @@ def judged(
     beside: str = "",
     errors: ScheduleErrors | None = None,
 ) -> list[Schedule]:
-    """The schedules with their intervals, and their ties among them and with that of a scheduler ``beside`` them.
+    """Schedules with their intervals, and their ties with each other and with that of a scheduler ``beside`` them.
 
     Prices that predict no device have no noise.
     """
@@ -331,14 +331,14 @@ def judged(
 
 
 def _whole(found: Schedule) -> Schedule:
-    """A schedule that is worth nothing unless it is complete; else raises KeyboardInterrupt."""
+    """The schedule itself if complete, since a part is worthless; else raises KeyboardInterrupt."""
     if not found.complete:
         raise KeyboardInterrupt
     return found
 
 
 def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
-    """By scheduler what a fit without the network's published figures says; empty for other networks."""
+    """Latency by scheduler of a fit without the network's published figures; empty for other networks."""
     network, prices = comparison.network, task.prices
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
     if not published or not isinstance(prices, DeviceCostModel):
@@ -351,7 +351,7 @@ def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
 
 
 def _warm_up(network: Network, prices: CostModel) -> None:
-    """Price one unit: loading compiled code is part of no scheduler's search time."""
+    """Price one unit: the time to load compiled code is not part of any scheduler's search time."""
     problem = ScheduleProblem.of_block(network, network.blocks[0]).restrict([0])
     prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
 
@@ -359,7 +359,7 @@ def _warm_up(network: Network, prices: CostModel) -> None:
 def estimating_model(
     truth: MeasuringCostModel, device: DeviceProfile | str | Path | None, precision: Precision
 ) -> CostModel:
-    """The simulator that proposes what to measure; raises OptionError where the device has no profile."""
+    """Simulator that proposes what to measure; raises OptionError if the device has no profile."""
     own = truth.identity.device
     try:
         profile = load_device(own if device is None else device)
@@ -368,6 +368,6 @@ def estimating_model(
             raise
         remedy = "run 'iossim profile' and 'iossim calibrate', or give `device` PROFILE.yaml"
         raise OptionError(f"{own!r} has no profile to estimate its stages with; {remedy}") from None
-    # Backends keep values in place; the stand-in for one is the simulator, which does as the published engine.
+    # Backends keep values in place; their stand-in is the simulator, which does as the published engine.
     spec = "simulator" if truth.measured_by is MeasuredBy.STAND_IN else "simulator:in-place"
     return create_cost_model(spec, profile, precision, Engine.named(truth.identity.engine))

@@ -1,5 +1,5 @@
-"""The formats of public data sets, a file each, found by looking. ``python -m evidence convert`` writes the documented
-one.
+"""The formats of public data sets, one module each, found by import. ``python -m evidence convert`` writes the
+documented one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Records of a GPU collection: ``kernels.jsonl``, ``pairs.jsonl`` or ``stages.jsonl`` beside ``ops.jsonl`` and
 ``device.json``.
 
-Every line is a JSON object with ``id`` and ``t_s``. ``ops.jsonl`` says what each operator id is: a convolution with its
+Every line is a JSON object with ``id`` and ``t_s``. ``ops.jsonl`` describes each operator id: a convolution with its
 activation, a chain of them, a pooling, a matrix product, a sum or concatenation of slices of its sources. Times are
-those of replayed CUDA graphs, per copy: host overhead is not in them, gaps are.
+those of replayed CUDA graphs, per copy: they exclude host overhead and include gaps.
 
-An id of a single operator is a measurement. One of several steps is a stage of one group; a pair or a stage has a group
-for each stream, and its time includes the fork and the join. Fused calls (``impl`` fused) run a convolution with its
-activation at once; ``bias`` ones, which add their bias in a kernel of its own, are left out.
+An id of a single operator is a measurement. One of several steps is a stage of one group; a pair or a stage has one
+group per stream, and its time includes the fork and the join. Fused calls (``impl`` fused) run a convolution with its
+activation at once; ``bias`` ones, which add their bias in a separate kernel, are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from iossim.measurements.text_files import read_file
 
 _FILES = ("kernels.jsonl", "pairs.jsonl", "stages.jsonl")
 _POOLS = {"max": "max_pool", "avg": "average_pool", "global_avg": "global_average_pool"}
-#: Records that are no measurement: how many are left, and which kernels an item launches.
+#: Records that are no measurements: the number of remaining ones, and the kernels that an item launches.
 _NO_MEASUREMENT = ("left:", "trace:")
 
 Found = Measurement | StageMeasurement
@@ -81,7 +81,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 
 
 def _records(path: Path, sieve: Sieve) -> Iterator[NumberedRow]:
-    """The objects of a file; a line that is none was being written when the collection was interrupted."""
+    """Objects of a file; an incomplete line was being written when the collection was interrupted."""
     for index, line in enumerate(read_file(path).splitlines()):
         try:
             record = json.loads(line) if line.strip() else {}
@@ -95,7 +95,7 @@ def _records(path: Path, sieve: Sieve) -> Iterator[NumberedRow]:
 
 
 def _unusable(record: Mapping[str, Any]) -> str:
-    """Why a record holds no time to go by, or nothing."""
+    """Reason why a record has no usable time, or an empty string."""
     if "error" in record:
         return "the operator failed"
     if any(timing.get("host_bound") is True for timing in (record, *_timings(record))):
@@ -138,7 +138,7 @@ class _Reader:
         self._launched = launched
 
     def read(self, record: Mapping[str, Any]) -> list[Found]:
-        """Raises RowError or RecordError."""
+        """Convert a record; raises RowError or RecordError."""
         try:
             if "concurrent" in record:
                 return self._concurrent(record)
@@ -177,7 +177,7 @@ class _Reader:
         ]
 
     def _concurrent(self, record: Mapping[str, Any]) -> list[Found]:
-        """A pair or a stage, at batch 1 in fp32; of merged convolutions, the stacked one too."""
+        """A pair or a stage, at batch 1 in fp32; for merged convolutions, the stacked one too."""
         if "groups" in record:
             impls = record["impl"]
             named = [
@@ -203,13 +203,13 @@ class _Reader:
 
 
 def _timed(timing: Mapping[str, Any]) -> tuple[float, float, int]:
-    """Median, 90th less 10th percentile, replays."""
+    """Median, spread (90th less 10th percentile) and replays."""
     spread_us = max(0.0, float(timing["p90_us"]) - float(timing["p10_us"]))
     return number(timing, "us"), spread_us, int(timing["replays"])
 
 
 def operators_of(spec: Mapping[str, Any], batch: int, precision: Precision, impl: str) -> Iterator[Operator]:
-    """What an operator of a collection launches, in order; nothing for one that only passes its input on."""
+    """Operators that an operator of a collection launches, in order; none for one that only passes its input on."""
     if spec["type"] == "matmul":
         sizes = {name: spec[name] for name in "mnk"}
         yield read_record({"op": "gemm", **sizes, "trans_a": "N", "trans_b": "N"}, precision)

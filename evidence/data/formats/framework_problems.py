@@ -1,13 +1,13 @@
-"""Small programs of a framework, timed call by call on several boards: of those the ones that are one operator.
+"""Small programs of a framework, timed call by call on several boards, restricted to those of one operator.
 
-``problem`` names the program, ``problem_constants_json`` its sizes, ``inputs_expr`` how its inputs are made (``A =
+``problem`` names the program, ``problem_constants_json`` its sizes, ``inputs_expr`` the code for its inputs (``A =
 torch.randn(M, K)``), from which the shapes follow. ``hardware`` is the board as its driver names it and ``run`` the
 recording; a recording on a board is a set. The least of the trials counts (``min_ms``): the others were disturbed by a
 host that is synchronised after each call, whose overhead all times hold.
 
 The framework is PyTorch with its defaults: products of matrices in fp32, convolutions in TF32 where a board has that,
 depthwise convolutions by PyTorch's own kernel. Programs of several operators, of operators along one or three spatial
-axes, and of kinds that have no columns are left out.
+axes, and of kinds without columns are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Record = dict[str, Any]
 
 
 def _product(shapes: list[Shape], constants: Constants, a_first: bool = True, b_first: bool = True) -> Record:
-    """Rows of the first by columns of the second; the inner size stands last in the first and first in the second."""
+    """Rows of the first by columns of the second; the inner size is last in the first and first in the second."""
     a, b = shapes
     rows, inner = (a[0], a[-1]) if a_first else (a[1], a[0])
     for more in a[1:-1] if a_first else ():
@@ -109,7 +109,7 @@ def _average_pool(shapes: list[Shape], constants: Constants) -> Record:
     }
 
 
-#: By the words that a program's name begins with, behind its number: the longest that fits.
+#: Converters by the start of a program's name, after its number: the longest match counts.
 _RECORDS: dict[str, Callable[[list[Shape], Constants], Record]] = {
     "Square_matrix_multiplication": _product,
     "Standard_matrix_multiplication": _product,
@@ -156,7 +156,7 @@ def is_table_of_problems(head: str) -> bool:
 
 
 def _record(cells: Row) -> Record | None:
-    """The record of the one operator that a program is; None for other programs. Raises RowError."""
+    """Record of the one operator of a program; None for other programs. Raises RowError."""
     name = re.sub(r"^\d+_", "", str(cells["problem"]))
     begins = [known for known in _RECORDS if name.startswith(known)]
     if not begins or cells.get("level") != "level1":
@@ -181,7 +181,7 @@ def _precision(record: Record, board: str) -> Precision:
 
 
 def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
-    """A set for each recording on a board, in the order of their first rows."""
+    """One set per recording on a board, in the order of their first rows."""
     table = parse_table(read_file(path), path)
     left_out: Counter[str] = Counter()
     usable = []

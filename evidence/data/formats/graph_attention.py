@@ -3,8 +3,8 @@
 Columns are ``device``, ``library``, ``batch_size``, ``isl`` (tokens, of queries as of keys), ``num_heads``,
 ``head_dim`` and ``latency_us``. Nothing is masked.
 
-Long rows are no measure of the kernel: above 2^34 floating-point operations (some 100 us) most take two to three
-times what the rate of shorter ones says, and one shape differs by as much between boards of equal arithmetic.
+Long rows do not measure the kernel: above 2^34 floating-point operations (some 100 us) most take two to three times the
+time expected from shorter ones, and one shape differs by as much between boards of equal arithmetic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iossim.measurements.rows import number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
 
 _COLUMNS = {"batch": "batch_size", "heads": "num_heads", "queries": "isl", "keys": "isl", "features": "head_dim"}
-#: Above so many the boards' state decides, not the shape.
+#: Beyond this, the boards' state determines the time, not the shape.
 _STEADY_FLOPS = 2**34
 _TELLING = {"device", "library", *_COLUMNS.values(), "latency_us"}
 

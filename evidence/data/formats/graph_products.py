@@ -1,8 +1,8 @@
 """Products ``x[m, k] . w[n, k]`` as nodes of CUDA graphs: time of up to six nodes over their number, gaps included.
 
 Columns are ``device``, ``library``, ``m``, ``n``, ``k`` and ``latency_us``; two libraries timed the same shapes, whose
-mean counts. Each node has weights of its own: where six of them fit into half of L2, they stay there, and the row is of
-a product of two activations (``gemm``), otherwise of a layer (``linear``).
+mean counts. Each node has its own weights: if six of them fit into half of L2, they stay there, and the row is of a
+product of two activations (``gemm``), otherwise of a layer (``linear``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from iossim.measurements.rows import number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
 
 _TELLING = {"device", "library", "m", "n", "k", "latency_us"}
-#: Boards of tables, as profiles are called.
+#: Profiles of boards in tables.
 BOARDS = {"A100-SXM4-80GB": "a100-sxm-80gb", "H100-SXM5-80GB": "h100-sxm", "H200-SXM5-141GB": "h200-sxm"}
-#: Nodes with weights of their own, and the part of L2 that keeps those of all.
+#: Number of nodes with their own weights, and the part of L2 that retains those of all.
 _NODES, _KEPT = 6, 0.5
 
 

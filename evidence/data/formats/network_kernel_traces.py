@@ -1,9 +1,9 @@
-"""Kernels of whole networks in the order of their launch, a row a kernel, by PyTorch's profiler: the convolutions.
+"""Convolutions among the kernels of whole networks, one per row in launch order, by PyTorch's profiler.
 
 Columns are ``network``, ``torch_op``, ``torch_op_index_of_its_kind``, ``kernel_name``, ``duration_us`` and the shape of
-the operator (``shape_in_c`` ...) in one row of it. A convolution takes the sum of its kernels. Their names say that
+the operator (``shape_in_c`` ...) in one row of it. A convolution takes the sum of its kernels. Their names show that
 they multiply in TF32. An operator of several product kernels holds the trials of cuDNN's benchmark, which runs at the
-first of each shape; a batch is a network of its own; both are left out, as are operators without a shape.
+first of each shape; each batch is a separate network; both are left out, as are operators without a shape.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from iossim.measurements.text_files import header_cells, parse_table, read_file
 
 _TELLING = {"kernel_index", "torch_op", "kernel_name", "duration_us"}
 _BOARDS = {"RTX A5000": "rtx-a5000"}
-#: What the names of kernels that multiply begin with, and of those around them.
+#: Prefixes of the names of kernels that multiply, and of those around them.
 _PRODUCTS = ("Kernel", "sm8", "cudnn", "implicit_convolve", "precomputed_convolve")
 _COLUMNS = {
     "in_channels": "in_c",

@@ -1,11 +1,11 @@
-"""Operators of networks as Nsight Compute saw them, one after another: a row an operator, ``duration_ns``.
+"""Operators of networks by Nsight Compute, in sequence: one row per operator, ``duration_ns``.
 
 Columns are ``device``, ``network``, ``index``, ``batch``, ``dtype``, ``op``, the shape (``in_c``, ``in_h``, ``in_w``,
 ``out_c``, ``kernel``, ``stride``, ``pad``, ``groups``) and ``duration_ns`` of the kernel. The framework's libraries
 ran: convolutions are cuDNN 7.6's, depthwise ones PyTorch's own.
 
-Nsight Compute flushes caches before each kernel unless told otherwise, and locks the clock to its base. Batch
-normalisation as an operator of its own has no columns and is left out.
+Nsight Compute flushes caches before each kernel by default, and locks the clock to its base. Batch normalisation as a
+separate operator has no columns and is left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_table_of_networks(head: str) -> bool:
 
 
 def _measurement(cells: Row) -> Measurement:
-    """Raises RowError or RecordError."""
+    """Convert a row; raises RowError or RecordError."""
     name, dtype = str(cells.get("op")), str(cells.get("dtype"))
     if name not in _KINDS or dtype not in _PRECISIONS:
         raise RecordError(f"op {name!r} of {dtype} is unknown", "op")

@@ -1,12 +1,12 @@
-"""Tables of operators that public repositories collected on several devices at once: a layout of columns each.
+"""Tables of operators that public repositories collected on several devices at once: one layout of columns each.
 
 =========================  ===========================================================================================
-told by its columns        what it holds
+identifying columns        content
 =========================  ===========================================================================================
 act_or_pool, layout        operators of the IOS engine: convolutions with their activation, pooling, element-wise; fp32
-                           tensors, and tf32 products where the device has them. Rows of tensors that lie or arrive as
+                           tensors, and tf32 products where the device has them. Rows of tensors stored or passed as
                            NHWC, of explicit transforms and of earlier recordings are left out: tensors here are NCHW
-M, N, K, trans_a, trans_b  products as BLAS has them, called in a loop, fp16
+M, N, K, trans_a, trans_b  products as in BLAS, called in a loop, fp16
 forward_ms                 forward convolutions, called in a loop, fp16
 M_tokens, N, K             dense layers of language models, durations of kernels, fp16
 tokens, width              element-wise layers of language models, durations of kernels, fp16. Gated activations
@@ -14,7 +14,7 @@ tokens, width              element-wise layers of language models, durations of 
 M, N, K, tflops            products timed one by one with the host's overhead, fp16
 =========================  ===========================================================================================
 
-A device's rows are a set of their own.
+Each device's rows are a separate set.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import NumberedRow, Row, RowError, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
 
-#: Boards that the tables call otherwise. What tells the board where the name does not: the element-wise layers move
-#: 1.7 TB/s, which of the A100s only those of 80 GB do; pooling on the Titan X moves 0.23 TB/s, two thirds of what
-#: Maxwell's memory does and a half of Pascal's.
+#: Boards with other names in the tables. Where names are ambiguous, rates identify the board: the element-wise layers
+#: move 1.7 TB/s, which among the A100s only those of 80 GB do; pooling on the Titan X moves 0.23 TB/s, two thirds of
+#: the rate of Maxwell's memory and half of Pascal's.
 _LANGUAGE_MODELS = {"a100": "a100-pcie-80gb"}
 _BOARDS = {
     "V100 (DGX-1)": "v100-sxm2",
@@ -48,16 +48,16 @@ _HAS_TF32 = ("a100-sxm-40gb", "rtx-3070")
 
 
 class _LeftOutError(Exception):
-    """A row that is of no operator here; the text is why, the same for all rows alike."""
+    """A row without an operator here; the text is the reason, equal for all such rows."""
 
 
-#: The record of a row (its ``op`` and the columns of that kind) and the precision, on a device.
+#: Function from a row and a device to its record (``op`` and the columns of that kind) and the precision.
 Record = Callable[[Row, str], tuple[dict[str, Any], Precision]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A table: the columns that tell it, its columns of devices and times, and what a row is."""
+    """A table: the columns that identify it, its columns of devices and times, and the meaning of a row."""
 
     columns: frozenset[str]
     source: str
@@ -119,14 +119,14 @@ def _layer(cells: Row, board: str) -> tuple[dict[str, Any], Precision]:
 
 
 _KERNELS = {"includes_gaps": False, "resolution_us": 1.0, "precision": Precision.FP16}
-#: In this order: the first whose columns are there.
+#: The first layout whose columns are present counts.
 _LAYOUTS = (
     _Layout(
         frozenset({"act_or_pool", "layout", "latency_ms"}),
         "operators of the IOS engine",
         "latency_ms",
         _engine_operator,
-        # Ampere needs version 8 at least, and the engine calls it for all that it has.
+        # Ampere needs at least version 8, and the engine calls it for every operator that it has.
         {"libraries": {"cudnn": "8"}},
     ),
     _Layout(
@@ -182,7 +182,7 @@ def _layout_of(columns: list[str] | tuple[str, ...]) -> _Layout | None:
 
 
 def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
-    """A set a device, in the order of their first rows."""
+    """One set per device, in the order of their first rows."""
     table = parse_table(read_file(path), path)
     layout = _layout_of(table.columns)
     assert layout is not None, "the format is recognised by it"

@@ -1,10 +1,10 @@
 """Operators of networks in bf16 as nodes of CUDA graphs on an H100, with the kernels that ran (``h100_bf16``).
 
-A convolution counts from ``warm_step_us``, right behind itself with the gap to the next, to the same with filters in
-DRAM (``cold_filters_us`` with that gap): a network finds its filters somewhere between. Its latency is the geometric
-mean of the two. Left out are rows of first layers whose channels were padded by kernels of their own, at several
-images, where copies that the framework makes take most of the time, and those of kernels that multiply on FP32 lanes:
-what these take is in constants (``lowering.gpu.convolution.grouped``), and the parameters of those lanes are fp32's.
+A convolution is measured between ``warm_step_us``, right after itself with the gap to the next, and the same with
+filters in DRAM (``cold_filters_us`` with that gap): in a network, its filters are somewhere in between. Its latency is
+the geometric mean of the two. Rows of first layers whose channels were padded by separate kernels are left out at
+several images, where the framework's copies take most of the time, as are kernels that multiply on FP32 lanes: their
+time is in constants (``lowering.gpu.convolution.grouped``), and the parameters of those lanes are fp32's.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from iossim.measurements.measurement import MeasurementSet, unusable
 
 
 def set_of_device(path: Path, sets: Sequence[MeasurementSet], device: str | None) -> MeasurementSet:
-    """The one set of a file that is of a device, None where there is but one. Raises MeasurementError naming them."""
+    """The set of a device in a file, or its only one. Raises MeasurementError naming the devices."""
     chosen = [one for one in sets if device in (None, one.device)]
     if len(chosen) == 1:
         return chosen[0]

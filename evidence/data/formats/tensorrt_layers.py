@@ -2,7 +2,7 @@
 
 Columns are ``engine``, ``device``, ``type``, ``in`` and ``out`` (shapes), ``kernel``, ``stride``, ``pad``, ``groups``
 and ``latency_us``. Profiling adds to each layer: an engine takes less as a whole than its layers do, and the difference
-is dealt out among those that run (:data:`_PROFILED_US`). Reformats, pools and what runs nothing are left out.
+is distributed over those that run (:data:`_PROFILED_US`). Reformats, pools and layers that run nothing are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TELLING = {"engine", "device", "layer", "type", "tactic", "in_fmt", "latency_us
 _BOARDS = {"NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA GeForce RTX 3090": "rtx-3090"}
 #: An engine called fp32 multiplies in TF32 by default.
 _PRECISIONS = {"fp32": Precision.TF32, "fp16": Precision.FP16}
-#: What profiling adds to a layer: an A100's engine takes 2.12 ms layer by layer and 1.98 ms in one graph of 30 kernels,
+#: Profiling overhead of a layer: an A100's engine takes 2.12 ms layer by layer and 1.98 ms in one graph of 30 kernels,
 #: an RTX 3090's 4.27 and 4.00 of 67.
 _PROFILED_US = {"a100-pcie-80gb": 4.7, "rtx-3090": 4.0}
 _CONVOLUTION = "CaskConvolution"

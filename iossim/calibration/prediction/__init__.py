@@ -1,5 +1,5 @@
-"""What a profile says of operators, networks, stages and schedules, and how far off that may be.
+"""Predictions by a profile for operators, networks, stages and schedules, with their uncertainty.
 
-The contract: whatever is predicted comes with an interval in which nine of ten measurements are expected, and a
-prediction reads the profile only: its parameters, the bands of its residuals, its bootstrapped parameter vectors.
+The contract: each prediction has an interval of nine in ten expected measurements, and reads only the profile: its
+parameters, the bands of its residuals, its bootstrapped parameter vectors.
 """

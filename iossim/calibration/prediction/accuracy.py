@@ -1,4 +1,4 @@
-"""Predicted beside measured times: errors in the figures that accuracy is quoted in, and residuals kind by kind."""
+"""Predicted beside measured times: errors by the usual measures of accuracy, and residuals by kind."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _BUCKETS_US = {"<0.2 ms": (0.0, 200.0), "0.2-1 ms": (200.0, 1000.0), ">1 ms": (1
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Relative errors of predictions, predicted over measured less 1; all None where there are no rows.
+    """Relative errors of predictions, predicted over measured less 1; all None without rows.
 
     ``kendall_tau`` is the rank correlation of both times (Kendall 1938, tau-b), None where fewer than two differ.
     """
 
     rows: int
-    #: Mean of the absolute errors: MAPE as a fraction.
+    #: Mean absolute error: MAPE as a fraction.
     mean_error: float | None = None
     median_error: float | None = None
-    #: Mean of the errors with their sign.
+    #: Mean signed error.
     bias: float | None = None
     kendall_tau: float | None = None
 
     @staticmethod
     def of(predicted_us: Floats, measured_us: Floats) -> Accuracy:
-        """The accuracy of predictions, shape ``[rows]``; rows without a prediction (nan) do not count."""
+        """Accuracy of predictions, shape ``[rows]``; rows without a prediction (nan) do not count."""
         known = np.isfinite(predicted_us)
         predicted_us, measured_us = predicted_us[known], measured_us[known]
         if not len(measured_us):
@@ -63,7 +63,7 @@ class Accuracy:
 
 
 def rank_correlation(first: Floats, second: Floats) -> float | None:
-    """Kendall's tau-b, or None where either has no two different values."""
+    """Kendall's tau-b, or None if either has no two different values."""
     from scipy.stats import kendalltau
 
     if len(np.unique(first)) < 2 or len(np.unique(second)) < 2:
@@ -72,17 +72,17 @@ def rank_correlation(first: Floats, second: Floats) -> float | None:
 
 
 def coverage(low_us: Floats, high_us: Floats, measured_us: Floats) -> float | None:
-    """The part of measured times in their intervals; None of no rows."""
+    """Fraction of measured times within their intervals; None without rows."""
     return float(np.mean((low_us <= measured_us) & (measured_us <= high_us))) if len(measured_us) else None
 
 
 def width(low_us: Floats, high_us: Floats) -> float | None:
-    """The median of high over low; None of no rows."""
+    """Median of high over low; None without rows."""
     return float(np.median(high_us / low_us)) if len(low_us) else None
 
 
 def buckets(measured_us: Floats) -> dict[str, Mask]:
-    """The rows of each bucket of measured time, by a name such as ``<0.2 ms``."""
+    """Rows of each bucket of measured time, by a name such as ``<0.2 ms``."""
     return {name: (measured_us >= low) & (measured_us < high) for name, (low, high) in _BUCKETS_US.items()}
 
 
@@ -90,7 +90,7 @@ def buckets(measured_us: Floats) -> dict[str, Mask]:
 class Residuals:
     """Predicted and measured device times of operators of one kind in one data set, ``[rows]`` each.
 
-    ``key`` names the kind, and the precision where it is not fp32.
+    ``key`` names the kind, and the precision unless it is fp32.
     """
 
     data_set: str
@@ -100,14 +100,14 @@ class Residuals:
 
     @staticmethod
     def joined(several: Sequence[Residuals]) -> Residuals:
-        """The rows of several, named as the first."""
+        """Rows of several, named as the first."""
         predicted_us = np.concatenate([one.predicted_us for one in several])
         measured_us = np.concatenate([one.measured_us for one in several])
         return Residuals(several[0].data_set, several[0].key, predicted_us, measured_us)
 
     @property
     def errors(self) -> Floats:
-        """Relative to the measured time, with their sign, ``[rows]``."""
+        """Signed errors relative to the measured time, ``[rows]``."""
         return self.predicted_us / self.measured_us - 1
 
     @property
@@ -115,7 +115,7 @@ class Residuals:
         return Accuracy.of(self.predicted_us, self.measured_us)
 
     def summary(self) -> KindError:
-        """The errors in a few numbers; raises ValueError if there are no rows."""
+        """Errors in a few numbers; raises ValueError without rows."""
         found = self.accuracy
         if found.mean_error is None or found.median_error is None:
             raise ValueError(f"{self.data_set}: no rows of {self.key} with a prediction")
@@ -131,23 +131,23 @@ class Residuals:
 
 def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
     """Predicted and measured device times; the measured ones are latencies without the recording's nuisances, whose
-    coefficients are ``overhead``: less the host's, and shortened to what an unslowed board would have taken.
+    coefficients are ``overhead``: less the host's, and shortened to the time of an unslowed board.
 
-    Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that.
+    Beside the host's overhead, times below ``least_us`` are indistinguishable: they count as that.
     """
     predicted_us, _ = samples.predict(profile)
     return predicted_us, without_nuisances(samples, predicted_us, overhead)
 
 
 def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: Floats) -> Floats:
-    """Measured device times, ``[samples]``; of a slowed board in proportion to the prediction."""
+    """Measured device times, ``[samples]``; on a slowed board in proportion to the prediction."""
     host_us, slowed_us = nuisances_us(samples, overhead)
     share = predicted_us / (predicted_us + slowed_us)
     return np.maximum((samples.latency_us - host_us) * share, samples.least_us)
 
 
 def residuals_by_kind(data_set: str, keys: Sequence[str], predicted_us: Floats, measured_us: Floats) -> list[Residuals]:
-    """Residuals of the rows of each key; keys in the order of the alphabet."""
+    """Residuals of the rows of each key, in alphabetical order of keys."""
     names = np.array(keys)
     return [
         Residuals(data_set, key, predicted_us[names == key], measured_us[names == key]) for key in sorted(set(keys))

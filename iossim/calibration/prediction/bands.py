@@ -1,9 +1,9 @@
-"""How far measured times of operators lie from predictions: bands taken from residuals, and the band of a prediction.
+"""Bands of measured over predicted times of operators, taken from residuals, and the band of a prediction.
 
-A kind that was never measured takes the band of the nearest kind whose kernels are like its own, or else one of
-:data:`PRIOR_BANDS`. Those are judgements: for a calibrated profile of how well unlike kernels are foretold; for
-another, what the defaults missed by on four GPUs (5th to 95th percentile of measured over predicted). Products and
-convolutions of reduced precision have :data:`TENSOR_BANDS`, which were measured.
+A kind that was never measured takes the band of the nearest kind with similar kernels, or else one of
+:data:`PRIOR_BANDS`. Those are estimates: for a calibrated profile, of the error on unlike kernels; for another, of the
+error of the defaults on four GPUs (5th to 95th percentile of measured over predicted). Products and convolutions of
+reduced precision have :data:`TENSOR_BANDS`, which were measured.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
 
-#: Where the buckets of predicted time end, microseconds: small kernels are predicted less well.
+#: Ends of the buckets of predicted time, microseconds: small kernels are predicted less well.
 BUCKET_ENDS_US = (50.0, 200.0, 1000.0)
-#: Residuals below this number tell no 5th and 95th percentile: with 19, these are the least and the largest.
+#: Fewer residuals determine no 5th and 95th percentile: with 19, these are the least and the largest.
 FEWEST_RESIDUALS = 19
-#: The part of measurements below a band, and above it.
+#: Fraction of measurements below a band, and above it.
 TAIL = 0.05
-#: The kind of depthwise and grouped convolutions: other kernels than those of the others.
+#: Kind of depthwise and grouped convolutions, whose kernels differ from those of others.
 DEPTHWISE = "depthwise"
-#: A band holds the prediction itself, with this room: the same experiment, repeated, differs by 2 to 4%, and by another
-#: tool on another board of the kind by 4 to 8% (copies and additions on a V100, by PyTorch and by Nsight Compute).
+#: A band contains the prediction itself, with this margin: the same experiment, repeated, differs by 2 to 4%, and by
+#: another tool on another board of the kind by 4 to 8% (copies and additions on a V100, PyTorch and Nsight Compute).
 _LEAST_ROOM = 0.08
 
 
 def band_key(operator: Operator) -> str:
-    """What the bands of an operator are kept under: its kind (depthwise and grouped convolutions have their own),
-    with the precision where that is not fp32.
+    """Key of an operator's bands: its kind (depthwise and grouped convolutions have their own), with the precision
+    unless it is fp32.
     """
     return key_of(kind_of(operator.op, operator.kind), operator.precision)
 
@@ -51,8 +51,8 @@ def key_of(kind: str, precision: Precision) -> str:
 
 
 def kind_of(op: Op, kind: str = "") -> str:
-    """The kind that an op counts as: ``kind`` where a table names it, the name of an element-wise function, depthwise
-    convolutions for themselves, and NHWC as NCHW.
+    """Kind that an op counts as: ``kind`` where a table names it, the name of an element-wise function, a separate one
+    for depthwise convolutions, and NHWC as NCHW.
     """
     op = op.channels_first if isinstance(op, ChannelsLast) else op
     if isinstance(op, Conv) and op.groups > 1:
@@ -61,10 +61,10 @@ def kind_of(op: Op, kind: str = "") -> str:
 
 
 def residual_bands(predicted_us: Floats, measured_us: Floats) -> list[Band]:
-    """Bands from predictions and measurements, both ``[rows]``; none where there are too few.
+    """Bands from predictions and measurements, both ``[rows]``; none if there are too few.
 
-    Buckets with too few rows join the next one, the last ones the one before. Quantiles are those that hold for the
-    next measurement (rank ``p (n + 1)``, as in conformal prediction), a little wider than those of the sample.
+    Buckets with too few rows join the next one, the last ones the one before. Quantiles are valid for the next
+    measurement (rank ``p (n + 1)``, as in conformal prediction), a little wider than those of the sample.
     """
     if len(predicted_us) < FEWEST_RESIDUALS:
         return []
@@ -94,7 +94,7 @@ def _band(end_us: float | None, ratios: Floats) -> Band:
 
 
 def band_of(bands: Sequence[Band], predicted_us: float) -> Band:
-    """The band of a prediction, among those of its kind."""
+    """Band of a prediction, among those of its kind."""
     return next(band for band in bands if band.up_to_us is None or predicted_us <= band.up_to_us)
 
 
@@ -103,12 +103,12 @@ _ELEMENTWISE = ("add", "relu", "concat", "mul", "clip", "sigmoid", "identity", "
 _NORMALISATIONS = ("layer_norm", "rms_norm")
 _SOFTMAX = ("softmax", "log_softmax")
 _POOLS = ("max_pool", "average_pool")
-#: Kinds whose kernels are alike, nearest first.
+#: Kinds with similar kernels, nearest first.
 ALIKE = (_PRODUCTS, _ELEMENTWISE, _POOLS, _NORMALISATIONS, _SOFTMAX)
 
 _WIDE = Band(rows=0, low=0.4, high=2.5)
-#: Bands without any measurement, by whether the profile is fitted to (or taken over from) other measurements. The
-#: last of each is for all other kinds: depthwise convolutions, pooling, reduced precision.
+#: Bands without any measurement, by whether the profile is fitted to (or taken over from) other measurements. The last
+#: of each is for all other kinds: depthwise convolutions, pooling, reduced precision.
 PRIOR_BANDS: Mapping[bool, Mapping[str, Band]] = {
     True: {
         "conv": Band(rows=0, low=0.65, high=1.6),
@@ -122,8 +122,8 @@ PRIOR_BANDS: Mapping[bool, Mapping[str, Band]] = {
         "": _WIDE,
     },
 }
-#: The same of tensor cores, a little wider than the 5th to 95th percentile of measured over predicted over eight
-#: boards' products (0.83 to 1.27) and six boards' convolutions (0.78 to 1.46), each board counting alike.
+#: Bands of tensor cores, a little wider than the 5th to 95th percentile of measured over predicted over eight boards'
+#: products (0.83 to 1.27) and six boards' convolutions (0.78 to 1.46), each board counting alike.
 TENSOR_BANDS: Mapping[str, Band] = {
     "conv": Band(rows=0, low=0.74, high=1.55),
     **dict.fromkeys(_PRODUCTS, Band(rows=0, low=0.8, high=1.35)),
@@ -131,14 +131,14 @@ TENSOR_BANDS: Mapping[str, Band] = {
 
 
 def interval(operator: Operator, gpu_time_us: float, profile: DeviceProfile) -> tuple[float, float]:
-    """Where nine of ten measurements of an operator are expected, for a predicted time in microseconds."""
+    """Interval of nine in ten measurements of an operator, for a predicted time in microseconds."""
     kind = kind_of(operator.op, operator.kind)
     band = measured_over_predicted(kind, operator.precision, gpu_time_us, profile.provenance)
     return gpu_time_us * band.low, gpu_time_us * band.high
 
 
 def measured_over_predicted(kind: str, precision: Precision, predicted_us: float, provenance: Provenance) -> Band:
-    """The band of a kind of operators at a predicted time."""
+    """Band of a kind of operators at a predicted time."""
     alike = next((kinds for kinds in ALIKE if kind in kinds), ())
     for near in (kind, *alike):
         bands = provenance.bands.get(key_of(near, precision))

@@ -1,7 +1,7 @@
-"""All that operators may run as, laid out flat: what a fit prices again and again with other parameters.
+"""Candidates of operators in flat arrays, which a fit prices repeatedly with other parameters.
 
-Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each
-operator; ``candidate_begin`` and ``operator_begin`` say where those of each begin.
+Lowering is independent of parameters, so it is done once. ``kernels`` has one row per kernel of each candidate of each
+operator; ``candidate_begin`` and ``operator_begin`` are the starts of each.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from iossim.measurements.measurement import Measurement
 
 @dataclass(frozen=True, eq=False)
 class CandidateTable:
-    """``operators`` operators, each with its candidates; arrays as the module says.
+    """``operators`` operators, each with its candidates; the module describes the arrays.
 
-    ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded``
-    whether it is the algorithm that was recorded (False where that is not known), ``passed_over_us`` that of
+    ``kernel_count`` is the number of kernels of each candidate, ``is_library_call`` whether it is one, and
+    ``is_recorded`` whether it is the recorded algorithm (False if unknown), ``passed_over_us`` that of
     :class:`~iossim.hardware.lowering.kernel.Candidate`.
     """
 
@@ -48,7 +48,7 @@ class CandidateTable:
         recorded: Sequence[re.Pattern[str] | None] = (),
         libraries: Libraries = Libraries.CURRENT,
     ) -> CandidateTable:
-        """The candidates of each operator on ``profile`` that ``libraries`` have, with what was recorded of each."""
+        """Candidates of each operator on ``profile`` in ``libraries``, with the recorded algorithm of each."""
         kernels: list[Kernel] = []
         counts: list[int] = []
         library: list[bool] = []
@@ -79,12 +79,12 @@ class CandidateTable:
     def of_measurements(
         profile: DeviceProfile, measurements: Sequence[Measurement], libraries: Libraries = Libraries.CURRENT
     ) -> CandidateTable:
-        """The candidates of operators that were measured alone."""
+        """Candidates of operators that were measured alone."""
         lowered = (step_candidates(m.operator.step(), profile) for m in measurements)
         return CandidateTable.of(profile, lowered, [recorded_pattern(m) for m in measurements], libraries)
 
     def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
-        """The operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""
+        """Operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""
         candidates = np.diff(self.operator_begin)
         keeps_candidate = np.repeat(chosen, candidates)
         keeps_kernel = np.repeat(keeps_candidate, np.diff(self.candidate_begin))
@@ -99,9 +99,9 @@ class CandidateTable:
         )
 
     def from_flushed_caches(self, profile: DeviceProfile) -> CandidateTable:
-        """The same kernels where nothing is in the caches before each: all that is read comes from DRAM.
+        """The same kernels with cold caches before each: all reads come from DRAM.
 
-        What a kernel writes stays in L2 as far as it fits there, and is written back once the kernel has ended.
+        Writes of a kernel stay in L2 as far as they fit there, and are written back after the kernel has ended.
         """
         kernels = self.kernels.copy()
         l2_bytes = float(profile.datasheet.l2_bytes.value)
@@ -121,12 +121,12 @@ class CandidateTable:
         return len(self.operator_begin) - 1
 
     def candidate_us(self, rates: DeviceRates) -> Floats:
-        """Device time of each candidate, its kernels one after another with their gaps, shape ``[candidates]``."""
+        """Device time of each candidate, its kernels in sequence with their gaps, shape ``[candidates]``."""
         alone_us = time_kernels(self.kernels, rates)[:, ALONE]
         return np.add.reduceat(alone_us, self.candidate_begin[:-1])
 
     def fastest(self, candidate_us: Floats) -> NDArray[np.int64]:
-        """For each operator the candidate of the least ``candidate_us`` and what it is passed over by, the first of
+        """Candidate of each operator with the least sum of ``candidate_us`` and ``passed_over_us``, the first of
         equals, shape ``[operators]``.
         """
         candidate_us = candidate_us + self.passed_over_us
@@ -137,16 +137,16 @@ class CandidateTable:
         return places[first]
 
     def recorded_us(self, candidate_us: Floats) -> Floats:
-        """The least ``candidate_us`` among the recorded candidates of each operator; nan where none is known."""
+        """Least ``candidate_us`` among the recorded candidates of each operator; nan where none is known."""
         known = np.where(self.is_recorded, candidate_us, np.inf)
         least = np.minimum.reduceat(known, self.operator_begin[:-1])
         return np.where(np.isfinite(least), least, np.nan)
 
 
 def recorded_pattern(measurement: Measurement) -> re.Pattern[str] | None:
-    """What the names of the candidates match that ran when an operator was measured; None if that is not known.
+    """Pattern for the names of the candidates that ran when an operator was measured; None if unknown.
 
-    It follows from the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU.
+    It is derived from the recorded kernels, or from the name of the algorithm, cuDNN's or that of a CPU.
     """
     if measurement.kernels:
         return _from_kernels(measurement.kernels, measurement.operator.op.kind)
@@ -166,7 +166,7 @@ _ALGORITHMS = {
 }
 
 
-#: Patterns of names of Hopper's kernels, and of the candidates of their family.
+#: Patterns for names of Hopper's kernels, and for the candidates of their family.
 _HOPPER_FAMILIES = {
     "^nvjet_": r"(implicit_gemm_)?nvjet_.*",
     "^sm90_xmma_": r"implicit_gemm_xmma_sm90_.*",
@@ -177,7 +177,7 @@ _HOPPER_FAMILIES = {
 
 
 def _from_kernels(kernels: Sequence[str], kind: str) -> re.Pattern[str] | None:
-    """The candidates that the short names of a convolution's kernels tell; None where they tell none of ours."""
+    """Candidates that the short names of a convolution's kernels identify; None if they match none."""
     names = " ".join(kernels)
     for family, pattern in _HOPPER_FAMILIES.items():
         if re.search(family, kernels[0]):

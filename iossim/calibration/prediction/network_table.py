@@ -24,17 +24,17 @@ COLUMNS = (
     "name", "kind", "ops", "outputs", "output_shape", "dtype", "gpu_time_us", "low_us", "high_us", "share", "algorithm",
     "kernels", "remark",
 )  # fmt: skip
-#: The name of the row below all others; it has no kind.
+#: Name of the row below all others; it has no kind.
 TOTAL = "total"
 
 
 @dataclass(frozen=True, slots=True)
 class UnitRow:
-    """One unit: an op, or several that are fused (``ops`` are their names, as the model's file has them).
+    """One unit: an op, or several fused ones (``ops`` are their names in the model's file).
 
-    ``outputs`` are the names and types of the values that leave it: what an op is told by where the file gives it no
-    name. ``dtype`` is the network's precision where they are stored in that, their own type elsewhere. ``share`` is
-    the part of the total. ``remark`` says what an op is priced as that iossim does not know.
+    ``outputs`` are the names and types of the values that leave it, which identify an op without a name in the file.
+    ``dtype`` is the network's precision if they are stored in that, their own type otherwise. ``share`` is the fraction
+    of the total. ``remark`` states the substitute by which an op unknown to iossim is priced.
     """
 
     name: str
@@ -48,11 +48,11 @@ class UnitRow:
 
     @property
     def output_shapes(self) -> list[str]:
-        """As ``1x64x56x56``, in order."""
+        """Shapes of the outputs, such as ``1x64x56x56``, in order."""
         return ["x".join(map(str, value.shape)) for _, value in self.outputs]
 
     def cells(self, listed: Callable[[list[Any]], Any]) -> dict[str, Any]:
-        """The row by column; ``listed`` makes a cell of what there is several of."""
+        """The row by column; ``listed`` makes a cell of several values."""
         one = self.prediction
         return {
             "name": self.name,
@@ -71,10 +71,10 @@ class UnitRow:
 
 @dataclass(frozen=True)
 class NetworkTable(Printed):
-    """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one
-    call among many of its like, and what a schedule launches and waits for is left out.
+    """Units of a network in order, and their sum. That is no schedule's latency: every unit is one call among many
+    alike, and the launches and waits of a schedule are left out.
 
-    ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part.
+    ``interval`` contains nine in ten sums: the errors of units cancel in part.
     """
 
     network: Network
@@ -93,12 +93,12 @@ class NetworkTable(Printed):
         return {"name": TOTAL, **times, "share": 1.0 if self.total_us else 0.0}
 
     def csv(self) -> str:
-        """A row for each unit and the total, as CSV; ``;`` between what there is several of."""
+        """One row per unit and the total, as CSV; several values are separated by ``;``."""
         rows = [*(row.cells(";".join) for row in self.rows), self.total()]
         return csv_text([COLUMNS, *([row.get(column, "") for column in COLUMNS] for row in rows)])
 
     def json(self) -> str:
-        """The same as one object, with what it was priced for."""
+        """The table as one JSON object, with its settings."""
         document = {
             "model": self.network.source.model or self.network.name,
             "device": self.device,

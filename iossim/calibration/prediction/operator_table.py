@@ -1,9 +1,9 @@
-"""A CSV table of operators in, the same table with predictions out.
+"""Predictions for a CSV table of operators, added as columns.
 
-The columns are those of measured tables (see ``operator_kinds``); the kind of all rows is given, or a column ``op``
-says it row by row. A column ``precision`` (or ``dtype``) says in what a row is computed, where that is not as in all
-others. Columns that are no sizes are kept and otherwise ignored, so that a table of measurements can be predicted as
-it is; one that has the name of a predicted column goes on as ``input_NAME``.
+The columns are those of measured tables (see ``operator_kinds``); the kind is given for all rows, or a column ``op``
+has it for each. A column ``precision`` (or ``dtype``) has the precision of rows that differ from the default. Other
+columns are kept and otherwise ignored, so that a table of measurements can be predicted unchanged; one with the name of
+a predicted column is renamed ``input_NAME``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from iossim.measurements.text_files import CsvError, csv_rows
 
 PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "kernels")
 
-#: Columns that say a row's precision: as measured tables call it, and as options do.
+#: Columns of a row's precision: its name in measured tables, and in options.
 PRECISION_COLUMNS = ("precision", "dtype")
 
 
@@ -47,9 +47,9 @@ class OperatorTable:
 
 
 def read_operators(path: Path, kind: str | None = None, precision: Precision = Precision.FP32) -> OperatorTable:
-    """The operators of a table; raises OperatorTableError naming the file, the line and the column.
+    """Operators of a table; raises OperatorTableError naming the file, the line and the column.
 
-    ``kind`` is that of all rows; None: the column ``op`` says it. ``precision`` is that of rows which say none.
+    ``kind`` is that of all rows; with None the column ``op`` has it. ``precision`` applies to rows without one.
     """
     where = f"operator table {path}"
     text = read_text(path, "operator table", "give a CSV file with a row for each operator", OperatorTableError)
@@ -122,7 +122,7 @@ class RowOperators:
 
 
 def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> str:
-    """The table with the predicted columns behind its own, as CSV; kernels have ``;`` between them."""
+    """The table with the predicted columns after its own, as CSV; kernels are separated by ``;``."""
     rows: list[list[Any]] = [[*_kept_names(table.columns), *PREDICTED_COLUMNS]]
     for row, prediction in zip(table.rows, predictions, strict=True):
         own = _predicted(prediction)
@@ -131,7 +131,7 @@ def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> st
 
 
 def predicted_json(table: OperatorTable, predictions: Sequence[Prediction]) -> str:
-    """A list of objects, one a row, numbers as numbers."""
+    """A list of objects, one per row, numbers as numbers."""
     names = _kept_names(table.columns)
     return json.dumps(
         [
@@ -148,7 +148,7 @@ def _predicted(prediction: Prediction) -> dict[str, Any]:
 
 
 def _kept_names(columns: Sequence[str]) -> list[str]:
-    """The names of the input's columns, where a predicted one has the same: ``input_NAME``."""
+    """Names of the input's columns, ``input_NAME`` if a predicted one has the same name."""
     taken = {*columns, *PREDICTED_COLUMNS}
     names = []
     for name in columns:

@@ -1,4 +1,4 @@
-"""Predictions that need no measurement: operators alone, units of a network, and groups of operators side by side."""
+"""Predictions that need no measurement: operators alone, units of a network, and concurrent groups of operators."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from iossim.measurements.operator import Operator
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 
-#: What runs as no kernel: the same bytes under another shape.
+#: An op that runs no kernel: the same bytes under another shape.
 VIEW = "view"
-_DIGITS = 6  # significant, of what tables of predictions hold
+_DIGITS = 6  # significant digits in tables of predictions
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The steady device time of one call among many, or of nodes of a CUDA graph.
+    """Steady device time of one call among many, or of nodes of a CUDA graph.
 
-    Kernels and gaps between them are in ``gpu_time_us`` (on a CPU: what its thread takes), of calls the dispatch floor
-    as well, the host's overhead is not; ``low_us`` to ``high_us`` is where nine of ten measurements are expected.
+    ``gpu_time_us`` includes kernels and gaps between them (on a CPU: the time of its thread), for calls also the
+    dispatch floor, but not the host's overhead; ``low_us`` to ``high_us`` is the interval of nine in ten measurements.
     """
 
     gpu_time_us: float
     low_us: float
     high_us: float
-    #: Of a unit of several steps those of all, each once, ``;`` between them.
+    #: For a unit of several steps, those of all, each once, separated by ``;``.
     algorithm: str
     #: Names of the kernels of the algorithm, in order.
     kernels: tuple[str, ...]
@@ -52,7 +52,7 @@ def predict(
     libraries: Libraries = Libraries.CURRENT,
     issue: Issue = Issue.CALLS,
 ) -> list[Prediction]:
-    """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are those called."""
+    """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are the called ones."""
     model = KernelModel(profile, issue, libraries)
     known: dict[Operator, Prediction] = {}
     for operator in operators:
@@ -62,10 +62,10 @@ def predict(
 
 
 def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> Prediction:
-    """Steps that are called one after another, as those of a schedule unit; none take no time and are called a view.
+    """Prediction for consecutive steps, such as those of a schedule unit; without any it is 0, and called a view.
 
-    Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table
-    calls the one step, where its band goes by that.
+    Times are summed, and so are the ends of the intervals: the errors within one unit are correlated. ``kind`` is a
+    table's name for the one step, if its band is found by that.
     """
     profile = model.profile
     step_us, low_us, high_us = [], [], []
@@ -98,7 +98,7 @@ def rounded(value: float) -> float:
 
 
 def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) -> float:
-    """The price of groups of operators, each group in order on a stream of its own, with what stands around them."""
+    """Price of groups of operators, each group in order on its own stream, including fork and join."""
     builder = GraphBuilder("stage", model.precision)
     outputs: list[str] = []
     after: list[int] = []

@@ -1,7 +1,7 @@
-"""Published latencies beside a schedule's: which compare, which a fit has seen, and what a fit without them says.
+"""Published latencies beside a schedule's: comparable ones, in-sample ones, and predictions by a fit without them.
 
-A prediction of a figure that took part in a fit is *in-sample*: it says how well the model can be bent to it. The
-profile holds, for each such network, the parameters of a fit without it, whose predictions are out of sample.
+A prediction of a figure that took part in a fit is *in-sample*: it shows how well the model can be adapted to it. For
+each such network the profile holds the parameters of a fit without it, whose predictions are out of sample.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from iossim.search.options import StageSpace
 
 
 def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | None = None) -> float | None:
-    """The measured latency (us) published of a schedule's network by its scheduler; None where none compares.
+    """Measured latency (us) published for a schedule's network and scheduler; None if none is comparable.
 
-    ``model`` is the network as publications call it. Published are fp32 and the paper's engine. Random prices predict
-    none; nor does a search that was pruned more than the published ones (``space``, where it is known).
+    ``model`` is the network's name in publications. Published figures are for fp32 and the paper's engine. Random
+    prices predict none; nor does a search that was pruned more than the published ones (``space``, if known).
     """
     if (
         schedule.cost_model["name"] == "random"
@@ -34,8 +34,8 @@ def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | 
 
 
 def is_in_sample(profile: DeviceProfile, model: str, scheduler: str) -> bool:
-    """Whether the published figure of a network by a scheduler took part in the fit of the profile's parameters, or a
-    number of the simulator is pinned on it.
+    """Whether the published figure of a network and scheduler took part in the fit of the profile's parameters, or a
+    number of the simulator was set by it.
     """
     return is_pinned(model, scheduler) or (scheduler == SEQUENTIAL and model in profile.provenance.left_out)
 
@@ -46,9 +46,9 @@ def _is_narrower(space: StageSpace) -> bool:
 
 
 def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
-    """The profile fitted without the figures of ``model``; None where they took no part in its fit.
+    """The profile fitted without the figures of ``model``; None if they took no part in its fit.
 
-    Its resamples are as far from it as the whole fit's are from that.
+    Its resamples deviate from it as the whole fit's do from that.
     """
     values = profile.provenance.left_out.get(model)
     if values is None:

@@ -1,20 +1,20 @@
-"""How far the latency of a schedule may be off, and how far the difference of two schedules on one device.
+"""Uncertainty of a schedule's latency, and of the difference of two schedules on one device.
 
 To first order the relative error of a latency is a sum over its parts, each the part's share of the latency times the
 part's relative error. The parts are: *units*, equal ones together, whose errors come from the parameters (the
-bootstrapped vectors of the profile) and from what the model misses of a kind of operators (its bands, of which
+bootstrapped vectors of the profile) and from the model's error for a kind of operators (its bands, of which
 :data:`COMMON_PART` is common to the kind); *concurrent stages* (:data:`STAGE_ERROR`); *boundaries*
 (:data:`BOUNDARY_ERROR`, all together); and the *parameters of concurrency*, by bootstrapped vectors or a standard
 deviation, times the slope of the latency (:class:`ConcurrencySlopes`).
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel;
-measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals hold nine of ten cases, as if logarithms were
-normal; where networks of the device were measured, the interval of a network is as narrow as they show
+measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals contain nine in ten cases, assuming normal
+logarithms; where networks of the device were measured, the interval of a network is as narrow as they justify
 (:attr:`~iossim.hardware.provenance.Provenance.network_width`): errors of parts cancel in a sum that was fitted. The
-noise of differences stays as it is, since published ones fill it (a score of 0.9 to 1.1 for nine of ten pairs).
+noise of differences is not narrowed, since published ones reach it (a score of 0.9 to 1.1 for nine in ten pairs).
 
-A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On
-streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
+A slope is found by pricing a schedule's stages with a changed parameter, without choosing kernels anew. On streams the
+host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from iossim.schedule.planned_stage import batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
-#: The parameters that a latency may be asked for.
+#: Parameters on which a latency may depend.
 COSTS = ("interference", "bare_launch_us", "synchronise_us", "graph_gap_factor", "fork_us", "join_us")
-#: The step of a parameter, as a part of its value, and at least this much.
+#: Step of a parameter, relative to its value, and its minimum.
 _STEP, _LEAST_STEP = 0.05, 0.01
 
 
 class ConcurrencySlopes:
-    """Slopes of the schedules of one network on one device; ``names`` are the parameters asked for.
+    """Slopes of the schedules of one network on one device; ``names`` are the requested parameters.
 
-    ``model`` has priced them, or a like one is made for the engine of a schedule.
+    ``model`` has priced them, or a similar one is made for the engine of a schedule.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ConcurrencySlopes:
         self._profile = profile
         self._names = tuple(name for name in COSTS if name in names)
         self._models: dict[str, DeviceCostModel] = {} if model is None else {str(model.engine): model}
-        #: By parameter a model of another value of it; those of graphs alone: on streams nothing is lowered anew.
+        #: Models with one changed parameter, by its name, for graphs alone: on streams nothing is lowered anew.
         self._changed: dict[str, CostModel] = {}
         self._problems: dict[int, ScheduleProblem] = {}
         self._block_of = {
@@ -74,13 +74,13 @@ class ConcurrencySlopes:
         }
 
     def of_network(self, network: Network) -> ConcurrencySlopes:
-        """The slopes for schedules of another network on the same device."""
+        """Slopes for schedules of another network on the same device."""
         other = ConcurrencySlopes(network, self._profile, self._names)
         other._models, other._changed = self._models, self._changed
         return other
 
     def of(self, schedule: Schedule) -> dict[str, float]:
-        """By parameter the relative change of the latency for a change of one."""
+        """Relative change of the latency per change of each parameter."""
         if not self._names or not schedule.latency_us:
             return {}
         model = self._models.get(schedule.engine)
@@ -90,7 +90,7 @@ class ConcurrencySlopes:
         return {name: self._change_us(name, schedule, model) / schedule.latency_us for name in self._names}
 
     def _change_us(self, name: str, schedule: Schedule, model: DeviceCostModel) -> float:
-        """The change of the latency for a change of one parameter by 1."""
+        """Change of the latency when a parameter changes by 1."""
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]
         if name == "synchronise_us":
@@ -130,25 +130,25 @@ class ConcurrencySlopes:
 
 Part = Hashable
 
-#: Half the width of the interval of log(time) of repeated measurements: on a V100 they differ by 2 to 4 per cent.
+#: Half the width of the interval of log(time) of repeated measurements: on a V100 they differ by 2 to 4 percent.
 REPEAT_NOISE = 0.03
-#: Of the variance of the residuals of a kind of operators: what moves all of them at once.
+#: Common part of the variance of a kind's residuals, which moves all its operators at once.
 COMMON_PART = 0.25
 #: Standard deviation of the relative error of a stage of several groups, beyond that of its kernels alone.
 STAGE_ERROR = 0.05
 #: Standard deviation of the relative error of the cost of synchronising.
 BOUNDARY_ERROR = 0.2
-#: Nine of ten cases of a normal distribution lie within this many standard deviations.
+#: Nine in ten cases of a normal distribution are within this many standard deviations.
 NINE_OF_TEN = 1.645
-#: What stands between stages, as a part of a latency and among the kinds of ops that time goes to.
+#: Name of the gaps between stages, as a part of a latency and among the kinds of ops.
 BOUNDARIES = "boundaries"
-#: Schedules whose shares are kept: those of one comparison are asked for again and again.
+#: Number of schedules whose shares are kept: those of one comparison are used repeatedly.
 _KEPT = 32
 
 
 @dataclass(frozen=True)
 class LatencyInterval:
-    """Where nine of ten measurements of a schedule are expected, microseconds."""
+    """Interval of nine in ten measurements of a schedule, microseconds."""
 
     low_us: float
     high_us: float
@@ -167,8 +167,8 @@ def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors |
 
 @dataclass(frozen=True, eq=False)
 class _UnitError:
-    """Time alone, and what its relative error is made of. ``moved``, ``[resamples]``: the logarithm of its time under
-    each bootstrapped vector over that under the profile's. ``kinds``: deviation in common with others of a kind.
+    """Time alone, and the parts of its relative error. ``moved``, ``[resamples]``, is the logarithm of its time under
+    each bootstrapped vector over that under the profile's. ``kinds`` are deviations shared with others of a kind.
     """
 
     alone_us: float
@@ -182,7 +182,7 @@ class _UnitError:
 class ScheduleErrors:
     """Errors of schedules of one network on one device; its units are lowered once.
 
-    ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand.
+    ``model`` is what priced the schedules, if it can price changed parameters: it has the kernels ready.
     """
 
     def __init__(self, network: Network, profile: DeviceProfile, model: DeviceCostModel | None = None) -> None:
@@ -198,8 +198,8 @@ class ScheduleErrors:
         self._width = profile.provenance.network_width if engine is Engine.PAPER else 1.0
         self._units: dict[Part, _UnitError] = {}
         own, spread = profile.parameter_values, profile.spread
-        #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``;
-        #: of those without, the standard deviation.
+        #: Deviation of each bootstrapped vector from the profile's value by parameter of concurrency, ``[resamples]``;
+        #: for parameters without, the standard deviation.
         self._drift: dict[Part, Floats] = {
             ("parameter", name): np.array(resamples[name]) - own[name] for name in COSTS if name in resamples
         }
@@ -208,16 +208,16 @@ class ScheduleErrors:
         }
         names = [name for name in COSTS if name in resamples or name in spread]
         self._slopes = ConcurrencySlopes(network, profile, names, model)
-        #: Schedules are no keys: they hold lists. Kept beside the shares, so that no other gets their id.
+        #: Schedules are no keys: they hold lists. They are kept beside the shares, so that no other gets their id.
         self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
         self._part_of_unit = _parts_of_units(network)
 
     def interval(self, schedule: Schedule) -> LatencyInterval:
-        """The interval of a schedule's latency on the device that it was priced for."""
+        """Interval of a schedule's latency on the device that it was priced for."""
         return self._around(schedule.latency_us, self._shares(schedule))
 
     def interval_one_by_one(self, unit_us: Sequence[float]) -> LatencyInterval:
-        """The interval of the sum of the times of all units, ``[units]``, each timed alone."""
+        """Interval of the sum of the times of all units, ``[units]``, each timed alone."""
         units = self._network.units
         self._price({self._part_of_unit[unit.name]: unit_steps(self._network, unit) for unit in units})
         total_us = fsum(unit_us)
@@ -238,14 +238,14 @@ class ScheduleErrors:
         return hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE)
 
     def is_tie(self, first: Schedule, second: Schedule) -> bool:
-        """Whether the difference of two schedules is inside the noise."""
+        """Whether the difference of two schedules is within the noise."""
         if min(first.latency_us, second.latency_us) <= 0:
             return first.latency_us == second.latency_us
         return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)
 
     def judged(self, schedules: Sequence[Schedule], beside: Sequence[Schedule] = ()) -> list[Schedule]:
-        """The schedules with their intervals, and with those that differ from each by less than the noise: of one
-        another, and of others ``beside`` them.
+        """Schedules with their intervals and their ties, which differ from each by less than the noise: among one
+        another, and with others ``beside`` them.
         """
         every = (*schedules, *beside)
         return [
@@ -262,14 +262,14 @@ class ScheduleErrors:
         return one.model_copy(update={"interval_us": [interval.low_us, interval.high_us], "ties": ties})
 
     def include(self, network: Network, schedules: Iterable[Schedule]) -> None:
-        """Know schedules of another network, too, at the same prices: what equal units of both miss is the same."""
+        """Add schedules of another network at the same prices: equal units of both share their error."""
         other = copy(self)
         other._network, other._slopes = network, self._slopes.of_network(network)
         other._part_of_unit = _parts_of_units(network)
         self._known |= {id(one): (one, other._new_shares(one)) for one in schedules}
 
     def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
-        """Where a schedule's latency goes: to kinds of ops, the longest first, and to what stands between stages.
+        """Breakdown of a schedule's latency: by kind of op, the longest first, and the gaps between stages.
 
         A stage's time is shared among its units, and a unit's among its steps, by their times alone.
         """
@@ -284,7 +284,7 @@ class ScheduleErrors:
         return dict(sorted(total_us.items(), key=lambda item: (-item[1], item[0])))
 
     def _shares(self, schedule: Schedule) -> dict[Part, float]:
-        """The share of the latency of each part (a unit's by its time alone); of a parameter, the slope."""
+        """Share of the latency of each part (a unit's by its time alone); for a parameter, the slope."""
         if id(schedule) not in self._known:
             self._known[id(schedule)] = schedule, self._new_shares(schedule)
             if len(self._known) > _KEPT:
@@ -342,7 +342,7 @@ class ScheduleErrors:
             begin = end
 
     def _unit_error(self, steps: Sequence[Step], own_us: Floats, moved_us: Floats) -> _UnitError:
-        """``own_us`` are the times of the steps, ``moved_us`` those of each resample, ``[resamples, steps]``."""
+        """Error of a unit; ``own_us`` are times of steps, ``moved_us`` those of resamples, ``[resamples, steps]``."""
         total_us = fsum(own_us.tolist())
         if total_us == 0:
             return _UnitError(0.0, 0.0, {}, np.zeros(len(moved_us)), {})
@@ -358,7 +358,7 @@ class ScheduleErrors:
         return _UnitError(total_us, sqrt(own), dict(kinds), np.log(moved_us.sum(axis=1) / total_us), dict(kind_us))
 
     def _deviation(self, shares: Mapping[Part, float]) -> float:
-        """The standard deviation of the sum of the parts' errors; the same in whatever order they come."""
+        """Standard deviation of the sum of the parts' errors, independent of their order."""
         variances: list[float] = []
         kinds: dict[str, list[float]] = defaultdict(list)
         moved: list[Floats] = []
@@ -384,7 +384,7 @@ class ScheduleErrors:
 
 
 def _fastest_us(table: CandidateTable, profile: DeviceProfile, issue: Issue) -> Floats:
-    """The time alone of each step, run as the candidate that a library would choose."""
+    """Time alone of each step, run as the candidate that a library would choose."""
     alone_us = table.candidate_us(device_rates(profile, issue))
     fastest = table.fastest(alone_us + profile.engine.dispatch_kernel_us * table.kernel_count)
     return alone_us[fastest]

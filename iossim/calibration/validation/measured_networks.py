@@ -1,6 +1,6 @@
-"""Whole networks as they were measured on real devices, against what the simulator says of the same schedules.
+"""Whole networks as measured on real devices, compared with the simulator's predictions for the same schedules.
 
-A run whose outputs were wrong is named, and nothing is told of its times.
+A run whose outputs were wrong is named, and its times are not reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iossim.search.assemble import reprice_any
 
 Progress = Callable[[int, int], None]
 
-#: What speed-ups are over.
+#: Baseline of speed-ups.
 BASE = "sequential"
 
 
@@ -49,7 +49,7 @@ class MeasuredLatency:
 
     @property
     def is_covered(self) -> bool | None:
-        """Whether the measured latency lies in the interval of its prediction."""
+        """Whether the measured latency is in the interval of its prediction."""
         if self.low_us is None or self.high_us is None:
             return None
         return self.low_us <= self.run.median_us <= self.high_us
@@ -57,7 +57,7 @@ class MeasuredLatency:
 
 @dataclass(frozen=True)
 class MeasuredEvaluation:
-    """The runs of one file, in its order, beside predictions for its device."""
+    """Runs of one file, in its order, beside predictions for its device."""
 
     device: str
     source: str
@@ -66,7 +66,7 @@ class MeasuredEvaluation:
 
     @property
     def accuracy(self) -> Accuracy:
-        """Over all runs of schedules."""
+        """Accuracy over all runs of schedules."""
         known = [each for each in self.latencies if each.predicted_us is not None]
         return Accuracy.of(
             np.array([each.predicted_us for each in known], dtype=np.float64),
@@ -93,9 +93,9 @@ class MeasuredEvaluation:
 
 
 def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfile) -> MeasuredEvaluation:
-    """Price every measured schedule on the simulator of its device; ``notes`` tell which could not be, and why.
+    """Price every measured schedule on the simulator of its device; ``notes`` list those that could not be, and why.
 
-    Runs with wrong outputs are left out, and noted: how long it takes to compute something else is of no use.
+    Runs with wrong outputs are left out, and noted: the time of another computation is irrelevant.
     """
     networks: dict[ModelSource, Network] = {}
     latencies: list[MeasuredLatency] = []
@@ -136,7 +136,7 @@ def evaluate_all(
     profiles: Sequence[DeviceProfile] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> tuple[tuple[MeasuredEvaluation, ...], tuple[str, ...]]:
-    """Every file of measured networks of these devices, by default of those that ship; and notes, a line each.
+    """Every file of measured networks of these devices, by default of those that ship; and notes, one line each.
 
     Raises MeasurementError for a file that cannot be read.
     """
@@ -158,7 +158,7 @@ def evaluate_all(
 def _predict(
     run: NetworkRun, schedule: AnySchedule, profile: DeviceProfile, networks: dict[ModelSource, Network]
 ) -> tuple[float, float | None, float | None]:
-    """The latency and the ends of its interval, us, which is not known of streams; raises IossimError where it does
+    """Latency and the ends of its interval, us, which is unknown for streams; raises IossimError if the schedule does
     not fit or has no price.
     """
     source = schedule.source.to_source()

@@ -1,4 +1,4 @@
-"""Operators measured alone against their predictions, shape by shape: what was held out, and what was seen."""
+"""Operators measured alone against their predictions, shape by shape: held-out and seen ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
 Mask = NDArray[np.bool_]
-#: Latencies by another model, ``[rows]`` us, fitted on the chosen rows, whose device times are given as well.
+#: Latencies by another model, ``[rows]`` us, fitted on the chosen rows, given their device times as well.
 Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floats]
 
 
@@ -30,8 +30,7 @@ Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floa
 class OperatorEvaluation:
     """Measured and predicted times of the operators of a data set; every array has an entry for each row.
 
-    The host's overhead is fitted on the rows that are not held out, beside the predictions; device times are without
-    it.
+    The host's overhead is fitted on the rows that are not held out, beside the predictions; device times exclude it.
     """
 
     device: str
@@ -39,18 +38,18 @@ class OperatorEvaluation:
     measurements: NDArray[np.object_]
     #: Rows whose shapes no fit sees.
     held_out: Mask
-    #: As recorded, the host's overhead included.
+    #: Recorded latencies, including the host's overhead.
     latency_us: Floats
     overhead_us: Floats
     predicted_us: Floats
-    #: Predictions for the algorithm that was recorded; nan where it is not known.
+    #: Predictions for the recorded algorithm; nan if it is unknown.
     recorded_us: Floats
-    #: The interval of the prediction.
+    #: Interval of the prediction.
     low_us: Floats
     high_us: Floats
-    #: What another model says, less the same overhead; nan where none does.
+    #: Predictions by another model, less the same overhead; nan where there are none.
     baseline_us: Floats
-    #: The least device time that the recording can tell.
+    #: Least device time that the recording resolves.
     least_us: float
     #: Whether the recording includes a host overhead at all.
     has_overhead: bool
@@ -58,7 +57,7 @@ class OperatorEvaluation:
     cold_rows: int = 0
     #: Rows left out because the host hides them: measured and predicted below the recording's floor.
     hidden_rows: int = 0
-    #: The device time below which the host hides it.
+    #: Device time below which the host hides it.
     floor_us: float = 0.0
 
     def __len__(self) -> int:
@@ -102,15 +101,15 @@ class OperatorEvaluation:
         return self[~self.held_out]
 
     def gpu_time(self) -> Accuracy:
-        """The accuracy of device time, on all rows here: ``evaluation.unseen.gpu_time()`` is what counts."""
+        """Accuracy of device time, on all rows here: the figure that counts is ``evaluation.unseen.gpu_time()``."""
         return Accuracy.of(self.predicted_us, self.measured_us)
 
     def total_time(self) -> Accuracy:
-        """The accuracy of device time and overhead together against what was recorded."""
+        """Accuracy of device time and overhead together against the recorded latency."""
         return Accuracy.of(self.predicted_us + self.overhead_us, self.latency_us)
 
     def recorded_algorithm(self) -> Accuracy:
-        """The accuracy of device time where the algorithm is known, were the model told it."""
+        """Accuracy of device time for known algorithms, given the algorithm."""
         return Accuracy.of(self.recorded_us, self.measured_us)
 
     def baseline(self) -> Accuracy:
@@ -120,15 +119,15 @@ class OperatorEvaluation:
         return {name: self[rows].gpu_time() for name, rows in buckets(self.measured_us).items()}
 
     def coverage(self) -> float | None:
-        """The part of the measured device times that lies in the interval of its prediction; None of no rows."""
+        """Fraction of the measured device times that is in the interval of its prediction; None without rows."""
         return coverage(self.low_us, self.high_us, self.measured_us)
 
     def width(self) -> float | None:
-        """The median of the intervals' high over low ends; None of no rows."""
+        """Median of the intervals' high over low ends; None without rows."""
         return width(self.low_us, self.high_us)
 
     def to_json(self) -> dict[str, Any]:
-        """All figures, of held-out rows unless they say otherwise; errors as fractions."""
+        """All figures, by default for held-out rows; errors as fractions."""
         unseen = self.unseen
         return {
             "device": self.device,
@@ -155,7 +154,7 @@ class OperatorEvaluation:
 
 
 def held_out_fraction(profile: DeviceProfile) -> float:
-    """The part of the shapes that no fit saw: what the profile's own fit held out, if that is less than usual."""
+    """Fraction of the shapes that no fit saw: what the profile's own fit held out, if that is less than usual."""
     own = profile.provenance.held_out_fraction
     return HELD_OUT_FRACTION if own is None else min(own, HELD_OUT_FRACTION)
 
@@ -165,7 +164,7 @@ def evaluate_operators(
 ) -> OperatorEvaluation:
     """Predict the operators of a set that were measured alone; of very many those that ``lowered`` keeps.
 
-    Rows measured with cold caches are left out: so are rows that the host hides.
+    Rows measured with cold caches are left out; so are rows that the host hides.
     """
     cold_rows = sum(row.is_cold for row in measured.measurements)
     return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), cold_rows, baseline)
@@ -174,11 +173,11 @@ def evaluate_operators(
 def evaluate_recording(
     recording: Recording, cold_rows: int = 0, baseline: Baseline | None = None
 ) -> OperatorEvaluation:
-    """The same of operators that are lowered, beside a ``baseline`` if one is given; ``cold_rows`` were left out."""
+    """Evaluate operators that are lowered, beside a ``baseline`` if one is given; ``cold_rows`` were left out."""
     profile, samples, held_out = recording.profile, recording.samples, recording.is_held_out
     chosen = recording.measured.measurements
     predicted_us, recorded_us = samples.predict(profile)
-    # What no seen row tells, all rows must.
+    # If no seen row can determine the overhead, all rows do.
     fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
     latency_us = samples.latency_us
     overhead = fit_nuisances(samples.where(fitted), predicted_us[fitted])
@@ -187,7 +186,7 @@ def evaluate_recording(
     is_hidden = hidden(samples, predicted_us, overhead)
     least_us = samples.least_us
     if samples.issue is Issue.PROFILER:
-        # The device starts and ends each kernel itself, so that this is a part of what it takes.
+        # The device starts and ends each kernel itself, so that this is a part of the kernel's time.
         predicted_us, recorded_us = predicted_us + overhead_us, recorded_us + overhead_us
         overhead_us, least_us = np.zeros_like(overhead_us), recording.measured.header.resolution_us
     bounds = [interval(m.operator, us, profile) for m, us in zip(chosen, predicted_us.tolist(), strict=True)]

@@ -1,8 +1,8 @@
-"""How far predictions are off measurements of a user's own: operators, stages, and networks measured as a whole.
+"""Errors of predictions on a user's own measurements: operators, stages, and networks measured as a whole.
 
-Stages are groups of operators that ran at the same time. Recordings on GPUs replay CUDA graphs: their stages are
-priced by the graph engine, fork and join included. Stages on CPUs are priced by the paper engine, with a
-synchronisation before and behind those of several groups.
+Stages are groups of operators that ran concurrently. Recordings on GPUs replay CUDA graphs: their stages are priced by
+the graph engine, fork and join included. Stages on CPUs are priced by the paper engine, with a synchronisation before
+and after those of several groups.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from iossim.search.scheduler import StartProgress, ignore
 
 @dataclass(frozen=True, eq=False)
 class StageEvaluation:
-    """Measured and predicted times of the stages of a data set, microseconds; every array has an entry a stage.
+    """Measured and predicted times of the stages of a data set, microseconds; every array has one entry per stage.
 
-    ``serial_us`` is the same operators in one stream, nan where that was not measured; its prediction is always
-    there. ``left_out`` stages were of several precisions, or of more operators than a problem holds.
+    ``serial_us`` is the same operators in one stream, nan if that was not measured; its prediction always exists.
+    ``left_out`` stages were of several precisions, or of more operators than a problem holds.
     """
 
     device: str
@@ -61,7 +61,7 @@ class StageEvaluation:
         return Accuracy.of(self.predicted_us, self.latency_us)
 
     def gain(self) -> Accuracy:
-        """The accuracy of what running side by side gains: the time in one stream over that of the stage."""
+        """Accuracy of the gain by concurrency: the time in one stream over that of the stage."""
         known = np.isfinite(self.serial_us)
         predicted = self.predicted_serial_us[known] / self.predicted_us[known]
         return Accuracy.of(predicted, self.serial_us[known] / self.latency_us[known])
@@ -81,7 +81,7 @@ class StageEvaluation:
 
 
 def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEvaluation:
-    """Price every stage of a set; none of them was held out of any fit of operators, nor seen by one."""
+    """Price every stage of a set; fits of operators neither saw any of them nor held any out."""
     chosen = [stage for stage in measured.stages if can_be_priced(stage)]
     in_one_stream = [[[operator for group in stage.groups for operator in group]] for stage in chosen]
     prices_us = recorded_stages_us([*(stage.groups for stage in chosen), *in_one_stream], profile)
@@ -97,19 +97,19 @@ def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEv
     )
 
 
-#: A quoted error is not questioned within this many points of per cent.
+#: A quoted error is accepted within this many percentage points.
 QUOTED_POINTS = 0.5
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What was evaluated, in the order of the data sets and devices."""
+    """Result of an evaluation, in the order of the data sets and devices."""
 
     #: An evaluation for each kind of operator of each data set.
     operators: tuple[OperatorEvaluation, ...] = ()
-    #: Of the data sets that hold stages.
+    #: Evaluations of the data sets that hold stages.
     stages: tuple[StageEvaluation, ...] = ()
-    #: Networks that were measured as a whole, a file each.
+    #: Networks that were measured as a whole, one file each.
     measured: tuple[MeasuredEvaluation, ...] = ()
     #: What was left out, and why.
     notes: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ def validate(
 ) -> Validation:
     """Judge predictions by the measurements in files and folders; raises OptionError or MeasurementError.
 
-    Operators are judged on the shapes that no fit saw, told by their hash. ``profiles`` limits everything to these
+    Operators are judged on held-out shapes, which are chosen by their hash. ``profiles`` limits everything to these
     devices; otherwise each file is of the shipped device that it names.
     """
     data = read_data_sets(places, profiles)
@@ -150,7 +150,7 @@ def validate(
 
 
 def quoted_otherwise(operators: Sequence[OperatorEvaluation], data: DataSets) -> list[str]:
-    """Where a profile quotes another error for a data set than was found now: the data or the model has changed."""
+    """Data sets for which a profile quotes another error than was found now: the data or the model has changed."""
     profiles = {profile.name: profile for _, profile in data.sets}
     notes: list[str] = []
     for each in operators:

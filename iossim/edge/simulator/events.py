@@ -1,7 +1,7 @@
-"""A plan's time, event by event: units compute, DMA moves, and both wait for the memories that they share.
+"""Event-driven time of a plan: units compute, DMA moves, and both wait for the memories that they share.
 
-A memory that all use is a server: what it moves takes its turn, and no transfer is faster than who asks for it. Units
-with equally much work do it at the same time, and are one process that moves all of their bytes.
+A shared memory is a server: it serves transfers in turn, and none is faster than its requester. Units with equal work
+do it at the same time, and are one process that moves all of their bytes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class BusySpan:
-    """What ``units`` that work alike were at (``wait`` for lines, ``compute``, ``stream`` once that is done), or
-    without any units what DMA or a memory moved.
+    """Activity of ``units`` that work alike (``wait`` for lines, ``compute``, ``stream`` once that is done), or,
+    without units, of DMA or a memory.
     """
 
     step: int
@@ -36,7 +36,7 @@ class BusySpan:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """When each step begins and ends, the spans, and what each memory moved (whole lines, of all units)."""
+    """Start and end of each step, the spans, and the bytes that each memory moved (whole lines, of all units)."""
 
     total_us: float
     steps: tuple[tuple[float, float], ...]
@@ -46,7 +46,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class AlikeUnits:
-    """Units with equally many elements to compute. The one whose elements are in most boxes stands for all."""
+    """Units with equally many elements to compute, represented by the one whose elements are in most boxes."""
 
     members: tuple[int, ...]
     works: tuple[Work, ...]
@@ -57,12 +57,12 @@ class AlikeUnits:
 
 
 def groups(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> list[AlikeUnits]:
-    """The units of a slice that have work, those with equally much together."""
+    """Units of a slice that have work, grouped by equal work."""
     return [AlikeUnits(members, unit_work(plan, step, part, most)) for members, most in equal_units(part.partition)]
 
 
 def simulate(plan: EdgePlan) -> Timed:
-    """The times of a plan."""
+    """Simulate a plan."""
     run = _Run(plan)
     run.environment.run(run.environment.process(run.stages()))
     return Timed(run.environment.now, tuple(run.ends), tuple(run.spans), tuple(run.moved))
@@ -99,11 +99,11 @@ class _Run:
         return self.environment.all_of([self.environment.process(each) for each in processes])
 
     def _beside(self, us: float, process: _Process) -> simpy.Event:
-        """Once so many microseconds are over and the process is done."""
+        """Event after so many microseconds and the end of the process."""
         return self.environment.all_of([self.environment.timeout(us), self.environment.process(process)])
 
     def _group(self, index: int, lane: Lane, group: AlikeUnits) -> _Process:
-        """Chunks one after another; the parameters of the next come while one is worked on."""
+        """Chunks in sequence; the parameters of the next arrive during the current one."""
         coming: simpy.Event | None = None
         for work, following in zip(group.works, (*group.works[1:], None), strict=True):
             yield coming or self._parameters(index, group, work)
@@ -147,7 +147,7 @@ class _Run:
             self.spans.append(BusySpan(index, str(memory), what, start, self.environment.now))
 
     def _dma(self, index: int, sizes: Sequence[int], what: str) -> _Process:
-        """Equal transfers, as many at a time as there are channels: one request for a channel each."""
+        """Equal transfers, as many at a time as there are channels: one request per channel."""
         dma = self.plan.device.dma
         size, count = sizes[0], len(sizes)
         start = self.environment.now

@@ -1,8 +1,8 @@
-"""Runs a plan with NumPy: bytes in the memories that it names, in its layouts with their halos, chunk by chunk.
+"""Execution of a plan with NumPy: bytes in its memories, in its layouts with their halos, chunk by chunk.
 
-Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside
-it. Every unit has a private memory of its own. All memories begin poisoned, and private ones are poisoned again for
-each slice, so that the outputs show a unit that reads what it did not load, or a feature map that nobody wrote.
+Units and lanes run one after another: each stage ends with a barrier, and none of its units or lanes reads what another
+writes. Every unit has its own private memory. All memories are poisoned at the start, and private ones again for each
+slice, so that the outputs reveal a unit that reads data it did not load, or a feature map that was never written.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from iossim.ir.ops.matmul import Gemm
 from iossim.ir.types import TensorType
 
 _ROWS = 2
-#: Every byte of a memory in which nothing was put: floating-point numbers made of it are NaN.
+#: Value of every unwritten byte: floating-point numbers made of it are NaN.
 _POISON = 0xFF
 _Memory = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its layout."""
+    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block after block of its layout."""
 
     memory: _Memory
     address: int
@@ -44,7 +44,7 @@ class Stored:
 
     @cached_property
     def blocks(self) -> list[tuple[Box, Array]]:
-        """Each block that lies here, and its bytes as an array of the axes in order."""
+        """Each block that is stored here, and its bytes as an array of the axes in order."""
         rank = len(self.type.shape)
         axes = self.layout.axes or tuple(range(rank))
         back = tuple(axes.index(axis) for axis in range(rank))
@@ -64,7 +64,7 @@ class Stored:
                 lies[_within(part, block)] = array[_within(part, box)]
 
     def get(self, box: Box, order: Order = AS_IT_LIES) -> Array:
-        """A box, each row from the bands that its reader visits."""
+        """Read a box, each row from the bands that its reader visits."""
         made = np.empty(box.shape, self.type.dtype.numpy)
         blocks = self.blocks
         if self.layout.bands is None:
@@ -87,7 +87,7 @@ def _within(part: Box, whole: Box) -> tuple[slice, ...]:
 
 
 def run(plan: EdgePlan, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The network's outputs, from arrays for its inputs."""
+    """Outputs of the network, from arrays for its inputs."""
     graph = plan.network.graph
     check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
     memories = _Memories(plan)
@@ -105,7 +105,7 @@ def run(plan: EdgePlan, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class _Memories:
-    """The bytes of a plan's memories, the parameters where they stand."""
+    """Bytes of a plan's memories, including the parameters."""
 
     def __init__(self, plan: EdgePlan) -> None:
         self.plan = plan
@@ -150,7 +150,7 @@ def _run_slice(memories: _Memories, step: OperatorStep, part: OutputSlice) -> No
 
 
 def _cut(stored: Stored, space: Box) -> list[tuple[Box, Array]]:
-    """Of each block that lies somewhere the part that is in a box."""
+    """The part of each stored block that is in a box."""
     found = []
     for block, lies in stored.blocks:
         own = block.common(space) or Box(block.starts, (0,) * len(space.shape))
@@ -159,7 +159,7 @@ def _cut(stored: Stored, space: Box) -> list[tuple[Box, Array]]:
 
 
 def _run_whole(memories: _Memories, operator: Operator, maps: Mapping[str, Stored]) -> None:
-    """An operator of unknown access: its ops as they are."""
+    """Run an operator of unknown access: its ops as they are."""
     types = memories.plan.network.graph.types
     known = {name: maps[name].get(Box.whole(types[name].shape)) for name in operator.inputs}
     known = operator.evaluate(known | {name: memories.parameter(name) for name in operator.parameters})
@@ -203,14 +203,14 @@ def _bias(operator: Operator, op: object, array: Array) -> Array:
 
 
 def _load(memories: _Memories, private: _Memory, work: Work) -> None:
-    """Bring the parameters of a chunk to a unit's private memory, where it holds them."""
+    """Bring the parameters of a chunk to a unit's private memory, if it holds them."""
     for _, _, outside, inside in _parameters(memories, private, work):
         if inside is not outside:
             inside[...] = outside
 
 
 def _parameters(memories: _Memories, private: _Memory, work: Work) -> Iterator[tuple[str, Box, Array, Array]]:
-    """Each box of parameters of a chunk: where it lies outside, and where the unit reads it."""
+    """Each box of parameters of a chunk: as stored externally, and where the unit reads it."""
     address = work.private_address
     for name, box in work.chunk.demand.parameters.items():
         outside = inside = memories.parameter(name)[box.selection]
@@ -221,7 +221,7 @@ def _parameters(memories: _Memories, private: _Memory, work: Work) -> Iterator[t
 
 
 def _reader(operator: Operator, maps: Mapping[str, Stored], parameters: Mapping[str, tuple[Box, Array]]) -> Reader:
-    """Reads parameters that are at hand, and boxes of feature maps from where they lie."""
+    """Reader of loaded parameters, and of boxes of feature maps from their memories."""
 
     def read(name: str, box: Box, order: Order) -> Array:
         if name in parameters:

@@ -1,1 +1,1 @@
-"""Figures of all commands: data and Vega-Lite specifications, and the pictures that are drawn of them."""
+"""Figures of all commands: data, Vega-Lite specifications, and the pictures drawn from them."""

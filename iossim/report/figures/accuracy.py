@@ -19,23 +19,21 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 HELD_OUT, SEEN, _LINE = PALETTE[0], "#b4b4b4", PALETTE[5]
-#: Residuals beyond this are drawn at the edge.
+#: Larger residuals are drawn at the edge.
 _LARGEST_RESIDUAL_PERCENT = 60.0
 _TRENDS = 12
 _HEIGHT_PIXELS = 230
-#: Points of a panel that are drawn, evenly taken of all: more would lie on each other, and make an SVG slow to open.
+#: A panel draws this many evenly chosen points: more would overlap, and make an SVG slow to open.
 _MOST_POINTS = 800
 
 
 def operators_figures(operators: Sequence[OperatorEvaluation]) -> list[Figure]:
-    """A figure for each device, in the order given."""
+    """One figure per device, in the order given."""
     return [operators_figure(name, list(own)) for name, own in groupby(operators, key=lambda each: each.device)]
 
 
 def operators_figure(device: str, evaluations: Sequence[OperatorEvaluation]) -> Figure:
-    """A row of panels for each data set: predicted against measured device time, and errors against time and
-    arithmetic.
-    """
+    """A row of panels per data set: predicted against measured device time, and errors against time and arithmetic."""
     grid = AccuracyGrid("measured, us", "predicted, us", "error, %")
     for each in evaluations:
         flops = np.array([float(m.operator.flops) for m in each.measurements])
@@ -55,7 +53,7 @@ def operators_figure(device: str, evaluations: Sequence[OperatorEvaluation]) -> 
 
 
 class AccuracyGrid:
-    """Rows of panels: predicted against measured, then errors against one thing or another."""
+    """Rows of panels: predicted against measured, then errors against other quantities."""
 
     def __init__(self, across: str, up: str, error: str) -> None:
         self.across, self.up, self.error = across, up, error
@@ -73,12 +71,12 @@ class AccuracyGrid:
             records=tuple(self.records),
             panels=tuple(self.panels),
             legend=tuple(legend),
-            # As many panels in a row of the picture as a data set has.
+            # A row of the picture has as many panels as a data set has.
             panel_pixels=420 if len(self.panels) == 2 * rows else 300,
         )
 
     def identity(self, name: str, said: str, across: Floats, up: Floats, coloured: Flags) -> None:
-        """Points on logarithmic axes of one scale, the line of equality, and dashed lines 20% beside it."""
+        """Points on logarithmic axes of one scale, the line of equality, and dashed lines 20% from it."""
         low, high = _span(np.concatenate([across, up]))
         lines = [
             {"what": what, "line": factor, "x": place, "y": place * factor}
@@ -159,7 +157,7 @@ def _log_axis(low: float, high: float) -> Any:
 
 
 def _span(values: Floats) -> tuple[float, float]:
-    """The ends of a logarithmic axis with all finite positive values."""
+    """Ends of a logarithmic axis that spans all finite positive values."""
     usable = values[np.isfinite(values) & (values > 0)]
     if not len(usable):
         return 1.0, 10.0

@@ -1,4 +1,4 @@
-"""Schedulers side by side: a bar each, with expected intervals, published figures, lower bounds and labels."""
+"""Schedulers side by side: one bar each, with expected intervals, published figures, lower bounds and labels."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from iossim.report.figures.vega import HALO, PUBLISHED, layer, need_altair, sche
 from iossim.tasks.comparison import TIE, ComparisonRow, best_row, ties_with
 
 _BAR_PIXELS, _ROW_PIXELS = 15, 24
-#: What the longest text behind a bar takes.
+#: Width of the longest text after a bar.
 _TEXT_PIXELS = 64
-#: Panels whose longest bars differ by less than this have one scale.
+#: Panels share one scale if their longest bars differ by less than this factor.
 _ALIKE = 3.0
-#: What a tooltip calls the cells beside a bar's value.
+#: Tooltip titles of the cells beside a bar's value.
 _PARTS = {"low_ms": "expected from", "high_ms": "expected to", "published_ms": "published", "bound_ms": "lower bound"}
 
 
 def bar_record(
     value: float | None, text: str, interval_ms: tuple[float, float] | None = None, published_ms: float | None = None
 ) -> dict[str, Cell]:
-    """The cells of a record by which :func:`bar_specification` draws what stands at a bar, and the ``text`` behind
-    it.
-    """
+    """Cells of a record from which :func:`bar_specification` draws the marks at a bar and the ``text`` after it."""
     low_ms, high_ms = interval_ms or (None, None)
     return {
         "low_ms": low_ms,
@@ -44,12 +42,12 @@ def bar_specification(
     limit: float | None = None,
     text_pixels: int = _TEXT_PIXELS,
 ) -> dict[str, Any]:
-    """A bar a record, as long as its cell ``key``, in the colour of its ``scheduler``.
+    """One bar per record, as long as its cell ``key``, in the colour of its ``scheduler``.
 
-    Bars stand in ``groups`` by the cell ``group``; without groups each has its scheduler's name before it. Records have
-    the cells of :func:`bar_record` and :func:`share_scales`; a lower bound in ``bound_ms`` is a mark, and one that is
-    ``best`` has its text in bold. ``limit`` is drawn as a line: what is asked of the values. The longest text takes
-    ``text_pixels``.
+    Bars are grouped into ``groups`` by the cell ``group``; without groups each follows its scheduler's name. Records
+    have the cells of :func:`bar_record` and :func:`share_scales`; a lower bound in ``bound_ms`` is a mark, and one that
+    is ``best`` has its text in bold. ``limit``, a bound that the values should meet, is drawn as a line. The longest
+    text takes ``text_pixels``.
     """
     alt = need_altair()
     if groups is None:
@@ -87,7 +85,7 @@ def bar_specification(
         layers.append(marker.encode(x=alt.X("published_ms:Q"), tooltip=tooltip))
     if limit is not None:
         layers.append(layer().mark_rule(strokeDash=[5, 4], strokeWidth=1.3).encode(x=alt.datum(limit)))
-    # Neither that line nor one of the grid strikes a label through: each has the page's colour around it.
+    # Each label has an outline in the page's colour, so that neither that line nor one of the grid strikes it through.
     label: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 5}
     behind = base.encode(x=alt.X("right:Q"), text="text:N")
     layers.append(behind.mark_text(style=HALO, **label))
@@ -96,14 +94,14 @@ def bar_specification(
         layers.append(behind.transform_filter("datum.best").mark_text(fontWeight="bold", **label))
     else:
         layers.append(behind.mark_text(**label))
-    # Nothing to be seen, where there is room for the text behind the longest bar.
+    # An invisible mark leaves room for the text after the longest bar.
     room = f"datum.longest * width / max(60, width - {text_pixels})"
     layers.append(base.transform_calculate(room=room).mark_point(opacity=0).encode(x=alt.X("room:Q")))
     return specification(*layers, height=height)
 
 
 def bar_legend(records: Sequence[Record], whiskers: str) -> tuple[LegendEntry, ...]:
-    """What the marks at the bars stand for; ``whiskers`` says what an interval is."""
+    """Legend of the marks at the bars; ``whiskers`` says what an interval is."""
     marks = {
         "low_ms": LegendEntry(whiskers, "currentColor", "whisker"),
         "bound_ms": LegendEntry("lower bound", "currentColor", "bound"),
@@ -113,8 +111,8 @@ def bar_legend(records: Sequence[Record], whiskers: str) -> tuple[LegendEntry, .
 
 
 def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], panel: str | None) -> None:
-    """Tell each record how long the longest bar on its scale is: one scale for panels that are seen together, unless
-    one of them would be hard to see.
+    """Store in each record the longest bar on its scale: one scale for panels that are seen together, unless one of
+    them would be hard to see.
     """
     together: dict[tuple[Cell, ...], dict[Cell, float]] = {}
     placed: list[tuple[dict[str, Cell], dict[Cell, float], Cell]] = []
@@ -128,17 +126,17 @@ def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], pan
         record["longest"] = (longest if longest <= _ALIKE * min(panels.values()) else panels[place]) or 1.0
 
 
-#: What latency, speed-up and sign of a tie take behind a bar.
+#: Width of a latency, a speed-up and the sign of a tie after a bar.
 _LONG_TEXT_PIXELS = 130
 
 
 def comparison_figure(
     title: str, panels: Mapping[str, Sequence[ComparisonRow]], whiskers: str = "expected", name: str = "comparison"
 ) -> Figure:
-    """One panel for each entry (a network, say), its schedulers from top to bottom.
+    """One panel per entry (a network, say), its schedulers from top to bottom.
 
     Bars are labelled with the latency and the speed-up, the best one's in bold, with a sign at those that tie with it;
-    whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``.
+    whiskers span each row's interval, which the legend describes by ``whiskers``.
     """
     records: list[dict[str, Cell]] = []
     for panel, rows in panels.items():

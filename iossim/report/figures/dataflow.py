@@ -1,5 +1,5 @@
-"""Dataflow on edge devices in pictures: what units, DMA and memories do over time, a lane each; what each memory
-holds (Xenos, figure 9); and what every way to divide a network over several devices takes.
+"""Dataflow on edge devices in pictures: the activity of units, DMA and memories over time, one lane each; the contents
+of each memory (Xenos, figure 9); and the time of every way to divide a network over several devices.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import LINE_PIXELS, fitting_label, from_to_ms, staggered, text_pixels, texts_above
 from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
 
-#: Of more units every nth is shown.
+#: Beyond this number of units, every nth is shown.
 MOST_UNITS = 16
 _BUSY_MEMORIES = ("shared", "external")
 
 
 @dataclass(frozen=True, slots=True)
 class DataflowLane:
-    """Spans that do not overlap, in order; ``resource`` is ``units``, ``dma``, ``shared`` or ``external``."""
+    """Non-overlapping spans, in order; ``resource`` is ``units``, ``dma``, ``shared`` or ``external``."""
 
     name: str
     resource: str
@@ -33,7 +33,7 @@ class DataflowLane:
 
 
 def dataflow_lanes(timed: Timed, device: EdgeDevice, most_units: int = MOST_UNITS) -> list[DataflowLane]:
-    """The lanes of a plan from top to bottom."""
+    """Lanes of a plan from top to bottom."""
     ordered = sorted(timed.spans, key=lambda span: (span.start_us, span.end_us))
     of = {lane: tuple(span for span in ordered if span.lane == lane) for lane in ("units", "dma", *_BUSY_MEMORIES)}
     found = []
@@ -44,13 +44,13 @@ def dataflow_lanes(timed: Timed, device: EdgeDevice, most_units: int = MOST_UNIT
 
 
 def shown_units(device: EdgeDevice, most_units: int = MOST_UNITS) -> range:
-    """All units, or every nth of many."""
+    """All units, or every nth if there are many."""
     units = device.units.value
     return range(0, units, -(-units // most_units))
 
 
 def _apart(spans: Iterable[BusySpan]) -> list[tuple[BusySpan, ...]]:
-    """Spans in as few lanes as keep them apart: each goes to the first that is free."""
+    """Spans in as few lanes as keep them apart: each goes to the first free lane."""
     lanes: list[list[BusySpan]] = []
     for span in spans:
         lane = next((each for each in lanes if each[-1].end_us <= span.start_us), None)
@@ -62,9 +62,9 @@ def _apart(spans: Iterable[BusySpan]) -> list[tuple[BusySpan, ...]]:
 
 
 _LANES_PIXELS, _LANE_PIXELS = 1000, 13
-#: Bars that are narrower are drawn as one with their neighbours of the same kind.
+#: Narrower bars are drawn merged with their neighbours of the same kind.
 _LEAST_PIXELS = 0.5
-#: What a bar stands for, by what a lane is of.
+#: Meanings of the bars, by what a lane shows.
 _LANE_PARTS = {
     "computing": PALETTE[0],
     "waiting for lines": PALETTE[5],
@@ -78,7 +78,7 @@ _OF_OTHERS = {"dma": "DMA", "shared": "shared memory", "external": "external mem
 
 
 def dataflow_timeline_figure(found: Dataflow, title: str) -> Figure:
-    """A panel a plan, each over its own time; the operators' names stand where there is room."""
+    """One panel per plan, each over its own time; operators' names are drawn where there is room."""
     records: list[dict[str, Cell]] = []
     panels = []
     for name, (plan, timed) in found.runs.items():
@@ -102,7 +102,7 @@ def dataflow_timeline_figure(found: Dataflow, title: str) -> Figure:
 
 
 def _finding(found: Dataflow) -> str:
-    """How much of the units' time they compute, in each plan."""
+    """Share of the units' time spent computing, in each plan."""
     shares = []
     for name, (_, timed) in found.runs.items():
         computing = [span for span in timed.spans if span.what == "compute" and span.units]
@@ -111,14 +111,14 @@ def _finding(found: Dataflow) -> str:
     return f"Units compute {', '.join(shares)} of their time."
 
 
-#: The font size of operators' names, and the most lines that they are staggered on.
+#: Font size of operators' names, and the most lines over which they are staggered.
 _TOP, _NAME_PIXELS, _MOST_LINES = "", 8, 8
 
 
 def _lane_records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict[str, Cell]]:
     pixels_per_us = _LANES_PIXELS / timed.total_us
     names = [step.operator.name for step in plan.steps]
-    # An operator on other units stands beside one that is marked already.
+    # An operator on other units runs beside one that is marked already.
     marked = [index for index in range(len(names)) if not plan.places[index][1].first_unit]
     middles_us = [sum(timed.steps[index]) / 2 for index in marked]
     halves_us = [text_pixels(f"{names[index]} ", _NAME_PIXELS) / 2 / pixels_per_us for index in marked]
@@ -149,7 +149,7 @@ def _lane_records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict
 
 
 def _drawn(spans: Sequence[BusySpan], least_us: float) -> Iterator[BusySpan]:
-    """The spans; those of an operator and of one kind that nothing visible parts are one."""
+    """Spans, with those of one operator and kind merged where no visible gap separates them."""
     last: BusySpan | None = None
     for span in spans:
         alike = last is not None and (last.step, last.what, last.units) == (span.step, span.what, span.units)
@@ -189,7 +189,7 @@ _MEMORY_PIXELS = 150
 
 
 def memory_figure(found: Dataflow, title: str) -> Figure:
-    """A panel a plan; ``private`` is of the unit that holds most."""
+    """One panel per plan; ``private`` is the memory of the unit that holds most."""
     variants = (Variant.VANILLA, Variant.FULL)
     records = tuple(
         {
@@ -235,7 +235,7 @@ _ROW_PIXELS = 20
 
 
 def distribution_figure(found: Distributed, title: str) -> Figure:
-    """The latency of each way against one device, and the time of each operator of the best, in order."""
+    """Latency of each way against one device, and the time of each operator of the best, in order."""
     devices = found.distribution.devices
     bars = [(_WAYS, "one device", "total", found.one_us)]
     bars += [(_WAYS, f"all by {mode}", "total", us) for mode, us in found.by_mode_us.items()]

@@ -1,4 +1,4 @@
-"""The streams of a deployed schedule over time: as predicted and, below, as the runtime's own profile has them."""
+"""The streams of a deployed schedule over time: as predicted and, below, as profiled by the runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDTH_PIXELS = 1100
 
 
 def deployment_figure(title: str, finding: str, expected: Sequence[Span], ran: Sequence[Span]) -> Figure:
-    """Two panels on one scale, a lane a stream; a band behind the lanes is when several streams are at work."""
+    """Two panels on one scale, one lane per stream; a band behind the lanes shows when several streams are active."""
     runs = {"predicted": expected, "ONNX Runtime's own profile": ran}
     latest_ms = max((span.end_us for span in (*expected, *ran)), default=1.0) / 1e3
     records: list[dict[str, Cell]] = []
@@ -30,7 +30,7 @@ def deployment_figure(title: str, finding: str, expected: Sequence[Span], ran: S
             common: dict[str, Cell] = {"run": name, "stream": span.stream, "name": span.unit}
             records.append({**common, "what": "bar", **from_to_ms(span.start_us, span.end_us)})
             pixels = (span.end_us - span.start_us) / 1e3 / latest_ms * _WIDTH_PIXELS - 4
-            # The name, or less and less of it: where in the model it is.
+            # Candidates are the name and ever shorter ends of it: it says where in the model the unit is.
             names = [*accumulate(re.split(r"[./]", span.unit.strip("/")), "{}.{}".format)][::-1]
             if text := fitting_label(names, pixels):
                 middle_ms = (span.start_us + span.end_us) / 2e3
@@ -52,7 +52,7 @@ def deployment_figure(title: str, finding: str, expected: Sequence[Span], ran: S
 
 
 def overlapping(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """From when to when several of the spans run, in order, cut wherever one begins or ends."""
+    """Intervals in which several of the spans run, in order, cut wherever one begins or ends."""
     edges = sorted({edge for span in spans for edge in (span.start_us, span.end_us)})
     return [part for part in pairwise(edges) if sum(span.start_us <= part[0] < span.end_us for span in spans) > 1]
 

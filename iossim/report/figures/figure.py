@@ -1,4 +1,4 @@
-"""What a figure is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
+"""A figure: data, pictures of it as Vega-Lite specifications, and a description for those who cannot see them.
 
 A study's page draws the specifications in the browser, :mod:`iossim.report.figures.pictures` as SVG and PNG without
 one, and :func:`print_figure` prints the same data as a table.
@@ -15,9 +15,9 @@ from rich.console import Console
 from iossim.base.tables import Cell, Column, records_table
 
 Record = Mapping[str, Cell]
-#: The data of every specification: the records of a panel and of the choices made. Whoever draws fills it in.
+#: Names the data of every specification: the records of a panel and of the choices made, filled in when drawn.
 ROWS = "rows"
-#: What columns that a reader chooses by are called; others by their key.
+#: Titles of the columns that a reader chooses by; others are titled by their key.
 TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", "batch": "batch size"}
 
 
@@ -42,8 +42,8 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """What a colour or shape stands for; ``mark`` is bar, line, dashes, whisker, bound, outline, published, or a
-    shape of Vega.
+    """An entry of the legend: the meaning of a colour or shape; ``mark`` is bar, line, dashes, whisker, bound, outline,
+    published, or a shape of Vega.
     """
 
     label: str
@@ -53,12 +53,12 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure; ``finding`` says in a sentence, or in a line each, what is to be seen.
+    """A figure; ``finding`` states the result in one sentence, or in one line each.
 
-    ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each
-    other where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it
-    is to be read, ``alt`` the same to who cannot see it, ``columns`` which cells a reader is shown, ``command`` how
-    it is made.
+    ``records`` are all its data. One value at a time is drawn of each column in ``choices``. Panels are drawn beside
+    each other where there is room, or one below the other if ``stacked``. On the page of a study ``caption`` says how
+    to read it, ``alt`` describes it to those who cannot see it, ``columns`` are the cells shown to a reader, and
+    ``command`` makes it.
     """
 
     name: str
@@ -73,19 +73,19 @@ class Figure:
     choices: tuple[Column, ...] = ()
     legend: tuple[LegendEntry, ...] = ()
     stacked: bool = False
-    #: A panel is at least this wide, where the screen is; a panel of a stack, or alone, in a picture too.
+    #: A panel is at least this wide if the screen is; in a picture, so is a panel that is stacked or alone.
     panel_pixels: int = 420
-    #: What of the records a terminal prints; by default all.
+    #: Records that a terminal prints; by default all.
     printed: tuple[Record, ...] | None = None
 
     def slices(self) -> Iterator[dict[str, Cell]]:
-        """Every combination of choices that has records, in the order in which they come."""
+        """Every combination of choices that has records, in order of appearance."""
         keys = [choice.key for choice in self.choices]
         for chosen in dict.fromkeys(tuple(record[key] for key in keys) for record in self.records):
             yield dict(zip(keys, chosen, strict=True))
 
     def records_of(self, panel: Panel, chosen: Mapping[str, Cell]) -> list[Record]:
-        """The data that a panel draws."""
+        """Records that a panel draws."""
         return [
             record
             for record in self.records
@@ -93,12 +93,12 @@ class Figure:
         ]
 
 
-#: Lines of a table that a terminal shows.
+#: Most lines of a table that a terminal shows.
 MOST_LINES = 60
 
 
 def print_figure(console: Console, figure: Figure) -> None:
-    """Title, finding and table of a figure."""
+    """Print the title, finding and table of a figure."""
     records = figure.records if figure.printed is None else figure.printed
     console.print(figure.title, style="bold", highlight=False, markup=False)
     if figure.finding:

@@ -1,4 +1,4 @@
-"""The graph of a network as SVG, from top to bottom, without Graphviz: a box for each unit in the colour of its kind.
+"""The graph of a network as SVG, from top to bottom, without Graphviz: one box per unit in the colour of its kind.
 
 With a schedule each stage is a band, each group a column, and the boxes of a merged stage are hatched. Without one, a
 unit's row is its longest path from the inputs. Boxes have the attribute ``data-unit``, edges ``data-from`` and
@@ -19,14 +19,14 @@ from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
 _BOX_PIXELS, _BOX_HEIGHT_PIXELS, _GAP_PIXELS, _ROW_PIXELS, _BAND_PIXELS, _LABEL_PIXELS = 108, 22, 14, 34, 12, 92
-#: What a box has room for.
+#: Number of letters that fit in a box.
 _LETTERS = 17
 _FONT = "font-family='Liberation Sans, Arial, Helvetica, sans-serif'"
 
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """Columns of units (numbers) that stand beside each other."""
+    """Columns of units (numbers) beside each other."""
 
     columns: list[list[int]]
     label: str = ""
@@ -34,7 +34,7 @@ class _Band:
 
 
 class _Place(NamedTuple):
-    """The middle of a box, in pixels."""
+    """Middle of a box, in pixels."""
 
     x: float
     y: float
@@ -62,7 +62,7 @@ def graph_svg(network: Network, schedule: Schedule | None = None, *, background:
 
 
 def short_name(name: str, letters: int = _LETTERS) -> str:
-    """The last part of a unit's name, as the others repeat the block; the end of a long one."""
+    """Last part of a unit's name, as the others repeat the block; only its end if it is long."""
     last = name.replace("/", ".").rsplit(".", 1)[-1] or name
     return last if len(last) <= letters else f"…{last[1 - letters :]}"
 
@@ -93,9 +93,9 @@ def _layers(network: Network) -> list[_Band]:
 
 
 def _places(network: Network, bands: Sequence[_Band], middle: float) -> tuple[dict[int, _Place], list[float]]:
-    """The middle of each unit's box, and where each band begins, behind them where the last one ends.
+    """Middle of each unit's box, and the top of each band followed by the end of the last one.
 
-    Columns stand in the order of the mean place of what they read, which keeps most edges from crossing.
+    Columns are ordered by the mean place of their predecessors, which keeps most edges from crossing.
     """
     places: dict[int, _Place] = {}
     tops = [float(_BAND_PIXELS)]
@@ -135,7 +135,7 @@ def _edge_lines(network: Network, places: dict[int, _Place]) -> Iterator[str]:
                 x0, y0 = places[other].x, places[other].y + _BOX_HEIGHT_PIXELS / 2
                 x1, y1 = places[unit].x, places[unit].y - _BOX_HEIGHT_PIXELS / 2
                 bend = max(8.0, min(40.0, (y1 - y0) / 2))
-                # What skips boxes of its own column goes round them.
+                # An edge that skips boxes of its own column goes round them.
                 aside = _BOX_PIXELS * 0.8 if x0 == x1 and y1 - y0 > 2 * _ROW_PIXELS else 0
                 path = f"M{x0:g} {y0:g}C{x0 + aside:g} {y0 + bend:g} {x1 + aside:g} {y1 - bend:g} {x1:g} {y1:g}"
                 yield f"<path class='edge' data-from='{other}' data-to='{unit}' d='{path}'/>"

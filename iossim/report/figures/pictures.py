@@ -15,9 +15,9 @@ from iossim.report.figures.figure import ROWS, Figure, LegendEntry, title_of
 from iossim.report.figures.vega import need_vl_convert, paper, vega_lite_version
 
 PictureFormat = Literal["svg", "png"]
-#: Widths of a panel: alone or one under another, beside one other, beside two others.
+#: Widths of a panel: alone or stacked, beside one other, beside two others.
 _WIDTHS_PIXELS = {1: 640, 2: 330, 3: 230}
-#: More slices of one figure than this are left to the reader to ask for on the page.
+#: Further slices of one figure are drawn only on request, from the page.
 MOST_SLICES = 12
 _LETTER_PIXELS, _ENTRY_PIXELS, _LINE_PIXELS = 5.9, 34, 18
 _PNG_SCALE = 2.0
@@ -30,16 +30,16 @@ _VEGA_SHAPES = {
     "published": "diamond",
     "outline": "square",
 }
-#: Of these the outline is drawn.
+#: These shapes are drawn as outlines.
 _OPEN = ("stroke", _VEGA_SHAPES["bound"])
 
 
 def picture_files(
     figures: Sequence[Figure], *kinds: PictureFormat, titled: bool = False
 ) -> dict[str, Callable[[Path], None]]:
-    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each format.
+    """A writer for each picture by file name: one per slice of a figure, at most ``MOST_SLICES``, in each format.
 
-    Pictures that stand alone are ``titled``: above them stand the figure's title and what is to be seen.
+    Pictures to be shown alone are ``titled``: the figure's title and finding are above them.
 
     Raises OptionError where vl-convert-python is not installed.
     """
@@ -62,7 +62,7 @@ def svg_picture(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False
 
 
 def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> dict[str, Any]:
-    """Vega-Lite of a slice with its data; panels without data are left out."""
+    """Vega-Lite specification of a slice with its data; panels without data are left out."""
     shown = [(panel, rows) for panel in figure.panels if (rows := figure.records_of(panel, chosen))]
     columns = 1 if figure.stacked or len(shown) == 1 else 3 if figure.panel_pixels < 400 else 2
     width = _WIDTHS_PIXELS[columns] if columns > 1 else max(_WIDTHS_PIXELS[1], figure.panel_pixels)
@@ -85,9 +85,7 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
 
 
 def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
-    """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without
-    either.
-    """
+    """Heading of a whole picture: the title, if shown alone, and the choices made; empty without either."""
     told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
     if titled:
         return {"text": figure.title, "fontSize": 15, "subtitle": [*figure.finding.split("\n"), *filter(None, [told])]}
@@ -95,13 +93,13 @@ def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[s
 
 
 def _legend_of(figure: Figure, rows: Sequence[Mapping[str, Cell]]) -> list[LegendEntry]:
-    """The legend without kinds of ops that the slice has none of."""
+    """The legend without kinds of ops that the slice lacks."""
     known, here = ({record.get("kind") for record in records} for records in (figure.records, rows))
     return [entry for entry in figure.legend if entry.label not in known or entry.label in here]
 
 
 def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
-    """A view of marks and labels in lines, which ends a line where it is full."""
+    """A view of marks and labels, broken into lines of the given width."""
     placed: list[dict[str, Any]] = []
     x, line = 0.0, 0
     for entry in entries:
@@ -146,7 +144,7 @@ def _write(drawn: Callable[[], str], kind: PictureFormat, path: Path) -> None:
 
 
 def _numbered(svg: str) -> str:
-    """The ids of clips and gradients counted from 0 in each picture, not over all that this process drew."""
+    """SVG whose ids of clips and gradients are counted from 0 in each picture, not across the process."""
     found: dict[str, str] = {}
 
     def renamed(match: re.Match[str]) -> str:

@@ -1,5 +1,5 @@
-"""The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so
-that kernels stay visible. All rows have the same scale.
+"""The timeline of one schedule: time runs to the right and, for a long schedule, continues in the next row, like text,
+so that kernels stay visible. All rows have the same scale.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from iossim.report.schedule_words import headline, schedule_facts
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
-#: The width, and rows are added until each has at most about this many stages, and kernels in its fullest lane.
+#: The width; rows are added until each has at most about this many stages, and kernels in its fullest lane.
 _WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 60, 8
-#: Names of blocks that need more lines above the lowest are shortened.
+#: Names of blocks that would need more lines are shortened.
 _MOST_LINES = 3
-#: Kinds of ops for which the legend has room.
+#: Most kinds of ops in the legend.
 _MOST_ENTRIES = 8
 
 
@@ -36,9 +36,9 @@ def timeline_figure(
     sequential_us: float | None = None,
     execution: Execution | None = None,
 ) -> Figure:
-    """A schedule by itself; ``sequential_us``, if known, is the latency that its speed-up is against.
+    """A schedule alone; ``sequential_us``, if known, is the baseline latency of its speed-up.
 
-    ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too.
+    ``execution``, if given, is the run that produced the spans: its active warps and latency are shown too.
     """
     extents = timeline.stage_extents(schedule, spans)
     fullest = max(Counter(span.stream for span in spans).values(), default=0)
@@ -92,7 +92,7 @@ def _domain_ms(row: _Row) -> tuple[float, float]:
 
 
 def _rows(extents: Sequence[timeline.StageExtent], wanted: int) -> list[_Row]:
-    """Stages dealt to about ``wanted`` rows of about equal time, each a whole number of stages."""
+    """Stages dealt to about ``wanted`` rows of about equal time, each of whole stages."""
     if not extents:
         return []
     start_us, end_us = extents[0].start_us, extents[-1].end_us
@@ -108,12 +108,12 @@ def _rows(extents: Sequence[timeline.StageExtent], wanted: int) -> list[_Row]:
 
 
 def _gaps(row: _Row) -> list[dict[str, Cell]]:
-    """What stands between the stages of a row: launches and synchronisation."""
+    """Gaps between the stages of a row: launches and synchronisation."""
     return [{"what": "gap", **timeline.from_to_ms(left.end_us, right.start_us)} for left, right in pairwise(row)]
 
 
 def _numbers_above(row: _Row, row_ms: float) -> list[float]:
-    """How many pixels above the lanes the number of each stage of a row stands."""
+    """Height above the lanes, in pixels, of the number of each stage of a row."""
     size = timeline.NUMBER_PIXELS
     ends = []
     for extent in row:
@@ -124,7 +124,7 @@ def _numbers_above(row: _Row, row_ms: float) -> list[float]:
 
 
 def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
-    """The start of each block of a row, and the height of its name above the lanes, in pixels: over all numbers."""
+    """Start of each block of a row, and the height of its name above the lanes, in pixels: above all numbers."""
     starts_ms = {block: next(iter(group)).start_us / 1e3 for block, group in groupby(row, key=lambda one: one.block)}
     lefts = [start_ms * _WIDTH_PIXELS / row_ms for start_ms in starts_ms.values()]
     names = list(starts_ms)
@@ -146,7 +146,7 @@ def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
 
 
 def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_per_ms: float) -> list[dict[str, Cell]]:
-    """The name of each unit, once, in its longest kernel where it fits there."""
+    """Name of each unit, once, in its longest kernel if it fits there."""
 
     def group_of(record: Mapping[str, Cell]) -> tuple[int, int, str]:
         return int(record["stream"] or 0), int(record["stage"] or 0), str(record["unit"])
@@ -166,14 +166,14 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
 
 
 def _labels_of(units: Sequence[str]) -> list[str]:
-    """What units may be called: the last part of a name, as the others repeat the block; several by their count."""
+    """Possible labels of units: the last part of a name, as the others repeat the block; of several, their count."""
     if len(units) > 1:
         return [f"{len(units)} merged", str(len(units))]
     return [units[0].replace("/", ".").rsplit(".", 1)[-1]]
 
 
 def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
-    """The colour of each kind of op that has a kernel, those that take the most time first."""
+    """Colour of each kind of op that has a kernel, those that take the most time first."""
     total_ms: Counter[str] = Counter()
     for record in records:
         if record["what"] == "kernel":
@@ -194,7 +194,7 @@ def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution
 
 
 def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool) -> tuple[LegendEntry, ...]:
-    """Kinds of one colour share an entry; of many the ones that take least time are left out."""
+    """The legend: kinds of one colour share an entry; beyond the most entries, the shortest kinds are left out."""
     named: dict[str, list[str]] = {}
     for kind, colour in colours.items():
         named.setdefault(colour, []).append(kind)

@@ -1,6 +1,5 @@
-"""When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below
-them how full the device is, where that is known. The data and layers are those of every figure that shows a run over
-time.
+"""Kernels of a schedule over time: one lane per stream, one bar per kernel, one band per stage, and below them the
+occupancy of the device, where known. Every figure that shows a run over time uses these data and layers.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from iossim.schedule.schedule import Schedule, Stage
 
 BUSY, WARPS = "#a79bd0", "#d55e00"
 LANE_PIXELS, _STRIP_PIXELS, LOW_STRIP_PIXELS = 24, 92, 40
-#: Steps of the occupancy that are drawn; between them it is the mean over time.
+#: Number of steps in which occupancy is drawn, each the mean over its time.
 _STEPS = 240
 LABELS_PIXELS = 62
-#: The sizes of what stands above the lanes: numbers of stages, and names of blocks.
+#: Font sizes above the lanes: of the numbers of stages, and of the names of blocks.
 NUMBER_PIXELS, BLOCK_PIXELS = 9, 10
-#: The lines that they stand on are so much higher.
+#: Height of a line of them, relative to the font size.
 LINE_PIXELS = 1.25
-#: A stage that is narrower has no number on a page, whose width changes; tooltips and the table have it.
+#: A narrower stage has no number on a page, whose width changes; tooltips and the table have it.
 _NUMBER_ROOM_PIXELS = 6
 BAND, GAP, MERGED = "#eef0f2", "#c4c4c4", "#10151a"
-#: The size of the labels of kernels, and the mean width of a letter over it, by the font of pictures.
+#: Font size of kernels' labels, and the mean width of a letter relative to it, in the font of pictures.
 LABEL_PIXELS = 7.8
 _LETTER_WIDTH = 0.54
-#: With fewer letters behind an ellipsis a name tells nothing.
+#: With fewer letters after an ellipsis a name is meaningless.
 _FEWEST_LETTERS = 5
 
 
@@ -53,7 +52,7 @@ class StageExtent:
 
 
 def stage_extents(schedule: Schedule, spans: Sequence[Span]) -> list[StageExtent]:
-    """The stages that have kernels, in execution order."""
+    """Stages that have kernels, in execution order."""
     bounds: dict[int, tuple[float, float]] = {}
     for span in spans:
         start_us, end_us = bounds.get(span.stage, (span.start_us, span.end_us))
@@ -65,18 +64,16 @@ def stage_extents(schedule: Schedule, spans: Sequence[Span]) -> list[StageExtent
 def timeline_records(
     network: Network, schedule: Schedule, spans: Sequence[Span], execution: Execution | None = None
 ) -> list[dict[str, Cell]]:
-    """A record for each stage, each kernel, and each step of the occupancy, if ``execution`` is the run of the
-    spans.
-    """
+    """One record per stage, per kernel, and per step of the occupancy, if ``execution`` is the run of the spans."""
     extents = stage_extents(schedule, spans)
     records = [{"strip": False, **record} for record in (*_stages(extents), *_kernels(network, schedule, spans))]
     return records + [{"strip": True, **record} for record in (occupancy_steps(execution) if execution else ())]
 
 
 def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Stages and kernels; over the time of ``domain_ms``, or from 0 to the cell ``end_of_both_ms``.
+    """Stages and kernels, over ``domain_ms`` or from 0 to the cell ``end_of_both_ms``.
 
-    Over ``domain_ms`` the cell ``above`` says how high the number of a stage and the name of a block stand.
+    Over ``domain_ms`` the cell ``above`` is the height of a stage's number and a block's name.
     """
     alt = need_altair()
     x, middle = (time_axis(alt, key, None, domain_ms, domain_ms is not None) for key in ("start_ms", "middle"))
@@ -108,7 +105,7 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
             *texts_above(only("block"), BLOCK_PIXELS, align="left", fontWeight="bold", dx=2, x=x, text="text:N"),
         ]
     if domain_ms is None:
-        # The width is not known. On a phone neighbours of two digits would overlap.
+        # The width is unknown. On a phone, neighbouring numbers of two digits would overlap.
         room = f"{_NUMBER_ROOM_PIXELS} * (datum.stage > 9 ? 2 : 1)"
         stages = stages.transform_filter(f"datum.time_ms / datum.end_of_both_ms * width > {room}")
         stages = stages.transform_calculate(above="2")
@@ -117,12 +114,12 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
     return specification(*layers, height={"step": LANE_PIXELS})
 
 
-#: How much higher than the lanes' top a text stands, as Vega has it.
+#: Height of a text above the lanes' top, as a Vega expression.
 _ABOVE = {"expr": "-datum.above"}
 
 
 def texts_above(chart: Any, size: float, x: Any, text: str, **look: Any) -> list[Any]:
-    """Texts as high above the lanes as their cell ``above`` says, each over a shadow that keeps rules away from it."""
+    """Texts at the height above the lanes given by their cell ``above``, each over a shadow that keeps rules away."""
     top = need_altair().value(0)
     return [
         chart.mark_text(baseline="bottom", fontSize=size, dy=_ABOVE, **look, **more).encode(x=x, y=top, text=text)
@@ -131,11 +128,11 @@ def texts_above(chart: Any, size: float, x: Any, text: str, **look: Any) -> list
 
 
 def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
-    """The line of each label, 0 the lowest, as low as keeps it apart from those to its right.
+    """Line of each label, 0 the lowest, as low as keeps it apart from those to its right.
 
     ``labels`` are the left and right ends, in the order of their places.
     """
-    begins: list[float] = []  # where the leftmost label of each line does
+    begins: list[float] = []  # left end of each line's leftmost label
     lines = []
     for left, right in reversed(labels):
         line = next((line for line, begin in enumerate(begins) if right <= begin), len(begins))
@@ -145,7 +142,7 @@ def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
-    """The part of the SMs that hold any block, and of the most active warps; time as in :func:`lanes`."""
+    """Part of the SMs that hold any block, and part of the most active warps; time as in :func:`lanes`."""
     alt = need_altair()
     x = time_axis(alt, "start_ms", "time (ms)" if domain_ms is None else None, domain_ms, labels=domain_ms is None)
     axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, tickCount=3)
@@ -170,9 +167,7 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
 
 
 def fitting_label(texts: Sequence[str], pixels: float) -> str:
-    """The first of ``texts`` that fits in ``pixels``, else the end of the last one; nothing where that has no room for
-    a few letters.
-    """
+    """First of ``texts`` that fits in ``pixels``, else the end of the last one; empty if not even a few letters fit."""
     if fitting := next((text for text in texts if text_pixels(text, LABEL_PIXELS) <= pixels), ""):
         return fitting
     letters = int(pixels / (LABEL_PIXELS * _LETTER_WIDTH)) - 1
@@ -232,7 +227,7 @@ def _kernels(network: Network, schedule: Schedule, spans: Sequence[Span]) -> lis
 
 
 def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cell]]:
-    """Occupancy in steps of equal length, each the mean over its time, as percentages; beside it other ``parts`` of a
+    """Occupancy in steps of equal length, each the mean over its time, in percent, together with other ``parts`` of a
     whole, shape ``[states]``, under their names.
     """
     if not execution.latency_us:
@@ -246,7 +241,7 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
     }
     means: dict[str, list[float]] = {}
     for name, values in (occupied | parts).items():
-        # The integral of the step function at the edges; its differences are the means times the steps' length.
+        # This is the integral of the step function at the edges; its differences are the means times the steps' length.
         sums = np.concatenate([[0.0], np.cumsum(np.diff(execution.time_us) * values)])
         at_edges = np.interp(edges, execution.time_us, sums)
         means[name] = (100 * np.diff(at_edges) / np.diff(edges)).tolist()
@@ -261,13 +256,13 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
 
 
 def stream_axis(alt: Any) -> Any:
-    """The vertical axis: a lane for each stream."""
+    """Vertical axis: one lane per stream."""
     axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, grid=False)
     return alt.Y("stream:O", title="stream", scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16), axis=axis)
 
 
 def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
-    """The cells of a record that tell its time."""
+    """Cells of a record that give its time."""
     return {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
 
 
@@ -278,7 +273,7 @@ def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, flo
 
 
 def _end(alt: Any) -> Any:
-    """Nothing to be seen where the longer of both schedules ends, so that they have the same scale."""
+    """An invisible mark at the end of the longer of both schedules, which gives them the same scale."""
     return layer().mark_point(opacity=0).encode(x=alt.X("end_of_both_ms:Q"))
 
 
@@ -286,7 +281,7 @@ _WIDTH_PIXELS, _WARPS_PIXELS = 720, 140
 
 
 def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
-    """A panel for each run, from top to bottom, with the mean over its own time as a dashed line.
+    """One panel per run, from top to bottom, with the mean over its own time as a dashed line.
 
     Means after the first are also given over the first's.
     """

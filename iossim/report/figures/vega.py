@@ -1,4 +1,4 @@
-"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw them.
+"""Vega-Lite: specifications by altair as plain data, the style that all figures share, and the drawing libraries.
 
 Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each
 version, so the text is kept in the user's cache folder.
@@ -26,7 +26,7 @@ _PACKAGE = "vl-convert-python"
 
 
 def need_vl_convert() -> Any:
-    """The module; raises OptionError where it is not installed."""
+    """The module vl_convert; raises OptionError where it is not installed."""
     try:
         import vl_convert
     except ImportError:
@@ -35,7 +35,7 @@ def need_vl_convert() -> Any:
 
 
 def need_altair() -> Any:
-    """The module; raises OptionError where it is not installed."""
+    """The module altair; raises OptionError where it is not installed."""
     try:
         import altair
     except ImportError:
@@ -44,21 +44,19 @@ def need_altair() -> Any:
 
 
 def vega_lite_version() -> str:
-    """Of altair's specifications: ``6.4``."""
+    """Vega-Lite version of altair's specifications: ``6.4``."""
     return ".".join(need_altair().SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 
 @cache
 def libraries() -> str:
-    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is not to be
-    had.
-    """
+    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is unavailable."""
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
         installed = ""
     kept = None
-    with suppress(OSError):  # a cache folder that cannot be used costs time, no more
+    with suppress(OSError):  # an unusable cache folder costs only time
         kept = own_folder(user_cache()) / f"vega-{installed}-{vega_lite_version()}.js"
         if installed and kept.is_file():
             return kept.read_text(encoding="utf-8")
@@ -69,12 +67,12 @@ def libraries() -> str:
     return bundle
 
 
-#: The colours of Okabe and Ito (2008), told apart under all common kinds of colour blindness.
+#: The colours of Okabe and Ito (2008) are distinct under all common kinds of colour blindness.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 SCREEN_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
-#: The style of markers of published figures.
+#: Style of the markers of published figures.
 PUBLISHED = "published"
-#: The style of a text's shadow in the page's colour, which keeps lines away from it.
+#: Style of a text's shadow in the page's colour, which keeps lines away from it.
 HALO = "halo"
 #: Pictures are drawn with fonts that come with the library, so that they look the same on every machine.
 PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -134,25 +132,25 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
     }
 
 
-#: Between two markers of one place, of the distance between places.
+#: Distance between two markers at one place, relative to the distance between places.
 _DODGE = 0.07
 
 
 def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
-    """Layers over one another, as wide as their container, on the records that whoever draws them gives."""
+    """Layers over one another, as wide as their container, on records supplied when drawn."""
     alt = need_altair()
     chart: altair.LayerChart = alt.layer(*layers, data=alt.NamedData(ROWS)).properties(width="container", height=height)
     if resolve:
         chart = chart.resolve_scale(**resolve)
-    # To check a specification takes altair as long as to make it; tests check those of each kind.
+    # altair takes as long to validate a specification as to make it; tests validate each kind.
     spec: dict[str, Any] = chart.to_dict(validate=False)
-    # Altair's own look; :mod:`iossim.report.figures.vega` has ours.
+    # The style of :mod:`iossim.report.figures.vega` replaces altair's own.
     spec.pop("config", None)
     return spec
 
 
 def layer() -> Any:
-    """An empty chart, to be given a mark and encodings; its data are those of the whole."""
+    """An empty chart, to be given a mark and encodings; it shares the data of the whole."""
     return need_altair().Chart()
 
 
@@ -162,7 +160,7 @@ def only(what: str) -> Any:
 
 
 def coloured(key: str, colours: Mapping[str, str], **more: Any) -> Any:
-    """The colour of a mark by the cell ``key``, each value in its own of ``colours``."""
+    """Colour of a mark by the cell ``key``, each value in its own colour of ``colours``."""
     alt = need_altair()
     return alt.Color(f"{key}:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), **more)
 
@@ -178,18 +176,18 @@ def shape_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
 
 
 def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[LegendEntry, ...]:
-    """What the colours of schedulers stand for; with ``lines`` their shapes too."""
+    """Legend of the schedulers' colours; with ``lines``, of their shapes too."""
     marks = scheduler_marks(schedulers).items()
     return tuple(LegendEntry(name, colour, shape if lines else "bar") for name, (colour, shape) in marks)
 
 
 def dodged(names: Sequence[object], name: object, others: Sequence[object], other: object) -> float:
-    """Where a marker stands on an axis of names: at its name's number, but set a little beside those of ``others``."""
+    """Position of a marker on an axis of names: its name's number, shifted to stay clear of those of ``others``."""
     return names.index(name) + _DODGE * (others.index(other) - (len(others) - 1) / 2)
 
 
 def names_axis(key: str, title: str, names: Sequence[object]) -> Any:
-    """The horizontal axis of places by :func:`dodged`, evenly spaced."""
+    """Horizontal axis of positions by :func:`dodged`, evenly spaced."""
     alt = need_altair()
     places, labels = list(range(len(names))), ", ".join(f"'{name}'" for name in names)
     axis = alt.Axis(values=places, labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names))
@@ -198,7 +196,7 @@ def names_axis(key: str, title: str, names: Sequence[object]) -> Any:
 
 
 def log_ticks(values: Iterable[float]) -> list[float]:
-    """Places of ticks on a logarithmic axis: powers of ten, and 2 and 5 times those where there are few."""
+    """Ticks of a logarithmic axis: powers of ten, and 2 and 5 times those if there are few."""
     known = [value for value in values if value > 0]
     if not known:
         return []
@@ -207,13 +205,12 @@ def log_ticks(values: Iterable[float]) -> list[float]:
     return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
 
 
-#: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on
-#: each.
+#: From zero to the maximum; texts are dark up to ``_TURN`` of the range and light above it: contrast 4.5 on each.
 COLOURS = ("#eef4fa", "#0b4a8f")
 TEXTS = ("#000000", "#ffffff")
 TURN = 0.725
 _CELL_PIXELS = 34
-#: What a letter takes, and what the cells of a matrix have together on a phone.
+#: Width of a letter, and the width shared by the cells of a matrix on a phone.
 _LETTER_PIXELS, _LEAST_PIXELS = 7, 240
 
 
@@ -231,7 +228,7 @@ def heat_map(
     tooltips: Sequence[str] = (),
     outlined: str | None = None,
 ) -> dict[str, Any]:
-    """The specification: columns of records for both axes, the colour (``least`` to ``most``) and the text of a cell.
+    """Heat map: columns of records for both axes, the colour (``least`` to ``most``) and the text of a cell.
 
     ``outlined`` is a column that is true in cells to be framed.
     """
@@ -261,6 +258,6 @@ def heat_map(
 
 
 def _angle(values: Sequence[Cell]) -> int:
-    """Names that have room beside each other level, others on end: aslant they would leave the picture."""
+    """Angle of names: level if they have room beside each other, else vertical; aslant they would leave the picture."""
     longest = max((len(str(value)) for value in values), default=0)
     return 0 if longest * len(values) * _LETTER_PIXELS < _LEAST_PIXELS else -90

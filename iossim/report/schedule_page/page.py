@@ -39,8 +39,8 @@ def schedule_page(
 ) -> str:
     """The page of a schedule whose kernels run as ``spans`` say; equal arguments give equal text.
 
-    ``said`` are the sentences that the terminal has of it. ``sequential_us``, if known, is the latency that the
-    speed-up is against. A ``comparison`` that the schedule is the best of stands on the page as its table.
+    ``said`` are the sentences that the terminal prints. ``sequential_us``, if known, is the baseline latency of the
+    speed-up. A ``comparison`` of which the schedule is the best is shown as a table.
     """
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
     between = Engine.named(schedule.engine or Engine.GRAPH).facts.between

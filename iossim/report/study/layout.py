@@ -1,4 +1,4 @@
-"""How the axes of a study become parts of a figure: groups of bars, panels, and choices of the reader."""
+"""Layout of the axes of a study in a figure: groups of bars, panels, and choices of the reader."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import Row, StudyRun
 from iossim.tasks.comparison import fastest
 
-#: An axis of more values is one that a reader chooses from, rather than to see all beside each other.
+#: A reader chooses from the values of a longer axis, instead of seeing all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
-#: Stands for all axes together, where they do not make a grid.
+#: Stands for all axes together, if they do not form a grid.
 POINT = "point_label"
 
 
@@ -31,17 +31,17 @@ class Layout:
 
 
 def values_of(rows: Sequence[Row], axis: str) -> list[Cell]:
-    """The distinct values on an axis in the order in which they come, which is the scenario's."""
+    """Distinct values on an axis in order of appearance, which is the scenario's."""
     return list(dict.fromkeys(axis_value(row, axis) for row in rows))
 
 
 def varying(rows: Sequence[Row]) -> list[str]:
-    """The axes of points that have several values."""
+    """Axes of points that have several values."""
     return [axis for axis in AXES if len(values_of(rows, axis)) > 1]
 
 
 def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
-    """The axes that have one value, and that value."""
+    """Axes that have one value, and that value."""
     found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
     is_edge = any(row.dataflow != AXES["dataflow"].usual for row in rows)
     return {
@@ -52,13 +52,13 @@ def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
 
 
 def fixed_in_words(rows: Sequence[Row]) -> str:
-    """What all rows have in common, in a sentence; nothing where they have nothing, or there are none."""
+    """Values that all rows share, in a sentence; empty without any."""
     told = ", ".join(f"{title_of(axis)} {value}" for axis, value in fixed(rows).items())
     return f"All rows have {told}." if told else ""
 
 
 def in_sample_in_words(rows: Sequence[Row]) -> str:
-    """The models whose published figures were fitted, so that their latencies are no predictions, in a sentence."""
+    """Models with fitted published figures (in-sample, so that their latencies are no predictions), in a sentence."""
     models = dict.fromkeys(row.model for row in rows if row.in_sample)
     if not models:
         return ""
@@ -80,7 +80,7 @@ def point_label(row: Row, axes: Sequence[str]) -> str:
 
 
 def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
-    """Deal the varying axes, but those that a figure draws itself, to groups, panels and choices."""
+    """Deal the varying axes, except those that a figure draws itself, to groups, panels and choices."""
     axes = _by_preference(rows, without)
     if not axes:
         return Layout("model", None, ())
@@ -88,7 +88,7 @@ def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
     points = len({tuple(coordinates(row, axes).values()) for row in rows})
     if points < prod(sizes.values()) and points <= MOST_GROUPS:
         return Layout(POINT, None, ())
-    # The axis of the most values that can stand under one another; of equals the one that makes the best groups.
+    # This is the longest axis that can be stacked; among equals, the one that makes the best groups.
     group = max(axes, key=lambda axis: (sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, -axes.index(axis)))
     rest = [axis for axis in axes if axis != group]
     panel = next((axis for axis in rest if sizes[axis] <= MOST_PANELS), None)
@@ -101,33 +101,33 @@ def _by_preference(rows: Sequence[Row], without: Sequence[str]) -> list[str]:
 
 
 def panels_and_choices(rows: Sequence[Row], without: Sequence[str]) -> tuple[str | None, tuple[Column, ...]]:
-    """As :func:`layout`, for figures whose every panel is one whole picture: no groups."""
+    """Like :func:`layout`, for figures whose every panel is one whole picture: no groups."""
     axes = _by_preference(rows, without)
     panel = next((axis for axis in axes if len(values_of(rows, axis)) <= MOST_PANELS), None)
     return panel, tuple(Column(axis, title_of(axis)) for axis in axes if axis != panel)
 
 
 def panel_title(axis: str | None, value: Cell) -> str:
-    """What stands above a panel."""
+    """Title of a panel."""
     return "" if axis is None else name_of(axis, value)
 
 
 def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tuple[Panel, ...]:
-    """A panel for each value of an axis, or a single one; all are drawn alike."""
+    """One panel per value of an axis, or a single one; all are drawn alike."""
     if axis is None:
         return (Panel("", spec, {}),)
     return tuple(Panel(panel_title(axis, value), spec, {axis: value}) for value in values_of(rows, axis))
 
 
 def sides(rows: Sequence[Row], axis: str | None) -> list[tuple[str, dict[str, Cell]]]:
-    """For each value of the panels' axis the beginning of a title, and the cells of its records."""
+    """The start of a title, and the cells of its records, for each value of the panels' axis."""
     if axis is None:
         return [("", {})]
     return [(f"{panel_title(axis, value)}: ", {axis: value}) for value in values_of(rows, axis)]
 
 
 def points(run: StudyRun) -> dict[int, list[Row]]:
-    """The rows of each point, those of failed schedulers included."""
+    """Rows of each point, including failed schedulers."""
     found: dict[int, list[Row]] = {}
     for row in run.results.rows:
         found.setdefault(row.point, []).append(row)
@@ -135,7 +135,7 @@ def points(run: StudyRun) -> dict[int, list[Row]]:
 
 
 def best_of(rows: Sequence[Row]) -> Row | None:
-    """The fastest of a point; of equals the last, which searched the larger space; None where all failed."""
+    """The fastest row of a point; among equals the last, which searched the larger space; None where all failed."""
     return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
 
 

@@ -31,7 +31,7 @@ from iossim.study.study_run import Answer, Row, StudyRun
 
 #: Significant digits of numbers on the page; results.csv has all.
 _DIGITS = 6
-#: Columns of the table of rows behind the axes, where any row has a value.
+#: Columns of the table of rows after the axes, shown where any row has a value.
 ROW_COLUMNS = (
     *(metric.column for metric in METRICS.values() if metric.column is not None),
     Column("rules", "rewritten by"),
@@ -41,12 +41,12 @@ ROW_COLUMNS = (
     Column("schedule", "file"),
     Column("reason", "failed because"),
 )
-#: Columns that tell a rewritten network from the one that was given.
+#: Columns that distinguish a rewritten network from the original.
 OF_REWRITTEN = ("kernels", "gmacs", "traffic_mib")
 
 
 def page_data(run: StudyRun, figures: Sequence[Figure]) -> str:
-    """The JSON, safe to stand in a script element."""
+    """The JSON, safe inside a script element."""
     axes = varying(run.results.rows) or ["model"]
     data = {
         "themes": {"light": light(), "dark": dark()},
@@ -60,12 +60,12 @@ def page_data(run: StudyRun, figures: Sequence[Figure]) -> str:
 
 
 def row_records(run: StudyRun) -> list[dict[str, Cell]]:
-    """The rows as a reader sees them: a record for each."""
+    """Rows as a reader sees them: one record each."""
     return [_row_record(row, run) for row in run.results.rows]
 
 
 def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
-    """The axes that vary, the scheduler, and every column with values; some only if rules rewrote a network."""
+    """The varying axes, the scheduler, and every column with values; some only if rules rewrote a network."""
     records = row_records(run)
     hidden = () if any(row.rules for row in run.results.rows) else OF_REWRITTEN
     filled = {key for record in records for key, cell in record.items() if cell not in (None, "") and key not in hidden}
@@ -115,7 +115,7 @@ def _table(columns: Sequence[Column], records: Sequence[Mapping[str, Cell]]) -> 
 
 
 def _packed(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Numbers as they are; of words each one once, and which cell has which."""
+    """Numbers unchanged; words each once, with the index of each cell."""
     if all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells):
         numbers = [_rounded(cell) for cell in cells]
         return {"same": numbers[0]} if numbers and len(set(numbers)) == 1 else {"numbers": numbers}
@@ -136,7 +136,7 @@ _SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
 _BESIDE = (
     "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
 )
-#: What a study is about stands at the top of its page also where it does not vary.
+#: These subjects of a study are at the top of its page even if they do not vary.
 _SUBJECT = ("model", "device", "dtype", "batch")
 #: The most lines of a list that are shown.
 _MOST_FAILURES = 12
@@ -152,7 +152,7 @@ def write_report(run: StudyRun, path: Path) -> None:
 
 
 def report(run: StudyRun) -> str:
-    """The page as text; raises as :func:`write_report`."""
+    """The page as text; raises the errors of :func:`write_report`."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
@@ -198,7 +198,7 @@ def _file(name: str) -> str:
 
 
 def _axes(run: StudyRun) -> list[dict[str, str]]:
-    """What varies in the study, what it is about, and how many points and schedules that makes."""
+    """What varies in the study, its fixed subject, and the resulting numbers of points and schedules."""
     rows = run.results.rows
     failed = sum(row.status == "failed" for row in rows)
     axes: list[dict[str, str]] = []
@@ -214,10 +214,10 @@ def _axes(run: StudyRun) -> list[dict[str, str]]:
 
 
 def _published(run: StudyRun) -> list[tuple[str, str, Answer | None]]:
-    """Published findings and their sources, with the answer found; None where no claim is made of it."""
+    """Published findings and their sources, with the answer found; None without a claim."""
     found = {(answer.question, answer.source): answer for answer in run.results.answers if answer.source}
     said = [(each.says, each.source) for each in run.results.scenario.published]
-    # Behind those of the scenario stand answers whose publication it no longer says.
+    # After those of the scenario come answers whose publication it no longer mentions.
     return [(*place, found.get(place)) for place in (*said, *(place for place in found if place not in said))]
 
 
@@ -231,7 +231,7 @@ def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
 
 
 def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
-    """What a reader must know of the figures, and what would be looked for and not found."""
+    """Remarks that a reader of the figures needs, including why expected ones are absent."""
     told = [sentence] if (sentence := in_sample_in_words(run.results.rows)) else []
     names = {figure.name for figure in drawn}
     if run.results.scenario.plots is not None or names & {"timeline", "roofline"}:

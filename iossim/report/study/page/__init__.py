@@ -1,1 +1,1 @@
-"""The page of a report: its HTML, style and scripts, which :mod:`iossim.report.study.report` puts together."""
+"""The page of a report: its HTML, style and scripts, which :mod:`iossim.report.study.report` assembles."""

@@ -1,4 +1,4 @@
-"""The kinds of figures that a report may have, a file each, found by looking; and the commands that make them again."""
+"""The kinds of figures of a report, one module each, found by import; and the commands that redraw them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Plot:
     """A kind of figure; the modules of ``iossim.report.study.plots`` list theirs in ``PLOTS``."""
 
     name: str
-    #: Place on the page.
+    #: Position on the page.
     order: int
     #: Whether a report has it where the scenario names no plots.
     fits: Callable[[StudyRun], bool]
@@ -26,7 +26,7 @@ class Plot:
 
 
 def study_command(run: StudyRun) -> str:
-    """The command that ran the study, as its environment says it, or as it can be run again."""
+    """The command that ran the study, as recorded in its environment, or one that runs it again."""
     attempts = run.environment.get("attempts") or [{}]
     said = attempts[0].get("command") or run.environment.get("command")
     if isinstance(said, list) and said:
@@ -55,7 +55,7 @@ PLOTS: Group[Plot] = Group("plot {!r} is not known", plots, lambda name: plots()
 
 
 def figures(run: StudyRun, names: list[str] | None = None) -> list[Figure]:
-    """Those named, those of the scenario, or those that fit its axes; raises OptionError for an unknown name."""
+    """The figures named, those of the scenario, or those that fit its axes; raises OptionError for an unknown name."""
     chosen = names or run.results.scenario.plots
     if chosen is None:
         kinds = [plot for plot in plots().values() if plot.fits(run)]

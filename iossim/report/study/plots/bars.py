@@ -1,4 +1,4 @@
-"""The bar charts of studies: speed-up, latency, active warps, peak memory, and what micro-batches gain."""
+"""Bar charts of studies: speed-up, latency, active warps, peak memory, and the gain of micro-batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iossim.study.axes import AXES
 from iossim.study.metrics import METRICS
 from iossim.study.study_run import Row, StudyRun
 
-#: What whiskers span.
+#: Meaning of whiskers.
 WHISKERS = "expected on hardware (90% interval)"
 
 
@@ -27,23 +27,23 @@ class Bars:
     name: str
     metric: str
     title: str
-    #: The title of the axis of values.
+    #: Title of the axis of values.
     axis: str
-    #: The sentence that says what is to be seen.
+    #: Sentence that states the result.
     finding: Callable[[StudyRun], str]
     caption: str
     alt: str
     written: Callable[[float], str]
-    #: Whether bars have the whiskers of the expected latency, and the published one beside them.
+    #: Whether bars have whiskers for the expected latency, and the published one beside them.
     has_interval: bool = False
-    #: The limit that is asked of the values, drawn as a line.
+    #: The limit that values should meet, drawn as a line.
     limit: Callable[[StudyRun], float | None] = lambda run: None
-    #: Whether the baseline of speed-ups has bars: of speed-ups they would all be 1.
+    #: Whether the baseline of speed-ups has bars: as speed-ups they would all be 1.
     has_baseline: bool = True
 
 
 def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
-    """The figure of all rows; None where no row has a value."""
+    """Figure of all rows; None where no row has a value."""
     rows = [row for row in run.results.rows if row.status == "failed" or getattr(row, bars.metric) is not None]
     if all(getattr(row, bars.metric) is None for row in rows):
         return None
@@ -83,7 +83,7 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
 
 
 def baseline_of(run: StudyRun) -> str:
-    """The baseline of speed-ups, in words."""
+    """Baseline of speed-ups, in words."""
     rows = run.results.rows
     if any(row.waited_ms is not None for row in rows):
         return "one device"
@@ -128,7 +128,7 @@ def _record(row: Row, bars: Bars, key: str, dealt: layout.Layout, axes: Sequence
 
 
 def _speedup_finding(run: StudyRun) -> str:
-    """The scheduler with the highest mean speed-up over all points, and the range of its speed-ups."""
+    """Scheduler with the highest mean speed-up over all points, and the range of its speed-ups."""
     baseline = baseline_of(run)
     found: dict[str, list[float]] = {}
     for row in run.results.rows:
@@ -137,7 +137,7 @@ def _speedup_finding(run: StudyRun) -> str:
     if not found:
         return "No scheduler finished."
     means = {name: exp(sum(map(log, values)) / len(values)) for name, values in found.items()}
-    # The last of equal schedulers is named, which searched the larger space.
+    # Among equal schedulers the last is named, which searched the larger space.
     best = max(reversed(list(means)), key=lambda name: round(means[name], 9))
     values = found[best]
     if len(values) == 1:
@@ -159,7 +159,7 @@ def _latency_finding(run: StudyRun) -> str:
 
 
 def _limit_ms(run: StudyRun) -> float | None:
-    """The latency that the scenario's constraints ask of every row, where one is of latency alone."""
+    """The latency that the scenario's constraints demand of every row, if one is on latency alone."""
     limits = [
         bound
         for asked in run.results.scenario.constraints
@@ -171,7 +171,7 @@ def _limit_ms(run: StudyRun) -> float | None:
 
 
 def _warps_finding(run: StudyRun) -> str:
-    """The most that any schedule has over the sequential one of its point."""
+    """Largest gain in active warps of any schedule over the sequential one of its point."""
     ratios: list[tuple[float, Row]] = []
     for rows in layout.points(run).values():
         base = next((row.active_warps for row in rows if row.scheduler == "sequential" and row.active_warps), None)
@@ -267,19 +267,19 @@ _ONE_CONVOLUTION = _micro_batches(
 
 
 def _has_schedulers(run: StudyRun) -> bool:
-    """Two schedulers make a comparison."""
+    """Whether there are two schedulers to compare."""
     return len({row.scheduler for row in run.results.rows}) > 1
 
 
 def _is_no_line(run: StudyRun) -> bool:
-    """Latency against batch sizes alone is drawn as lines."""
+    """Whether bars are drawn: latency against batch sizes alone is drawn as lines."""
     rows = run.results.rows
     sizes = {axis: len(layout.values_of(rows, axis)) for axis in layout.varying(rows)}
     return "batch" not in sizes or max(sizes.values()) > sizes["batch"]
 
 
 def _plot(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = None) -> Plot:
-    """The plot of a metric; by default a report has it where any row has the metric."""
+    """Plot of a metric; by default a report has it where any row has the metric."""
 
     def has_metric(run: StudyRun) -> bool:
         return any(getattr(row, bars.metric) is not None for row in run.results.rows)

@@ -1,4 +1,4 @@
-"""The few points that a report looks into: two schedules of each over time, with kernels and the occupancy, and the
+"""The few points that a report examines: two schedules of each over time, with kernels and the occupancy, and the
 roofline of the ops, the rate of each unit alone under the limits of the device (Williams et al. 2009).
 """
 
@@ -30,7 +30,7 @@ from iossim.study.points import Point, device_of, network_of, points_of
 from iossim.study.study_run import StudyRun
 from iossim.transforms.replay import replayed, split_source
 
-#: Looking into more would make the page slow to write and no easier to read.
+#: More would make the page slow to write and no easier to read.
 MOST_POINTS = 6
 
 
@@ -50,13 +50,13 @@ class ChosenPoint:
 
 @lru_cache(maxsize=1)
 def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
-    """Points priced from the profile of a GPU whose schedules are there; at most ``MOST_POINTS``."""
+    """Points priced from the profile of a GPU whose schedules were kept; at most ``MOST_POINTS``."""
     members = points(run)
     axes = varying(run.results.rows)
     try:
         known = {point.index: point for point in points_of(run.results.scenario)}
     except IossimError:
-        # A model or a device of the study is no longer where it was: the rest of the report does without.
+        # A model or a device of the study was moved or deleted: the rest of the report does without.
         return ()
     found = []
     for number in _numbers(run):
@@ -81,12 +81,12 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
 
 
 def _network(point: Point, schedule: Schedule) -> Network:
-    """The network that a schedule of the point was made for, changed as the schedule says."""
+    """The network that a schedule of the point was made for, rewritten as the schedule says."""
     return replayed(network_of(point), split_source(schedule.source.to_source())[1])
 
 
 def _numbers(run: StudyRun) -> list[int]:
-    """All points where they are few; of many those that answers rest on, then the first and last of each model."""
+    """All points if they are few; else those that answers rest on, then the first and last of each model."""
     members = points(run)
     numbers = [number for number, rows in members.items() if best_of(rows) is not None]
     if len(numbers) <= MOST_POINTS:
@@ -331,7 +331,7 @@ def _roofline(colours: Mapping[str, str], records: Sequence[Mapping[str, Cell]])
                 alt.Tooltip("of_roof_percent:Q", title="of the roof, %", format=".0f"),
             ],
         ),
-        # Above the picture, where no mark is.
+        # These labels are above the picture, where no mark is.
         roofs.transform_filter("isValid(datum.text)")
         .mark_text(align="left", baseline="bottom")
         .encode(x=alt.value(0), y=alt.value(-5), text="text:N"),

@@ -18,7 +18,7 @@ from iossim.study.axes import AXES, name_of
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 
-#: The darkest colour stands for this often or more, so that what is used now and then still shows.
+#: The darkest colour means this often or more, so that rarely used rules remain visible.
 _MOST = 20
 
 _RULES = "rules"
@@ -32,7 +32,7 @@ def draw_rules(run: StudyRun) -> Figure | None:
     rows = [row for row in given if row.rewrite in kept]
     if not rows:
         return None
-    # The rules that are used most stand on top, and a network's rules below each other.
+    # The most used rules are at the top, and a network's rules below each other.
     names: list[Cell] = [name for name, _ in sorted(used.items(), key=lambda rule: (-rule[1], rule[0]))]
     others = [axis for axis in layout.varying(rows) if axis != "model"]
     panel, choices = layout.panels_and_choices(rows, ["model"])
@@ -72,7 +72,7 @@ def draw_rules(run: StudyRun) -> Figure | None:
 
 
 def _rules_finding(rows: Sequence[Row]) -> str:
-    """The rule that made the most networks faster, and those that none did."""
+    """The rule that made the most networks faster, and the rules that made none faster."""
     networks = {row.model for row in rows}
     readers: dict[str, set[str]] = {}
     for row in rows:
@@ -89,7 +89,7 @@ _OVERVIEW = "overview"
 
 
 def overview_fits(run: StudyRun) -> bool:
-    """A few points are seen better as bars."""
+    """Whether there are enough points: a few are seen better as bars."""
     rows = run.results.rows
     return (
         len(layout.varying(rows)) > 1
@@ -103,7 +103,7 @@ def draw_overview(run: StudyRun) -> Figure | None:
     axes = layout.varying(rows)
     if len(axes) < 2:
         return None
-    # The axis of the shortest names stands along the top.
+    # The axis of the shortest names runs along the top.
     x = min(axes, key=lambda axis: AXES[axis].column_rank)
     y = max((axis for axis in axes if axis != x), key=lambda axis: len(layout.values_of(rows, axis)))
     choices = tuple(Column(axis, title_of(axis)) for axis in axes if axis not in (x, y))
@@ -167,7 +167,7 @@ def _place(record: Mapping[str, Cell], axes: list[str]) -> str:
     return ", ".join(name_of(axis, record[axis]) for axis in axes)
 
 
-#: The darkest colour stands for this or more: a few percent must not look large.
+#: The darkest colour means this or more: a few percent must not look large.
 _LEAST_SCALE_PERCENT = 20.0
 #: Two equal latencies may differ by this much through rounding.
 _FASTEST_PERCENT = 1e-4
@@ -233,7 +233,7 @@ def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: 
 
 
 def _with_own(run: StudyRun, axis: Literal["device", "batch"]) -> list[CrossPrice]:
-    """The prices of an axis, and those of the schedules where they were made, which the rows have."""
+    """Prices of an axis, and those of the schedules where they were made, which the rows have."""
     prices = [price for price in run.results.cross if price.axis == axis]
     concerned = {(point, price.scheduler) for price in prices for point in (price.made_for, price.run_at)}
     copied = ("scheduler", "latency_ms", "reason")
@@ -243,12 +243,12 @@ def _with_own(run: StudyRun, axis: Literal["device", "batch"]) -> list[CrossPric
         if (row.point, row.scheduler) in concerned
     ]
     found = {(price.scheduler, price.made_for, price.run_at): price for price in (*own, *prices)}
-    # The order is that of the points, so that rows and columns of the matrix have it.
+    # Rows and columns of the matrix follow the order of the points.
     return sorted(found.values(), key=lambda price: (price.run_at, price.made_for))
 
 
 def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Sequence[str]) -> list[dict[str, Cell]]:
-    """A record for each cell; those of the scheduler that searched most come first."""
+    """One record per cell; those of the scheduler that searched most come first."""
     best_ms: dict[tuple[str, int], float] = {}
     for price in prices:
         if price.latency_ms is not None:
@@ -279,12 +279,12 @@ def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Seq
 
 
 def _mismatch_finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> str:
-    """The number of settings whose own schedule is the best there, and the cost of the worst mismatch."""
+    """Number of settings whose own schedule is the best there, and the cost of the worst mismatch."""
     scheduler = records[0]["scheduler"]
     priced = [r for r in records if r["scheduler"] == scheduler and r["slower_percent"] is not None]
     own = [record for record in priced if record["own"]]
     rivals = [record for record in priced if record["note"] == "tie" and not record["slower_percent"]]
-    # A schedule that is the fastest where it was made for, or ties with another that is.
+    # These schedules are the fastest where they were made for, or tie with one that is.
     same = ("run_at", *others)
     tied = {tuple(record[key] for key in same) for record in rivals}
     best = sum(

@@ -1,5 +1,5 @@
 """Figures of lines: against batch size (thesis, figure 4.9), against alpha (MetaFlow, figure 10), and the pruning
-trade-off, what the limits r and s cost in latency and save of the search (thesis, figure 4.6).
+trade-off: latency lost and search time saved by the limits r and s (thesis, figure 4.6).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Marks = Mapping[str, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """A column on an axis: logarithmic if it has ticks for that; if not, from zero on, or near the numbers."""
+    """A column on an axis: logarithmic if it has ticks for that; otherwise linear, from zero or near the numbers."""
 
     key: str
     title: str
@@ -43,7 +43,7 @@ class _Scale:
     padding: int = 14
 
     def channel(self, channel: Any) -> Any:
-        """The encoding, for ``alt.X`` or ``alt.Y``."""
+        """Encoding for ``alt.X`` or ``alt.Y``."""
         alt = need_altair()
         if self.log_ticks:
             axis = alt.Axis(values=list(self.log_ticks), format="~g")
@@ -55,7 +55,7 @@ class _Scale:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Lines in the marks of the cell ``key``, with markers that tell the cells of ``told``: key to title and format."""
+    """Lines in the marks of the cell ``key``; tooltips of markers show the cells ``told``: key to title, format."""
 
     key: str
     marks: Marks
@@ -63,7 +63,7 @@ class _Lines:
     height: int
 
     def specification(self, x: Any, y: Any, *between: Any, size: int, line: bool = True) -> dict[str, Any]:
-        """Markers of a ``size`` over a line, and other layers ``between`` the two."""
+        """Markers of a ``size`` over a line, with other layers ``between`` the two."""
         base = self.base(x)
         markers = base.mark_point(size=size).encode(y=y, shape=self._channel("Shape", 1), tooltip=self.tooltip())
         lines = [base.mark_line().encode(y=y)] if line else []
@@ -86,7 +86,7 @@ class _Lines:
 
 
 def _batch_fits(run: StudyRun) -> bool:
-    """Two sizes among other things that vary make no line."""
+    """Whether lines fit: two sizes among other varying axes make no line."""
     axes = layout.varying(run.results.rows)
     return "batch" in axes and (axes == ["batch"] or len(layout.values_of(run.results.rows, "batch")) > 2)
 
@@ -191,7 +191,7 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
     axes = [axis for axis in layout.varying(run.results.rows) if axis != "rewrite"]
 
     def place(row: Row) -> tuple[Cell, ...]:
-        """The labels that a row shares with the row of the network as given."""
+        """Labels that a row shares with the row of the network as given."""
         return (row.scheduler, *layout.coordinates(row, axes).values())
 
     priced = [row for row in run.results.rows if row.latency_ms is not None]
@@ -260,7 +260,7 @@ def _widest_first(records: Sequence[Record], schedulers: Sequence[Cell]) -> list
 
 
 def _alpha_finding(records: Sequence[Record]) -> str:
-    """The network that the largest alpha gains most over the smallest, of those that are shown first."""
+    """Network with the largest gain of the largest alpha over the smallest, among those shown first."""
     first = records[0]
     shown = [r for r in records if all(r[key] == first[key] for key in ("scheduler", "searched_by"))]
     low, high = (ends(number_of(record["alpha"]) for record in shown) for ends in (min, max))
@@ -316,7 +316,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
             {str(record[name]) for record in records}, key=lambda limit: (limit == _NO_LIMIT, len(limit), limit)
         )
         for name in ("r", "s")
-    }  # from the tightest to none
+    }  # from the tightest to unlimited
     for record in records:
         record["place"] = dodged(limits["s"], record["s"], limits["r"], record["r"])
     marks = {
@@ -375,7 +375,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
 
 
 def _times(times_s: Sequence[float]) -> _Scale:
-    """Times of one order of magnitude must not look far apart."""
+    """Scale of times, linear within one order of magnitude, so that they do not look far apart."""
     known = [time_s for time_s in times_s if time_s > 0]
     is_wide = bool(known) and max(known) > 10 * min(known)
     return _Scale("search_s", "search time (s)", log_ticks(known) if is_wide else (), near=False)

@@ -1,4 +1,4 @@
-"""Where the time goes: by block of the network (thesis, figure 4.8), and by kind of op."""
+"""Breakdown of time: by block of the network (thesis, figure 4.8), and by kind of op."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from iossim.report.study.plots import Plot
 from iossim.study.study_run import Row, StudyRun
 
 _BLOCK_PIXELS, _KIND_PIXELS = 9, 24
-#: A figure of more records would outgrow the page; then the first points are shown.
+#: More records would outgrow the page; then only the first points are shown.
 _MOST_BLOCKS, _MOST_KINDS = 12_000, 20_000
-#: Sums of floats may differ by this part of the whole time, which no block saves.
+#: Sums of floats may differ by this part of the whole time; no block counts as saving it.
 _ROUNDING = 1e-6
 
 
 def _first_points(rows: Sequence[Row], parts: Callable[[Row], int], most: int) -> tuple[list[Row], str]:
-    """The rows of the first points that have at most so many parts together, and what to say of those left out."""
+    """Rows of the first points that have at most so many parts together, and a note on those left out."""
     count = 0
     for place, row in enumerate(rows):
         count += parts(row)
@@ -106,7 +106,7 @@ def _block_bars(schedulers: Sequence[str]) -> dict[str, Any]:
 
 
 def _block_finding(run: StudyRun, base: Mapping[tuple[int, str], float]) -> str:
-    """The block of the first point whose best schedule saves most time."""
+    """The block in which the best schedule of the first point saves most time."""
     for number, rows in points(run).items():
         best = best_of(rows)
         if best is None or len(best.blocks) < 2:
@@ -188,7 +188,7 @@ def _kind_bars(schedulers: Sequence[str], colours: Mapping[str, str]) -> dict[st
 
 
 def _kind_finding(run: StudyRun) -> str:
-    """What the best schedule of the first point spends its time on."""
+    """The kinds on which the best schedule of the first point spends its time."""
     for rows in points(run).values():
         best = best_of(rows)
         if best is None or not best.time_by_kind_us:
@@ -204,7 +204,7 @@ def _kind_finding(run: StudyRun) -> str:
 
 
 PLOTS = (
-    # One block is the whole network, of which there is nothing to show block by block.
+    # A network of one block has nothing to show block by block.
     Plot("blocks", 70, lambda run: any(len(row.blocks) > 1 for row in run.results.rows), _draw_blocks),
     Plot("kinds", 80, lambda run: any(row.time_by_kind_us for row in run.results.rows), _draw_kinds),
 )
