@@ -126,8 +126,8 @@ def task(
     its units by default.
 
     ``search="joint"`` searches all of these together (:class:`~iossim.transforms.joint.JointSearch`): rewritings by the
-    rules of ``rewrite`` (default: all shipped rules), joins, micro-batches, and kernels chosen for concurrency where the
-    prices know several.
+    rules of ``rewrite`` (default: all shipped rules), joins, micro-batches, and, where the prices know several, kernels
+    chosen for concurrency.
 
     A ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) has a measuring cost model
     measure only the stages that can change the result; the simulator proposes them, on ``device`` or on the profile of

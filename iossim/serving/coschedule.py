@@ -1,10 +1,10 @@
 """Co-scheduling several networks on one device: one schedule for all of them, beside the ways of common servers.
 
-The networks form a union (:func:`iossim.serving.union.union`), and each way of running them is a schedule of it, priced
-as a whole plan: *one after another*, each by its own best streams; *time slicing*, as processes share a GPU; *one stream
-a model*, as in an inference server; *partitions*, each on its own SMs; *stages side by side*, the first stages of all in
-one, then the second; and *streams*, searched over all of them from the best of these, for an objective
-(:mod:`iossim.serving.objective`).
+The networks form a union (:func:`iossim.serving.union.union`), and each way of running them is a schedule of it,
+priced as a whole plan: *one after another*, each by its own best streams; *time slicing*, as processes share a GPU;
+*one stream a model*, as in an inference server; *partitions*, each on its own SMs; *stages side by side*, the first
+stages of all in one, then the second; and *streams*, searched over all of them from the best of these, for an
+objective (:mod:`iossim.serving.objective`).
 """
 
 from __future__ import annotations
