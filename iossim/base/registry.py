@@ -22,7 +22,7 @@ its group asks, is one line of error, where it is asked for and in ``iossim doct
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -174,6 +174,32 @@ def module_names(package: str) -> list[str]:
 def modules(package: str) -> list[ModuleType]:
     """The modules of a package, imported in the order of their names."""
     return [import_module(f"{package}.{name}") for name in module_names(package)]
+
+
+class Places(Mapping[str, T]):
+    """Things by name that are imported when one is first asked for.
+
+    ``places`` are modules of ``package`` and an attribute each (``streaming:copy``), with the names that it has,
+    divided by spaces.
+    """
+
+    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+        self._package = package
+        self._places = {name: place for place, names in places.items() for name in names.split()}
+
+    def __getitem__(self, name: str) -> T:
+        module, _, attribute = self._places[name].partition(":")
+        found: T = getattr(import_module(f"{self._package}.{module}"), attribute)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Why each stage of a schedule is as it is: what limits it, what else it could have been, and what that would cost.
 
 What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have
-been, by the search's alternatives (:mod:`iossim.search.alternatives`) at the prices that the schedule is explained
+been, by the alternatives (:mod:`iossim.tasks.alternatives`) at the prices that the schedule is explained
 by. ``unknown`` says what cannot be told: prices that predict no device have no noise, and without prices there are no
 alternatives.
 """
@@ -22,9 +22,9 @@ from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
-from iossim.search.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 from iossim.search.assemble import price_blocks
 from iossim.search.scheduler import Progress, ignore
+from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 
 #: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
 FEW_TRANSITIONS = 60_000

@@ -1,5 +1,3 @@
-"""Every op kind, a file a family. Importing this package registers them all; there is no list to extend."""
-
-from iossim.base.registry import modules
-
-modules(__name__)
+"""Every op kind, a file a family. A module registers its kinds as it is imported; :data:`iossim.ir.op.OPS` imports all,
+once a kind is asked for that none has registered yet. There is no list to extend.
+"""
