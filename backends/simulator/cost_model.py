@@ -28,8 +28,6 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant, VariantBounds
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Span
-from iossim.execution.plan import Plan
 from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile
@@ -42,6 +40,8 @@ from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 if TYPE_CHECKING:
     from iossim.backends.simulator.plan_pricing import PlanPricing
     from iossim.execution.backend import Divided
+    from iossim.execution.execution import Span
+    from iossim.execution.plan import Plan
     from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
 VERSION = "1"

@@ -9,7 +9,7 @@ package: adding one is adding a file. A package of others declares in its ``pypr
 The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULERS`` (:mod:`iossim.search.scheduler`),
 ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``DEVICE_KINDS``
 (:mod:`iossim.hardware.kind`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
-(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`), ``OUTPUTS``
+(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backends`), ``OUTPUTS``
 (:mod:`iossim.report.schedule_formats`) and ``COMMANDS`` (:mod:`iossim.cli.main`).
 
 Rooms of iossim whose features stand on all others' (*guests*) are found in the same way: their modules ``NAME_command``
