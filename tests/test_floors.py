@@ -83,6 +83,15 @@ def test_no_import_of_a_higher_floor() -> None:
     assert wrong == []
 
 
+def test_the_reading_path_is_there_and_short() -> None:
+    text = (ROOT / "docs" / "reading_the_code.md").read_text()
+    files = re.findall(r"^\| \d+ \| `(.+?)` \|", text, re.MULTILINE)
+    lines = sum(len((ROOT / file).read_text().splitlines()) for file in files)
+    assert f"{len(files)} files" in text
+    assert 20 <= len(files) <= 25
+    assert lines <= 4500
+
+
 def test_no_import_circle() -> None:
     # A package is imported with any of its modules; what its __init__ imports of itself is no circle of theirs.
     graph = {name: others for name, others in import_graph().items() if modules()[name].name != "__init__.py"}

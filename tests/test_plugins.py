@@ -24,7 +24,7 @@ from iossim.base.errors import warn_once
 from iossim.base.registry import Group, PluginError
 from iossim.cli.main import commands_of, main
 from iossim.cost.create import COST_MODELS, cost_model_names
-from iossim.execution.backend import BACKENDS, backend_names, create_backend, missing_for
+from iossim.execution.backends import BACKENDS, backend_names, create_backend, missing_for
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import DEVICES, device, device_names, origin
 from iossim.ir.op import OPS, Op, op_class

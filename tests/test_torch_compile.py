@@ -28,7 +28,7 @@ from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.torch_cuda import program
 from iossim.backends.torch_cuda.tensor_backend import TensorBackend
 from iossim.base.errors import ModelError, ScheduleError
-from iossim.execution.backend import missing_for
+from iossim.execution.backends import missing_for
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Launch, Wait
 from iossim.ir.types import Precision

@@ -21,18 +21,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.backends.simulator import stage_runs
 from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
-from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant, VariantBounds
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Span
-from iossim.execution.plan import Plan
 from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile
@@ -44,6 +39,9 @@ from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 
 if TYPE_CHECKING:
     from iossim.backends.simulator.plan_pricing import PlanPricing
+    from iossim.execution.backend import Divided
+    from iossim.execution.execution import Span
+    from iossim.execution.plan import Plan
     from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
 VERSION = "1"
@@ -173,7 +171,7 @@ class SimulatorCostModel:
     @property
     def plans(self) -> PlanPricing:
         """Prices whole plans; raises OptionError under the partition engine."""
-        from iossim.backends.simulator.plan_pricing import PlanPricing  # loaded, as all below, for whole plans alone
+        from iossim.backends.simulator.plan_pricing import PlanPricing  # loaded, as all below, for what runs
 
         if self._plans is None:
             self._plans = PlanPricing(self.profile, self.units, self.engine, self.stages.limits[0])
@@ -205,14 +203,21 @@ class SimulatorCostModel:
             from iossim.execution.lower import lower_schedule
 
             return self.plans.run(network, lower_schedule(schedule, network, self.engine)).spans
-        return stage_runs.timeline(self.stages, self.price_boundary, network, schedule)
+        from iossim.backends.simulator.stage_runs import timeline
+
+        return timeline(self.stages, self.price_boundary, network, schedule)
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
-        return stage_facts(stage_runs.run_stage(self.stages, network, stage), network, stage)
+        from iossim.backends.simulator.stage_facts import stage_facts
+        from iossim.backends.simulator.stage_runs import run_stage
+
+        return stage_facts(run_stage(self.stages, network, stage), network, stage)
 
     def divided(self, network: Network) -> Divided:
         """The SMs of the groups of a stage of a network, as its price has them."""
-        return stage_runs.divided_as_priced(self.stages, network)
+        from iossim.backends.simulator.stage_runs import divided_as_priced
+
+        return divided_as_priced(self.stages, network)
 
     def _price(
         self,

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.hardware.compute_capability import MultiprocessorLimits
-from iossim.hardware.lowering.gpu.attention import ATTENTION_ROWS
 from iossim.hardware.lowering.gpu.matrix_product import TILES
-from iossim.hardware.lowering.gpu.tensor_core_families import TENSOR_TILES
+from iossim.hardware.lowering.gpu.tensor_core_families import ATTENTION_ROWS, TENSOR_TILES
 from iossim.hardware.lowering.kernel import Kernel, WorkClass, resident_blocks
 from iossim.ir.types import Precision
 

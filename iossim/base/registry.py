@@ -9,7 +9,7 @@ adding one is adding a file. Another package declares its own in its ``pyproject
 The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULERS`` (:mod:`iossim.search.scheduler`),
 ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``DEVICE_KINDS``
 (:mod:`iossim.hardware.kind`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
-(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`), ``OUTPUTS``
+(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backends`), ``OUTPUTS``
 (:mod:`iossim.report.schedule_formats`) and ``COMMANDS`` (:mod:`iossim.cli.main`).
 
 Rooms of iossim whose features stand on all others' (*guests*) are found in the same way: their modules ``NAME_command``
@@ -22,7 +22,7 @@ group's contract, is reported in one line, where it is requested and in ``iossim
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -174,6 +174,32 @@ def module_names(package: str) -> list[str]:
 def modules(package: str) -> list[ModuleType]:
     """The modules of a package, imported in the order of their names."""
     return [import_module(f"{package}.{name}") for name in module_names(package)]
+
+
+class Places(Mapping[str, T]):
+    """Things by name that are imported when one is first asked for.
+
+    ``places`` are modules of ``package`` and an attribute each (``streaming:copy``), with the names that it has,
+    divided by spaces.
+    """
+
+    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+        self._package = package
+        self._places = {name: place for place, names in places.items() for name in names.split()}
+
+    def __getitem__(self, name: str) -> T:
+        module, _, attribute = self._places[name].partition(":")
+        found: T = getattr(import_module(f"{self._package}.{module}"), attribute)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 @cache

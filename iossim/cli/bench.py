@@ -58,7 +58,8 @@ def bench(
     """
     from iossim import api
     from iossim.base.user_files import check_writable
-    from iossim.execution.backend import backend_from, context_of
+    from iossim.execution.backend import context_of
+    from iossim.execution.backends import backend_from
     from iossim.search.options import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 

@@ -67,7 +67,8 @@ def run(
     from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.base.memory import size_text
     from iossim.base.user_files import check_file, write_atomically
-    from iossim.execution.backend import backend_from, context_of
+    from iossim.execution.backend import context_of
+    from iossim.execution.backends import backend_from
     from iossim.execution.measured_run import for_backend, output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from iossim.base.errors import DeviceError, OptionError
 from iossim.base.registry import Extension, Group, Plugin, module_names
 from iossim.cost.capabilities import DeviceCostModel
-from iossim.execution.backend import BACKENDS
+from iossim.execution.backends import BACKENDS
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.types import Precision

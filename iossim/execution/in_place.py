@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from iossim.execution.box import starting
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
-from iossim.ir.ops.conv_transpose import ConvBackwardFilter
 from iossim.ir.ops.slice import Concat, Slice, Split
 
 
@@ -101,7 +100,7 @@ def in_place_buffers(network: Network) -> InPlaceBuffers:
 
 def _updated(graph: Graph, slots: Mapping[str, Slot]) -> Iterator[tuple[str, Slot]]:
     """Sums that the gradient of a filter adds to, and where they lie: where it does, whole."""
-    for node in graph.of_kind.get(ConvBackwardFilter.kind, ()):
+    for node in graph.of_kind.get("conv_backward_filter", ()):
         for value in node.inputs[2:]:
             read_once = graph.consumers[value] == (node,) and node.inputs.count(value) == 1
             if value in graph.producer and value not in graph.returned and value not in slots and read_once:

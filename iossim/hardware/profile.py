@@ -85,6 +85,11 @@ class Datasheet(Value):
         return fact
 
 
+def _kind_of(capability: str) -> str:
+    """The kind of a device that has a compute capability, in a file that does not say its kind."""
+    return next((name for name in (GPU, *DEVICE_KINDS.own()) if capability in device_kind(name).limits), GPU)
+
+
 def _is_kind(name: object) -> bool:
     return isinstance(name, str) and DEVICE_KINDS.get(name) is not None
 
@@ -138,8 +143,7 @@ class DeviceProfile(Device):
             return data
         capability = _capability(data)
         # In files from before the kind was a separate field, the compute capability implied it.
-        told = [name for name in DEVICE_KINDS.own() if capability and capability in device_kind(name).limits]
-        filled: dict[str, Any] = {"kind": told[0] if told else GPU, **data}
+        filled = {**data} if "kind" in data else {"kind": _kind_of(capability), **data}
         # Validation reports missing or wrong fields; until then any defaults will do.
         kind = device_kind(filled["kind"] if _is_kind(filled["kind"]) else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))

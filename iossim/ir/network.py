@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from iossim.base.display import Displayed
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
-from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision
+
+if TYPE_CHECKING:
+    from iossim.ir.ops.foreign import Foreign
 
 #: The kind of a unit that slices a batch, or joins it again, in place: no work for a device.
 BATCH_VIEW = "BatchView"
@@ -154,10 +156,14 @@ class Network(Displayed):
             and (each.type.elements > 1 if self.weights is None else name in self.weights)
         )
 
+    @property
+    def _foreign_ops(self) -> list[Foreign]:
+        return [cast("Foreign", node.op) for node in self.graph.of_kind.get("foreign", ())]
+
     @cached_property
     def foreign(self) -> dict[str, int]:
         """The operators without a class in iossim, by name, with their counts."""
-        found = Counter(node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign))
+        found = Counter(op.op_type for op in self._foreign_ops)
         return dict(sorted(found.items()))
 
     @property
@@ -174,7 +180,7 @@ class Network(Displayed):
             *self.reading,
             f"Priced as memory traffic, since iossim does not know what they compute: {self.foreign_listed}.",
         ]
-        products = {node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign) and node.op.is_product}
+        products = {op.op_type for op in self._foreign_ops if op.is_product}
         if products:
             names = ", ".join(sorted(products))
             remarks.append(f"These run matrix products or convolutions, and take far longer than priced: {names}.")

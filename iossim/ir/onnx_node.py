@@ -1,4 +1,4 @@
-"""ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto), and one ONNX node computed by itself.
+"""One ONNX node computed by itself.
 
 ONNX's reference implementation computes it, or, if that lacks it (most older versions of operators), ONNX
 Runtime if installed: this defines ops without a class of their own, and those with pages of special cases.
@@ -15,39 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iossim.base.errors import GraphError, ModelError, first_line
+from iossim.base.errors import GraphError, first_line
 from iossim.ir.op import Array
-from iossim.ir.types import DType
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
-
-
-_STRING = 8
-#: In the order of their codes, since the oldest supported onnx lacks the last ones; a dash marks an unused code.
-_NAMES = (
-    "- fp32 uint8 int8 uint16 int16 int32 int64 - bool fp16 fp64 uint32 uint64 - - bf16 fp8_e4m3fn fp8_e4m3fnuz "
-    "fp8_e5m2 fp8_e5m2fnuz uint4 int4 fp4_e2m1 fp8_e8m0 uint2 int2"
-)
-_DTYPES = {code: DType(name) for code, name in enumerate(_NAMES.split()) if name != "-"}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
-
-
-def dtype_of_onnx(code: int, what: str) -> DType:
-    """The element type of an ONNX code; raises ModelError with a message that begins with ``what``."""
-    if code == _STRING:
-        raise ModelError(f"{what} has element type STRING, and iossim schedules numbers; leave text out of the model")
-    if code not in _DTYPES:
-        from onnx import TensorProto  # onnx is slow to import
-
-        name = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
-        raise ModelError(f"{what} has element type {name}, which iossim does not know; known: {', '.join(DType)}")
-    return _DTYPES[code]
-
-
-def onnx_code(dtype: DType) -> int:
-    """ONNX's code of an element type."""
-    return _CODES[dtype]
 
 
 #: The domain of ONNX's own operators in a model: empty.

@@ -1,8 +1,8 @@
 """Ops: one class per kind, with everything the rest of iossim must know about it.
 
 An op class is a frozen dataclass whose fields are its attributes. It defines the types of its outputs, its
-work, its NumPy evaluation and its ONNX spelling. Defining a subclass with a ``kind`` registers it;
-the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file.
+work, its NumPy evaluation and its ONNX spelling. Defining a subclass with a ``kind`` registers it; unknown kinds are
+looked up in the modules of ``iossim.ir.ops``, so that adding an op is adding one file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from abc import ABC
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import get_annotations
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import GraphError, ModelError, did_you_mean, warn_once
-from iossim.base.registry import Extension, Group, Plugin, PluginError
+from iossim.base.registry import Extension, Group, Plugin, PluginError, modules
 from iossim.ir.types import DType, TensorType
 
 Array = NDArray[Any]
@@ -175,6 +175,11 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         return False
 
     @property
+    def unit_kind(self) -> str:
+        """The kind of a unit of this op alone: ``Max-Pool`` of ``max_pool``, unless a class says otherwise."""
+        return "-".join(part.capitalize() for part in self.kind.split("_"))
+
+    @property
     def is_elementwise(self) -> bool:
         """Whether it fuses with its element-wise neighbours into one kernel."""
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
@@ -255,11 +260,28 @@ def _of_plugin(added: Plugin, found: type[Op]) -> type[Op]:
     return found
 
 
+@cache
+def register_all() -> None:
+    """Import the modules of iossim's ops, so that ``Op.registry`` has all of their kinds."""
+    modules("iossim.ir.ops")
+
+
+def _own_names() -> list[str]:
+    register_all()
+    return [kind for kind, op in Op.registry.items() if op.__module__.startswith("iossim.")]
+
+
+def _registered(kind: str) -> type[Op] | None:
+    if kind not in Op.registry:
+        register_all()
+    return Op.registry.get(kind)
+
+
 #: Op kinds by name; a class of another package is registered when it is imported.
 OPS: Group[type[Op]] = Group(
     "unknown op kind {!r}",
-    lambda: [kind for kind, op in Op.registry.items() if op.__module__.startswith("iossim.")],
-    Op.registry.get,
+    _own_names,
+    _registered,
     Extension("iossim.ops", "a class of Op", _of_plugin, lambda each: isinstance(each, type) and issubclass(each, Op)),
     GraphError,
 )
@@ -267,13 +289,12 @@ OPS: Group[type[Op]] = Group(
 
 def op_class(kind: str) -> type[Op]:
     """The class of an op kind; raises GraphError for an unknown one."""
-    import iossim.ir.ops  # noqa: F401  (importing it registers every op)
-
     return OPS.find(kind)
 
 
 def onnx_class(op_type: str) -> type[Op] | None:
     """The class that reads one of ONNX's own operators; plugin ops are imported if iossim has none."""
+    register_all()
     if op_type not in Op.onnx_registry:
         for kind in sorted(OPS.plugins().keys() - Op.registry.keys()):
             try:
@@ -298,8 +319,6 @@ class KindTable(dict[str, _T]):
 
 def is_product(onnx_type: str) -> bool:
     """Whether one of ONNX's own operators multiplies matrices, including convolutions and recurrent layers."""
-    import iossim.ir.ops  # noqa: F401  (importing it registers every op)
-
     found = onnx_class(onnx_type)
     return onnx_type == "Einsum" or (found is not None and found.multiply_adds is not Op.multiply_adds)
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.report.schedule_words import INTERRUPTED, difference_lines, few_words, heading
+from iossim.report.diff_words import difference_lines, few_words
+from iossim.report.schedule_words import INTERRUPTED, heading
 from iossim.schedule.schedule import StreamLaunch, StreamSchedule
 from iossim.tasks.stream_diff import StreamDiff
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation

@@ -11,10 +11,8 @@ from iossim.base.errors import OptionError, ScheduleError
 from iossim.base.registry import Extension, Group, modules
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
-from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.company import with_company
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
@@ -192,9 +190,10 @@ def _scheduled(
     memo: SearchMemo | None,
 ) -> Schedule:
     find = stage_scheduler(name)
-    if options.workspace_limit_bytes is not None:
-        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+    cost_model = _within_workspace(cost_model, network, options)
     if options.company:
+        from iossim.search.company import with_company
+
         return with_company(
             network,
             cost_model,
@@ -213,6 +212,15 @@ def _scheduled(
     return found
 
 
+def _within_workspace(cost_model: CostModel, network: Network, options: SearchOptions) -> CostModel:
+    """The prices under the limit on workspace of the options, if they have one."""
+    if options.workspace_limit_bytes is None:
+        return cost_model
+    from iossim.cost.workspace_limit import workspace_limited
+
+    return workspace_limited(cost_model, network, options.workspace_limit_bytes)
+
+
 def without_search(
     network: Network, cost_model: CostModel, name: str, options: SearchOptions | None = None
 ) -> Schedule:
@@ -221,8 +229,7 @@ def without_search(
 
     Prices that measure measure units alone, and schedulers of one group a stage have none of several.
     """
-    if options is not None and options.workspace_limit_bytes is not None:
-        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+    cost_model = _within_workspace(cost_model, network, options or SearchOptions())
     names = ["sequential"]
     if name not in ("sequential", "ios-merge") and not isinstance(cost_model, MeasuringCostModel):
         names.append("greedy")

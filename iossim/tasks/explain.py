@@ -1,7 +1,7 @@
 """Explanation of each stage of a schedule: what limits it, its alternatives, and what those would cost.
 
 The limits of a stage come from the simulator (:mod:`iossim.backends.simulator.stage_facts`); its alternatives from
-:mod:`iossim.search.alternatives`, at the prices by which the schedule is explained. ``unknown`` lists what cannot be
+:mod:`iossim.tasks.alternatives`, at the prices by which the schedule is explained. ``unknown`` lists what cannot be
 determined: prices that predict no device have no noise, and without prices there are no alternatives.
 """
 
@@ -21,9 +21,9 @@ from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
-from iossim.search.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 from iossim.search.assemble import price_blocks
 from iossim.search.scheduler import Progress, ignore
+from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 
 #: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
 FEW_TRANSITIONS = 60_000

@@ -15,9 +15,9 @@ from iossim.cost.model import CostModel
 from iossim.ir.graph import Graph, Node
 from iossim.models.load import load_source
 from iossim.schedule.schedule import Schedule
-from iossim.search.alternatives import Space
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
+from iossim.tasks.alternatives import Space
 from iossim.transforms.choices import GraphCost
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import applications

@@ -20,7 +20,7 @@ from iossim.cost.model import CostModel, price_path
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, TableCostModel
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

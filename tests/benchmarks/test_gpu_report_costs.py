@@ -18,7 +18,7 @@ from host_library import HostLibrary
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Queue
 from iossim.ir.types import Precision

@@ -9,7 +9,7 @@ import pytest
 from command_line import printed, printed_json, refused, run
 
 import iossim
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.measured_run import for_backend
 from iossim.models.seeded_network import seeded_network
 from iossim.schedule.schedule import StreamSchedule, read_schedule

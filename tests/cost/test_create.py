@@ -12,7 +12,7 @@ from iossim.base.errors import IossimError, OptionError
 from iossim.cost.create import COST_MODELS, cost_model_names, create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store_file import StoreError
-from iossim.execution.backend import backend_names
+from iossim.execution.backends import backend_names
 from iossim.ir.types import Precision
 
 

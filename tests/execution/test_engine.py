@@ -9,7 +9,7 @@ from command_line import printed
 
 import iossim
 from iossim.base.errors import OptionError
-from iossim.execution.backend import backend_from, create_backend
+from iossim.execution.backends import backend_from, create_backend
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 

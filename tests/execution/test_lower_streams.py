@@ -19,7 +19,7 @@ from random_networks import (
 from iossim.backends.numpy_reference.execute import execute, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import ScheduleError
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

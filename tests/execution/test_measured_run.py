@@ -8,7 +8,8 @@ from random_networks import random_network, random_schedule
 
 from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.base.errors import OptionError
-from iossim.execution.backend import BackendError, Samples, Timing, backend_from, create_backend, missing_for
+from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.execution.backends import backend_from, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule

@@ -11,7 +11,7 @@ from random_networks import random_inputs, random_network, random_schedule
 
 from benchmarks.gpu_report_references import kept_outputs
 from iossim.backends.numpy_reference.execute import numpy_outputs
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.measured_run import output_error
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -17,7 +17,7 @@ from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.events import run_plan, run_plan_on
 from iossim.backends.simulator.events.program import Link
 from iossim.base.errors import OptionError, PlanError, ScheduleError
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import memory_lower_bound_bytes, plan_memory

@@ -9,6 +9,7 @@ reduced precision have :data:`TENSOR_BANDS`, which were measured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.unary import FUNCTIONS as UNARY
 from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
-from iossim.measurements.operator import Operator
+
+if TYPE_CHECKING:
+    from iossim.measurements.operator import Operator
 
 #: Ends of the buckets of predicted time, microseconds: small kernels are predicted less well.
 BUCKET_ENDS_US = (50.0, 200.0, 1000.0)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements.measurement import Measurement
+
+if TYPE_CHECKING:
+    from iossim.measurements.measurement import Measurement
 
 
 @dataclass(frozen=True, eq=False)

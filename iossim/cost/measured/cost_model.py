@@ -36,17 +36,8 @@ from iossim.cost.measured.stage_plans import (
 )
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.execution.backend import (
-    Backend,
-    BackendError,
-    Choices,
-    Context,
-    Samples,
-    Timing,
-    backend_from,
-    context_of,
-    divided_by,
-)
+from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, context_of, divided_by
+from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network

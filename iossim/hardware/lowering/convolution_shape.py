@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.conv import ConvAttributes
 from iossim.ir.types import Precision
 
 #: Precisions whose tensors are fp32, so that an algorithm in fp32 arithmetic may serve them.
@@ -37,13 +36,14 @@ class ConvolutionShape:
         """The dimensions of a step that is a convolution; for a gradient those of the differentiated convolution."""
         op, made = step.op, step.outputs[0]
         first, second = (operand.type for operand in step.operands[:2])
-        assert isinstance(op, Conv | ConvBackwardData | ConvBackwardFilter)
-        if isinstance(op, Conv):
-            x, weight, y = first, second, made
-        elif isinstance(op, ConvBackwardData):
-            x, weight, y = made, second, first
-        else:
-            x, weight, y = first, made, second
+        assert isinstance(op, ConvAttributes)
+        match op.kind:
+            case "conv_backward_data":
+                x, weight, y = made, second, first
+            case "conv_backward_filter":
+                x, weight, y = first, made, second
+            case _:
+                x, weight, y = first, second, made
         own = 2 * y.elements * math.prod(weight.shape[1:])
         geometry = weight.shape[2:], op.strides, op.dilations, op.groups, x.shape[2:], y.shape[2:]
         epilogue_flops = max(0, step.flops - own)

@@ -23,6 +23,8 @@ from iossim.ir.types import TensorType
 
 #: Candidates of a step of an op kind; each target has a :class:`~iossim.ir.op.KindTable` of these.
 Lower = Callable[[Step], list[Candidate]]
+#: The same by the algorithms that a library can be told to use, by its names for them.
+Sort = Callable[[Step], Mapping[str, Sequence[Candidate]]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Target:
 
     families: Mapping[str, Lower]
     copy: Callable[[TensorType], Candidate]
-    algorithms: Mapping[str, Callable[[Step], Mapping[str, Sequence[Candidate]]]] = field(default_factory=dict)
+    algorithms: Mapping[str, Sort] = field(default_factory=dict)
     runs_one_kernel_per_sm: bool = False
     records_graphs: bool = True
     has_warps: bool = True

@@ -1,5 +1,3 @@
-"""Every op kind, one file per family. Importing this package registers them all; there is no list to extend."""
-
-from iossim.base.registry import modules
-
-modules(__name__)
+"""Every op kind, one file per family. Importing a module registers its kinds; :data:`iossim.ir.op.OPS` imports all of
+them when an unregistered kind is requested. There is no list to extend.
+"""

@@ -40,6 +40,10 @@ class ChannelsLast(Op, Generic[_First]):
         made: _First = self.first(*astuple(self))
         return made
 
+    @property
+    def unit_kind(self) -> str:
+        return f"{self.channels_first.unit_kind}Nhwc"
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) > 0, "needs an input")
         require(len(inputs[0].shape) == 4, f"its input {inputs[0]} is no images of two dimensions")

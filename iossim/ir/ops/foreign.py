@@ -51,6 +51,10 @@ class Foreign(Op, kind="foreign"):
         return tuple(TensorType(each.shape, retyped.get(each.dtype, each.dtype)) for each in types)
 
     @property
+    def unit_kind(self) -> str:
+        return self.op_type
+
+    @property
     def is_product(self) -> bool:
         """Whether it, or an op of its subgraphs, multiplies matrices: then it takes far longer than its traffic."""
         if self.op_type not in _RUN_GRAPHS:

@@ -153,6 +153,10 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in FUNCT
 
     function: str
 
+    @property
+    def unit_kind(self) -> str:
+        return self.to_onnx()[0]
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         function = self._known()
         fits = len(inputs) == 2 or (function.variadic and len(inputs) > 0)

@@ -31,6 +31,10 @@ class MaxPoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilatio
 class MaxPool(MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
     """Maximum of each window of ``x [N, C, *spatial]``; padding is never the maximum."""
 
+    @property
+    def unit_kind(self) -> str:
+        return "Pool"
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
 
@@ -61,6 +65,10 @@ class AveragePoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dil
 
 class AveragePool(AveragePoolAttributes, kind="average_pool", onnx_types="AveragePool"):
     """Mean of each window of ``x [N, C, *spatial]``."""
+
+    @property
+    def unit_kind(self) -> str:
+        return "Pool"
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -108,6 +116,10 @@ class _GlobalPool(Op, flops_per_read_element=1):
 
 class GlobalAveragePool(_GlobalPool, kind="global_average_pool", reduction=np.mean, onnx_types="GlobalAveragePool"):
     """Mean of each image."""
+
+    @property
+    def unit_kind(self) -> str:
+        return "Pool"
 
 
 class GlobalMaxPool(_GlobalPool, kind="global_max_pool", reduction=np.max, onnx_types="GlobalMaxPool"):

@@ -44,6 +44,10 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
     axes: tuple[int, ...]
     keepdims: bool = True
 
+    @property
+    def unit_kind(self) -> str:
+        return self.to_onnx()[0]
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
         require(self.function in FUNCTIONS, f"has no function {self.function!r}; known: {', '.join(FUNCTIONS)}")

@@ -13,9 +13,8 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.onnx_node import dtype_of_onnx, onnx_code
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, one_input, require, widen
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import DType, TensorType, dtype_of_onnx, onnx_code
 
 
 class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIEW):
@@ -236,6 +235,10 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_BY_ONNX_TYPE), role=Role.ACTI
 
     function: str
     parameters: tuple[float, ...] = ()
+
+    @property
+    def unit_kind(self) -> str:
+        return self.to_onnx()[0]
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)

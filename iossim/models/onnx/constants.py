@@ -16,9 +16,8 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import AbsentConstant, Constant
-from iossim.ir.onnx_node import dtype_of_onnx
 from iossim.ir.op import Array, OnnxNode
-from iossim.ir.types import TensorType
+from iossim.ir.types import TensorType, dtype_of_onnx
 
 
 @dataclass(frozen=True, eq=False)

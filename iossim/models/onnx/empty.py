@@ -11,9 +11,8 @@ from copy import deepcopy
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
-from iossim.ir.onnx_node import onnx_code
 from iossim.ir.op import Op
-from iossim.ir.types import TensorType
+from iossim.ir.types import TensorType, onnx_code
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 

@@ -16,10 +16,10 @@ import onnx
 from onnx import NodeProto, TypeProto
 
 from iossim.base.errors import ModelError, first_line
-from iossim.ir.onnx_node import canonical, dtype_of_onnx, nodes_within, operands
+from iossim.ir.onnx_node import canonical, nodes_within, operands
 from iossim.ir.op import NotCoveredError
 from iossim.ir.ops.foreign import Foreign, recorded_type
-from iossim.ir.types import TensorType
+from iossim.ir.types import TensorType, dtype_of_onnx
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.folding import RANDOM

@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 
-import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node

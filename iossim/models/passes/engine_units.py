@@ -23,7 +23,6 @@ from iossim.ir.op import Role
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.passes.unit_patterns import (
     attention_before,
-    op_kind,
     private_sums,
     relu_separable_convolution,
     separable_convolution,
@@ -38,7 +37,7 @@ def fused(graph: Graph) -> tuple[Unit, ...]:
     for node in reversed(graph.nodes):
         if node.name not in growth.taken:
             members = growth.unit(node)
-            kind = op_kind(node.op) if isinstance(node.op, Concat) else unit_kind(graph, members)
+            kind = node.op.unit_kind if isinstance(node.op, Concat) else unit_kind(graph, members)
             units.append(make_unit(graph, node.name, kind, [growth.position[member.name] for member in members]))
     return tuple(reversed(units))
 

@@ -14,16 +14,11 @@ import numpy as np
 from iossim.ir.attention import attentions_in, private_producer, spelt_attention
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
-from iossim.ir.op import Array, Op, Role
-from iossim.ir.ops.channels_last import ChannelsLast, ConvNhwc
+from iossim.ir.op import Array, Role
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.foreign import Foreign
-from iossim.ir.ops.nary import Add, Nary
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat
-from iossim.ir.ops.unary import FUNCTIONS, Relu, Unary
+from iossim.ir.ops.unary import FUNCTIONS, Relu
 from iossim.ir.types import DType
 
 #: A unit of more parts than this is described as having element-wise ops, without listing them.
@@ -33,19 +28,6 @@ _LONGEST = 9
 #: Functions that exporters decompose into several ops. They are recognised by their values at these points.
 _SPELT_OUT = ("gelu", "gelu_tanh", "swish", "hard_swish", "mish", "softplus", "softsign")
 _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
-
-
-def op_kind(op: Op) -> str:
-    """The kind of a unit of one op."""
-    if isinstance(op, ChannelsLast):
-        return f"{op_kind(op.channels_first)}Nhwc"
-    if isinstance(op, MaxPool | AveragePool | GlobalAveragePool):
-        return "Pool"
-    if isinstance(op, Foreign):
-        return op.op_type
-    if isinstance(op, Unary | Nary | Reduce):
-        return op.to_onnx()[0]
-    return "-".join(part.capitalize() for part in op.kind.split("_"))
 
 
 def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
@@ -58,7 +40,7 @@ def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
     inside = {node.name for attention in attentions.values() for node in attention.nodes[1:]}
     working = [node for node in nodes if node.op.role is not Role.VIEW and node.name not in inside]
     if len(working) < 2:
-        return "Attention" if attentions else op_kind((working or nodes)[-1].op)
+        return "Attention" if attentions else (working or nodes)[-1].op.unit_kind
     parts: list[str] = []
     anchors: list[bool] = []
     begin = 0
@@ -69,7 +51,7 @@ def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
         if parts and is_anchor and isinstance(node.op, Conv) and anchors[-1] and parts[-1] == "Conv":
             parts[-1], name = "SepConv", ""
         elif not name:
-            name = "Bias" if _is_bias(graph, node) else op_kind(node.op)
+            name = "Bias" if _is_bias(graph, node) else node.op.unit_kind
             name = "Attention" if node.name in attentions else name
         if name:
             parts.append(name)
@@ -175,7 +157,7 @@ def _fuse(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Unit, ...]:
                 taken.update(member.name for member in members)
                 units.append(make_unit(graph, node.name, kind, [graph.position[member.name] for member in members]))
     units += [
-        make_unit(graph, node.name, op_kind(node.op), [index])
+        make_unit(graph, node.name, node.op.unit_kind, [index])
         for index, node in enumerate(graph.nodes)
         if node.name not in taken
     ]
@@ -216,9 +198,9 @@ def attention_before(graph: Graph, node: Node) -> Match:
 def _conv_activation(graph: Graph, node: Node) -> Match:
     is_activation = node.op.role is Role.ACTIVATION
     producer = private_producer(graph, node.inputs[0]) if is_activation else None
-    if producer is None or not isinstance(producer.op, Conv | ConvTranspose | ConvNhwc):
+    if producer is None or producer.op.kind not in ("conv", "conv_transpose", "conv_nhwc"):
         return None
-    return f"{op_kind(producer.op)}-{op_kind(node.op)}", [producer]
+    return f"{producer.op.unit_kind}-{node.op.unit_kind}", [producer]
 
 
 def _relu_conv(graph: Graph, node: Node) -> Match:

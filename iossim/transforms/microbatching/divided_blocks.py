@@ -36,7 +36,6 @@ from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.op import Op
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.models.passes.unit_patterns import op_kind
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
 from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
 from iossim.search.lattice import build_lattice
@@ -378,7 +377,7 @@ def _with_copies_as_work(network: Network) -> Network:
     """The network with each view that has to copy, since its value lies elsewhere already, as an ordinary unit."""
     moves = in_place_buffers(network).moves
     units = tuple(
-        replace(unit, kind=op_kind(network.graph.nodes[unit.nodes[0]].op))
+        replace(unit, kind=network.graph.nodes[unit.nodes[0]].op.unit_kind)
         if unit.kind == BATCH_VIEW and moves.get(index)
         else unit
         for index, unit in enumerate(network.units)

@@ -19,7 +19,8 @@ from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, fallbacks
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, IossimError, OptionError, PlanError, ScheduleError
-from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
+from iossim.execution.backend import BackendError
+from iossim.execution.backends import backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays

@@ -12,7 +12,7 @@ from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.run import stage_us
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
 from iossim.execution.plan_json import plan_to_json

@@ -163,7 +163,7 @@ def _one_node_model(op_type: str, opset: int, inputs: list[np.ndarray]) -> Model
 
 def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
     from iossim.api import optimize
-    from iossim.execution.backend import create_backend
+    from iossim.execution.backends import create_backend
     from iossim.execution.lower import lower_schedule
 
     network = load(write(tmp_path / "m.onnx", einsum()))

@@ -13,7 +13,7 @@ import iossim
 from iossim import api, related
 from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
-from iossim.execution.backend import create_backend
+from iossim.execution.backends import create_backend
 from iossim.execution.measured_run import for_backend, largest_error, output_error, plan_for
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -55,8 +55,6 @@ _HOPPER = (
 #: What few queries of small heads take on Hopper.
 _SHORT = _Tile(64, 64, 128, 256, 168, 2)
 _GENERATIONS = (("flash_2", SINCE_AMPERE - SINCE_HOPPER, _AMPERE), ("flash_3", SINCE_HOPPER, _HOPPER))
-#: The tiles by name, to their queries over 192.
-ATTENTION_ROWS = {f"attention_{queries}": queries / 192 for queries in (64, 128, 192)}
 
 
 def fused_attention(step: Step) -> Iterator[Candidate]:

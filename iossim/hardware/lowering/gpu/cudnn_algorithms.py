@@ -27,10 +27,12 @@ from iossim.hardware.lowering.gpu.convolution.gemm import by_table, explicit_gem
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
 from iossim.hardware.lowering.gpu.convolution.transformed import filter_gradient
 from iossim.hardware.lowering.gpu.convolution.winograd import fused, non_fused
+from iossim.hardware.lowering.gpu.families.convolution import lanes_and_beside
 from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
-from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.kernel import Candidate, WorkClass
 from iossim.hardware.lowering.step import Step
+from iossim.ir.types import Precision
 
 
 class Algorithm(StrEnum):
@@ -134,3 +136,21 @@ def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) ->
         ]
         for algorithm, candidates in of_one.items()
     }
+
+
+def gradient_of_data(step: Step) -> list[Candidate]:
+    """Whatever algorithm is fastest."""
+    return _of_any(of_data(step), step.precision)
+
+
+def gradient_of_filter(step: Step) -> list[Candidate]:
+    """Whatever algorithm is fastest."""
+    return _of_any(of_filter(step), step.precision)
+
+
+def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
+    by_unit: dict[bool, list[Candidate]] = {False: [], True: []}
+    for one in (one for candidates in algorithms.values() for one in candidates):
+        by_unit[any(kernel.work_class is WorkClass.TENSOR_CONVOLUTION for kernel in one.kernels)].append(one)
+    elsewhere, beside = lanes_and_beside(by_unit[False], precision)
+    return [*elsewhere, *by_unit[True], *beside]

@@ -142,3 +142,5 @@ TENSOR_TILES = {
     for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80)
     for tile in (family.tile(*shape) for shape in family.shapes)
 }
+#: The tiles of fused attention by name, to their queries over 192.
+ATTENTION_ROWS = {f"attention_{queries}": queries / 192 for queries in (64, 128, 192)}

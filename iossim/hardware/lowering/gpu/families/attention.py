@@ -7,14 +7,13 @@ from dataclasses import replace
 from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.lowering.attention import unfused
 from iossim.hardware.lowering.gpu.attention import fused_attention
-from iossim.hardware.lowering.gpu.registry import FAMILIES
+from iossim.hardware.lowering.gpu.families import FAMILIES
 from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Libraries
 from iossim.hardware.lowering.step import Step
 
 _OTHERS = frozenset(Libraries) - OF_FRAMEWORKS
 
 
-@FAMILIES.register("attention")
 def attention(step: Step) -> list[Candidate]:
     """Where there is a fused kernel, frameworks and compilers call no other."""
     found = list(fused_attention(step))

@@ -17,13 +17,11 @@ from dataclasses import replace
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.families.convolution import by_layout, on_lanes
 from iossim.hardware.lowering.gpu.families.pooling import global_pooling, pooling
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step, as_channels_first
 
 
-@FAMILIES.register("conv_nhwc")
 def convolution_nhwc(step: Step) -> list[Candidate]:
     """On tensor cores, and everything else between transforms."""
     first = as_channels_first(step)
@@ -40,13 +38,11 @@ def _between_transforms(candidate: Candidate, shape: ConvolutionShape) -> Candid
     return replace(candidate, kernels=(before, *candidate.kernels, after), workspace_bytes=workspace_bytes)
 
 
-@FAMILIES.register("max_pool_nhwc", "average_pool_nhwc")
 def pooling_nhwc(step: Step) -> list[Candidate]:
     """The kernels of NCHW."""
     return pooling(as_channels_first(step))
 
 
-@FAMILIES.register("global_average_pool_nhwc", "global_max_pool_nhwc")
 def global_pooling_nhwc(step: Step) -> list[Candidate]:
     """The kernels of NCHW."""
     return global_pooling(as_channels_first(step))

@@ -12,16 +12,13 @@ from iossim.hardware.lowering.gpu.convolution.fft import fft
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, direct_nhwc, grouped
 from iossim.hardware.lowering.gpu.convolution.winograd import winograd
-from iossim.hardware.lowering.gpu.cudnn_algorithms import Algorithms, of_data, of_filter
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores, tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
-from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries, WorkClass
+from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
 
 
-@FAMILIES.register("conv")
 def convolution(step: Step) -> list[Candidate]:
     """Grouped kernels by the age of the library, Winograd, FFT and implicit GEMM; the fastest is chosen later."""
     shape = ConvolutionShape.of(step)
@@ -72,36 +69,16 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
-    return _on_lanes([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
+    return lanes_and_beside([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
 
 
-def _on_lanes(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
+def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
     """Kernels on FP32 lanes where there are no tensor cores for the precision, and those that run beside them."""
     if precision not in TENSOR_CORES:
         return found, []
     # Where there are tensor cores, the library's choice is among their kernels.
     others = (replace(one, architectures=without_tensor_cores(precision, one.architectures)) for one in found)
     return [one for one in others if one.architectures], list(_beside_tensor_cores(found, precision))
-
-
-@FAMILIES.register("conv_backward_data")
-def gradient_of_data(step: Step) -> list[Candidate]:
-    """Whatever algorithm is fastest."""
-    return _of_any(of_data(step), step.precision)
-
-
-@FAMILIES.register("conv_backward_filter")
-def gradient_of_filter(step: Step) -> list[Candidate]:
-    """Whatever algorithm is fastest."""
-    return _of_any(of_filter(step), step.precision)
-
-
-def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
-    by_unit: dict[bool, list[Candidate]] = {False: [], True: []}
-    for one in (one for candidates in algorithms.values() for one in candidates):
-        by_unit[any(kernel.work_class is WorkClass.TENSOR_CONVOLUTION for kernel in one.kernels)].append(one)
-    elsewhere, beside = _on_lanes(by_unit[False], precision)
-    return [*elsewhere, *by_unit[True], *beside]
 
 
 def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:

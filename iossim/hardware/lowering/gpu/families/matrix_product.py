@@ -21,7 +21,6 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     product_kernel,
     split_products,
 )
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_families import PRODUCTS
 from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, tensor_products, without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
@@ -44,7 +43,6 @@ _TILES = {
 }
 
 
-@FAMILIES.register("gemm", "matmul")
 def matrix_product(step: Step) -> list[Candidate]:
     """Every tile and split; of a stack, what are not rows or columns of one product is one batched launch."""
     y = step.outputs[0]
@@ -89,7 +87,6 @@ def _candidate(
     return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=where)
 
 
-@FAMILIES.register("quantized_conv")
 def quantized_convolution(step: Step) -> list[Candidate]:
     """The convolution of the tensors alone."""
     assert isinstance(step.op, QuantizedConv)
@@ -97,21 +94,18 @@ def quantized_convolution(step: Step) -> list[Candidate]:
     return convolution(replace(step, op=step.op.product, operands=operands, precision=Precision.INT8))
 
 
-@FAMILIES.register("integer_conv")
 def integer_convolution(step: Step) -> list[Candidate]:
     """The convolution of the tensors alone, whose sums stay in 32 bits."""
     assert isinstance(step.op, IntegerConv)
     return convolution(replace(step, op=step.op.product, operands=step.operands[:2], precision=Precision.INT8))
 
 
-@FAMILIES.register("quantized_matmul")
 def quantized_product(step: Step) -> list[Candidate]:
     """The product of the tensors alone."""
     operands = (step.operands[0], step.operands[3])
     return matrix_product(replace(step, op=MatMul(), operands=operands, precision=Precision.INT8))
 
 
-@FAMILIES.register("integer_matmul")
 def integer_product(step: Step) -> list[Candidate]:
     """The product of the tensors alone, whose sums stay in 32 bits."""
     return matrix_product(replace(step, op=MatMul(), operands=step.operands[:2], precision=Precision.INT8))

@@ -18,9 +18,9 @@ first images take 1.2 to 1.3 times what DRAM needs for them (RTX 3090 in fp16, A
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 from iossim.hardware.lowering.gpu.families.reductions import reduction
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import (
     ALL_OF_CUDNN,
     OF_FRAMEWORKS,
@@ -31,9 +31,11 @@ from iossim.hardware.lowering.kernel import (
     ceil_div,
 )
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoolBackward
 from iossim.ir.types import DType
+
+if TYPE_CHECKING:
+    from iossim.ir.ops.normalization import LocalResponseNorm
 
 _THREADS, _REGISTERS = 128, 26
 #: Taps of depthwise convolution that a tap costs, and finding the window: cuDNN, PyTorch's maximum and average.
@@ -43,11 +45,10 @@ _CUDNN, _MAXIMUM, _AVERAGE = 11, 21, 55
 _LOAD_BYTES, _REGISTER_BYTES = 16, 4
 
 
-@FAMILIES.register("max_pool", "average_pool", "local_response_norm")
 def pooling(step: Step) -> list[Candidate]:
     """The library's kernel, and the framework's."""
-    if isinstance(step.op, LocalResponseNorm):
-        taps, indexing, places = step.op.size, _AVERAGE, 0
+    if step.op.kind == "local_response_norm":
+        taps, indexing, places = cast("LocalResponseNorm", step.op).size, _AVERAGE, 0
     else:
         assert isinstance(step.op, MaxPool | AveragePool)
         is_maximum = isinstance(step.op, MaxPool)
@@ -64,14 +65,12 @@ def pooling(step: Step) -> list[Candidate]:
     ]
 
 
-@FAMILIES.register("global_average_pool", "global_max_pool")
 def global_pooling(step: Step) -> list[Candidate]:
     """The library's kernel with the whole image as its window; a reduction of the framework's."""
     (reduced,) = reduction(step)
     return [_of_cudnn(step, math.prod(step.operands[0].type.shape[2:])), _of_framework(*reduced.kernels)]
 
 
-@FAMILIES.register("max_pool_backward", "average_pool_backward")
 def pooling_backward(step: Step) -> list[Candidate]:
     """A thread an element of the input, which goes through the windows that have it; not measured."""
     assert isinstance(step.op, MaxPoolBackward | AveragePoolBackward)

@@ -6,13 +6,11 @@ That is cuDNN's standard algorithm. Its persistent kernels, which keep the weigh
 from __future__ import annotations
 
 from iossim.hardware.lowering.gpu.matrix_product import TILES, Product, product_kernel, stream_kernel
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.recurrent import Recurrent
 
 
-@FAMILIES.register("lstm", "gru", "rnn")
 def recurrent(step: Step) -> list[Candidate]:
     """A candidate for each tile of the products. Directions run in the same launches."""
     op = step.op

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.op import normal_axis
-from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.types import DType
+
+if TYPE_CHECKING:
+    from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
 #: Elements of the input for each thread's share of work, as outputs are counted.
@@ -27,13 +29,11 @@ _STATISTICS, _SELECTION = 2, 4
 _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
-@FAMILIES.register("reduce", "arg_extreme", "cumsum")
 def reduction(step: Step) -> list[Candidate]:
     """One pass over the input: blocks of a scan, too, hand their sums on to those behind them."""
     return [_passes(step, 1)]
 
 
-@FAMILIES.register("instance_norm", "group_norm", "dynamic_quantize")
 def normalisation(step: Step) -> list[Candidate]:
     """Statistics, then every element by them.
 
@@ -46,23 +46,20 @@ def normalisation(step: Step) -> list[Candidate]:
     return [candidate]
 
 
-@FAMILIES.register("layer_norm", "rms_norm")
 def row_normalisation(step: Step) -> list[Candidate]:
     """The same of rows: a block of four warps has one (PyTorch's ``vectorized_layer_norm_kernel``).
 
     Each thread has a running mean and variance; they are merged within warps, then over the warps; then it reads its
     elements again.
     """
-    assert isinstance(step.op, LayerNorm | RmsNorm)
     if step.operands[0].type.dtype in HALVES:
         return normalisation(step)
     shape = step.operands[0].type.shape
-    rows = math.prod(shape[: normal_axis(step.op.axis, len(shape))])
+    rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
     return [Candidate(step.op.kind, (row_kernel(step, rows, _NORM_THREADS, clocks),))]
 
 
-@FAMILIES.register("top_k")
 def selection(step: Step) -> list[Candidate]:
     """A radix selection, a byte of the keys at a time."""
     return [_passes(step, _SELECTION)]

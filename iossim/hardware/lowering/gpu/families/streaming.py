@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel, stream_kernel
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step
@@ -24,28 +23,21 @@ def _stream(step: Step, name: str) -> list[Candidate]:
     return [Candidate(name, (kernel,), is_library_call=False)]
 
 
-@FAMILIES.register(
-    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm",
-    "relu", "clip", "sigmoid", "unary",
-)  # fmt: skip
 def elementwise(step: Step) -> list[Candidate]:
     """A chain of element-wise ops, whatever their number, as one kernel."""
     return _stream(step, "elementwise")
 
 
-@FAMILIES.register("concat")
 def concat_term(step: Step) -> list[Candidate]:
     """One term of a concat, written to its place: a copy, or the chain that makes the term."""
     return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
 
 
-@FAMILIES.register("slice", "split")
 def copy(step: Step) -> list[Candidate]:
     """A copy; one launch for each output."""
     return [copy_candidate(*step.outputs)]
 
 
-@FAMILIES.register("transpose")
 def transpose(step: Step) -> list[Candidate]:
     """From NCHW to NHWC, or back, the kernel that libraries have for it; any other as a copy."""
     assert isinstance(step.op, Transpose)
@@ -68,7 +60,6 @@ def copy_candidate(*moved: TensorType) -> Candidate:
     return Candidate("copy", tuple(kernels), is_library_call=False)
 
 
-@FAMILIES.register("identity", "reshape", "flatten")
 def view(step: Step) -> list[Candidate]:
     """The same bytes. Only a unit that is nothing but an identity is lowered at all, to a copy."""
     return _stream(step, "copy")
@@ -80,7 +71,6 @@ _ROW_IN_REGISTERS, _ELEMENTS_A_THREAD = 1024, 4
 _SOFTMAX_CLOCKS = 1.3
 
 
-@FAMILIES.register("softmax", "log_softmax", "hardmax")
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
@@ -101,25 +91,21 @@ def softmax(step: Step) -> list[Candidate]:
     return [Candidate("softmax", (kernel,))]
 
 
-@FAMILIES.register("resize")
 def resample(step: Step) -> list[Candidate]:
     """One kernel that weighs the neighbours of each output."""
     return _stream(step, "resample")
 
 
-@FAMILIES.register("foreign")
 def traffic(step: Step) -> list[Candidate]:
     """An op that only ONNX knows: one kernel that reads its inputs and writes its outputs."""
     return _stream(step, step.op.kind)
 
 
-@FAMILIES.register("pad", "expand", "tile", "depth_to_space", "space_to_depth")
 def move(step: Step) -> list[Candidate]:
     """One kernel that gathers its output."""
     return [_gathering(step, 0)]
 
 
-@FAMILIES.register("gather", "gather_elements", "gather_nd", "gather_backward")
 def pick(step: Step) -> list[Candidate]:
     """One kernel that reads the indices, and of the data what they pick.
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.matrix_product import TILES, Product, parts_bytes, split_products
-from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, ceil_div
@@ -22,7 +21,6 @@ from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 
 
-@FAMILIES.register("conv_transpose")
 def transposed_convolution(step: Step) -> list[Candidate]:
     """Products on FP32 lanes, by tile and split, and where there are tensor cores for the precision those on them."""
     assert isinstance(step.op, ConvTranspose | ConvBackwardData)

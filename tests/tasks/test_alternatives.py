@@ -16,10 +16,10 @@ from iossim.models.seeded_network import seeded_network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.search.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 from iossim.search.ios import solve
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
+from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""Two schedules of one network compared: sentences, and a table of what changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, keyed_table
+from iossim.report.schedule_words import heading, stage_words
+from iossim.schedule.schedule import AnySchedule, Schedule, Stage
+
+if TYPE_CHECKING:
+    from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
+
+
+def difference_lines(found: Difference[Any]) -> list[str]:
+    """Two schedules, and their difference in time."""
+    first, second = found.first, found.second
+    lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
+    if found.same_prices:
+        more_us = second.latency_us - first.latency_us
+        part = more_us / first.latency_us if first.latency_us else 0.0
+        noise = {None: "", True: ": within the noise", False: ": more than the noise"}[found.tie]
+        lines.append(f"B against A: {more_us:+.1f} us ({part:+.1%}){noise}")
+    elif found.cross is not None:
+        cross = found.cross
+        lines.append(_crossed("A", first, cross.second_at_first_us, cross.tie_at_first))
+        lines.append(_crossed("B", second, cross.first_at_second_us, cross.tie_at_second))
+    return [*lines, *(f"Unknown: {reason}" for reason in found.unknown)]
+
+
+def diff_lines(found: ScheduleDiff) -> list[str]:
+    lines = difference_lines(found)
+    changed = found.changed
+    same = sum(passage.is_same for passage in found.passages)
+    if not changed:
+        return [*lines, f"All {same} stages are the same"]
+    counts = Counter(str(passage.change) for passage in changed)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    lines.append(f"Identical stages: {same}. Runs of stages that differ: {len(changed)} ({kinds})")
+    own, other = found.decided_otherwise
+    lines.append(
+        f"Stages that differ: {own} of {len(found.first.stages)} in A, {other} of {len(found.second.stages)} in B"
+    )
+    if found.moved:
+        lines.append(f"Units that run with other units: {few_words(found.moved)}")
+    return lines
+
+
+def few_words(names: Sequence[str]) -> str:
+    """The number of names, and the first of them."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{len(names)} ({', '.join(names[:8])}{more})" if names else "0"
+
+
+def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
+    """The passages that differ, or all of them, by block: stages of both schedules and their times."""
+    rows: list[Mapping[str, Cell]] = []
+    before = ""
+    own, other = found.first.stages, found.second.stages
+    for passage in found.passages:
+        if passage.is_same and not all_passages:
+            continue
+        rows.append(
+            {
+                "block": "" if passage.block == before else passage.block,
+                "change": str(passage.change),
+                "a_us": passage.first_us,
+                "b_us": passage.second_us,
+                "first": _stages(own, passage.first, passage.block),
+                "second": "as A" if passage.is_same else _stages(other, passage.second, passage.block),
+            }
+        )
+        before = passage.block
+    same = [passage for passage in found.passages if passage.is_same]
+    rows += [_total("identical", same)] if same and not all_passages else []
+    rows.append(_total("all", found.passages))
+    return keyed_table(
+        "",
+        rows,
+        titles={"a_us": "A", "b_us": "B", "first": "stages of A (| concurrent)", "second": "stages of B"},
+        wraps=("first", "second"),
+        shortens=("block",),
+        digits=1,
+    )
+
+
+def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
+    return {
+        "block": name,
+        "change": "",
+        "a_us": sum(passage.first_us for passage in passages),
+        "b_us": sum(passage.second_us for passage in passages),
+        "first": f"stages: {sum(len(passage.first) for passage in passages)}",
+        "second": f"stages: {sum(len(passage.second) for passage in passages)}",
+    }
+
+
+def _described(schedule: AnySchedule) -> str:
+    if isinstance(schedule, Schedule):
+        groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
+        return f"{heading(schedule)} in {len(schedule.stages)} stages, at most {groups}"
+    waits = sum(len(one.after) for one in schedule.launches)
+    return f"{heading(schedule)} in {len(schedule.streams)} streams, {waits} waits"
+
+
+def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> str:
+    other = "B" if name == "A" else "A"
+    part = at.excess(other_us)
+    noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
+    setup = f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine)"
+    took = f"{name} {at.latency_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
+    return f"{setup}: {took}"
+
+
+def _stages(stages: Sequence[Stage], numbers: Sequence[int], block: str) -> str:
+    return "\n".join(f"{number}: {stage_words(stages[number], block)}" for number in numbers)
