@@ -187,7 +187,7 @@ class _Lowering(UnitCalls):
             case Gather():
                 self._gather(node, node.op)
             case _ if node.op.kind in OP_CALLS:
-                OP_CALLS[node.op.kind](self, node)
+                OP_CALLS[node.op.kind](self, node, node.op)
             case Slice() | Split() | Transpose():
                 for value, view in zip(node.outputs, _moved(node.op, self.read(node)), strict=True):
                     self.pass_on(value, view)
