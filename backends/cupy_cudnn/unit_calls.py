@@ -7,7 +7,8 @@ what lies otherwise is copied, in scratch. Filters that are constant are laid ou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn import channel_padding, element_kernels, grouped_kernels, product_kernels
@@ -144,6 +145,15 @@ class UnitCalls:
     def flat(self, view: View, shape: Sequence[int]) -> View:
         """The elements of a view under another shape, copied where its strides do not allow that."""
         return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
+
+    @contextmanager
+    def written_as(self, y: View, shape: Sequence[int], *, dense_only: bool = False) -> Iterator[View]:
+        """``y`` under another shape, for what is issued here: scratch, copied behind it, where strides forbid it."""
+        target = None if dense_only and not y.is_dense else y.reshaped(shape)
+        made = self.scratch(shape, y.dtype) if target is None else target
+        yield made
+        if target is None:
+            self.copy(dense(SCRATCH, y.shape, made.offset, y.dtype), y)
 
     def convolve(
         self, op: Conv | ConvTranspose, x: View, w: View, y: View, epilogue: Epilogue, prologue: Prologue | None = None
