@@ -209,16 +209,8 @@ class Algorithms:
                 f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single "
                 "convolution"
             )
-        (call,) = program.convolutions
-        candidates = dict(self.candidates(call))
-        self._driver.synchronize()
-        times_us = self._timing.times_us(call, list(candidates.items()), len(candidates)) if candidates else {}
-        if not times_us:
-            raise self._nothing(call, "")
-        return [
-            TimedAlgorithm(str(how), times_us[how], program.scratch_bytes + candidates[how])
-            for how in sorted(times_us, key=times_us.__getitem__)
-        ]
+        timed = self._times(program.convolutions[0], every=True)
+        return [TimedAlgorithm(str(t.how), t.time_us, program.scratch_bytes + t.workspace_bytes) for t in timed]
 
     def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
         """The first ways of each kind to run a call within the limit, with their workspaces.
@@ -243,21 +235,16 @@ class Algorithms:
         if known is not None and known.how == how:
             return known
         if how.way in call.instead:
-            return self._named_instead(call, how)
+            calls = call.parts(how.way)
+            found = [self._named(part, way) for part, way in zip(calls, how.parts, strict=False)]
+            parts = [part for part in found if part is not None]
+            return Timed(how, _most_workspace(parts), 0.0) if len(parts) == len(calls) == len(how.parts) else None
         if how._replace(plan="") not in _kinds(call):
             return None
         plan = self._library.named(how.part_of(call), how.plan)
         if plan is None or plan.workspace_bytes > self._limit:
             return None
         return Timed(how, plan.workspace_bytes, 0.0)
-
-    def _named_instead(self, call: ConvolutionCall, how: How) -> Timed | None:
-        calls = call.parts(how.way)
-        if len(how.parts) != len(calls):
-            return None
-        found = [self._named(part, way) for part, way in zip(calls, how.parts, strict=True)]
-        parts = [part for part in found if part is not None]
-        return Timed(how, _most_workspace(parts), 0.0) if len(parts) == len(found) else None
 
     def _recall(self, call: ConvolutionCall) -> Timed | None:
         """The choice that was kept for the call, where it can still be made."""
@@ -266,25 +253,27 @@ class Algorithms:
         return None if kept is None or found is None else Timed(found.how, found.workspace_bytes, kept.time_us)
 
     def _timed(self, call: ConvolutionCall) -> Timed:
-        refusals = self._timing.refusals
-        refused = refusals.count
+        fastest = self._times(call)[0]
+        if self._kept is not None:
+            self._kept.keep(call.key, str(call.convolution), str(fastest.how), fastest.time_us)
+        return fastest
+
+    def _times(self, call: ConvolutionCall, *, every: bool = False) -> list[Timed]:
+        """The fastest candidates, or ``every`` one, in order; raises BackendError where there are none."""
+        refused = self._timing.refusals.count
         candidates = dict(self.candidates(call))
         # A broken device fails every plan: then it is told here what it says, not that there are no plans.
         self._driver.synchronize()
-        times_us = self._timing.times_us(call, list(candidates.items())) if candidates else {}
+        finalists = len(candidates) if every else None
+        times_us = self._timing.times_us(call, list(candidates.items()), finalists) if candidates else {}
         if not times_us:
+            refusals = self._timing.refusals
             why = f" ({refusals.first})" if refusals.count > refused else ""
-            raise self._nothing(call, why)
-        how = min(times_us, key=times_us.__getitem__)
-        if self._kept is not None:
-            self._kept.keep(call.key, str(call.convolution), str(how), times_us[how])
-        return Timed(how, candidates[how], times_us[how])
-
-    def _nothing(self, call: ConvolutionCall, why: str) -> BackendError:
-        return BackendError(
-            f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
-            f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
-        )
+            raise BackendError(
+                f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
+                f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
+            )
+        return [Timed(how, candidates[how], times_us[how]) for how in sorted(times_us, key=times_us.__getitem__)]
 
 
 def _most_workspace(parts: Sequence[Timed]) -> int:

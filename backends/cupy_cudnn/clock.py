@@ -24,6 +24,9 @@ SPIN = """extern "C" __global__ void spin(long long cycles) {
     while (clock64() - start < cycles) { }
 }
 """
+#: Nothing, as what branches of a graph begin behind.
+EMPTY = """extern "C" __global__ void empty() { }
+"""
 #: Reads as many numbers as there are threads, so that the L2 cache holds those and nothing else. Written, they would
 #: be in the way of what is timed: it would have to wait until they are in memory. Arguments: elements, their address.
 FLUSH = """extern "C" __global__ void flush(unsigned int elements, float* p) {

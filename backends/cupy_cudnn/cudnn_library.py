@@ -18,7 +18,8 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -47,13 +48,17 @@ class Copy(NamedTuple):
 
 def make_findable() -> None:
     """Load what would not be found: a package's cuDNN by the front end, its cuBLASLt by cuDNN."""
+    packaged = _package_folders("nvidia", "*/lib")
     for name in CUBLAS_NAMES:
-        _load_if_missed(name, _package_folders("nvidia", "*/lib"))
+        if any(
+            (folder / name).exists() for folder in packaged
+        ):  # else the loader would map hundreds of MiB for nothing
+            _load([name, *(str(folder / name) for folder in packaged)])
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     seen = [*map(Path, folders), Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib")]
     if loaded() or any((folder / NAME).exists() for folder in seen):
         return
-    _load_first(NAME, _package_folders("nvidia.cudnn", "lib"))
+    _load([str(folder / NAME) for folder in _package_folders("nvidia.cudnn", "lib")])
 
 
 @cache
@@ -122,32 +127,15 @@ def _version_of(path: str) -> str:
 
 def load_package(name: str) -> ctypes.CDLL | None:
     """A library of CUDA, where the loader finds it or a package has it; None where none does."""
-    for place in (name, *(str(folder / name) for folder in _package_folders("nvidia", "*/lib"))):
-        try:
+    return _load([name, *(str(folder / name) for folder in _package_folders("nvidia", "*/lib"))])
+
+
+def _load(places: Iterable[str]) -> ctypes.CDLL | None:
+    """The first of these that loads; whoever asks for one that does not is told why."""
+    for place in places:
+        with suppress(OSError):
             return ctypes.CDLL(place)
-        except OSError:
-            continue
     return None
-
-
-def _load_if_missed(name: str, folders: Sequence[Path]) -> None:
-    """Load a library of packages that the loader does not find by its name."""
-    if not any((folder / name).exists() for folder in folders):
-        return  # nothing to offer, and no need to have the loader map hundreds of MiB
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        _load_first(name, folders)
-
-
-def _load_first(name: str, folders: Sequence[Path]) -> None:
-    for folder in folders:
-        if (folder / name).exists():
-            try:
-                ctypes.CDLL(str(folder / name))
-            except OSError:
-                continue  # whoever asks for it next is told why
-            return
 
 
 def _package_folders(package: str, pattern: str) -> Sequence[Path]:

@@ -15,6 +15,7 @@ from iossim.backends.cupy_cudnn.driver import Allocation, DeviceFacts
 from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError
+from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.op import Array
 
 # Read when CUDA starts: with fewer hardware queues, streams would share one and wait for each other by accident.
@@ -47,7 +48,7 @@ class CupyDriver:
         name = properties["name"]
         self.facts = DeviceFacts(
             name.decode() if isinstance(name, bytes) else str(name),
-            _driver_version(),
+            next((gpu.driver_version for gpu in gpus()), f"CUDA {_dotted(runtime.driverGetVersion())}"),
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, 0)),
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, 0)) or USUAL_CLOCK_KHZ,
             (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
@@ -169,20 +170,6 @@ def device_count() -> int:
         return int(runtime.getDeviceCount())
     except runtime.CUDARuntimeError:
         return 0
-
-
-def _driver_version() -> str:
-    """That of the installed driver, from NVML where it is at hand; else the newest CUDA that the driver runs."""
-    try:
-        import pynvml
-    except ImportError:
-        return f"CUDA {_dotted(runtime.driverGetVersion())}"
-    try:
-        pynvml.nvmlInit()
-        version = pynvml.nvmlSystemGetDriverVersion()
-    except pynvml.NVMLError:
-        return f"CUDA {_dotted(runtime.driverGetVersion())}"
-    return version.decode() if isinstance(version, bytes) else str(version)
 
 
 def _dotted(version: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from iossim.ir.ops.softmax import LogSoftmax
 from iossim.ir.types import DType
 
 #: Functions that make the calls of an op, by its kind; each raises BackendError for ops that it does not cover.
-OP_CALLS: KindTable[Callable[[UnitCalls, Node], None]] = KindTable()
+OP_CALLS: KindTable[Callable[[UnitCalls, Node, Any], None]] = KindTable()
 #: Reductions by another one: expression of each element, the other reduction, expression of its result.
 _BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
     "min": ("-a0", "max", "-a0"),
@@ -39,14 +40,13 @@ _BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
 
 
 @OP_CALLS.register(Expand)
-def _expand(calls: UnitCalls, node: Node) -> None:
+def _expand(calls: UnitCalls, node: Node, op: Expand) -> None:
     calls.pass_on(node.outputs[0], calls.read(node).broadcast(calls.graph.types[node.outputs[0]].shape))
 
 
 @OP_CALLS.register(Tile)
-def _tile(calls: UnitCalls, node: Node) -> None:
-    x, y, op = calls.read(node), calls.written(node), node.op
-    assert isinstance(op, Tile)
+def _tile(calls: UnitCalls, node: Node, op: Tile) -> None:
+    x, y = calls.read(node), calls.written(node)
     for axis in reversed(range(len(x.shape))):
         repeated = op.repeats[axis], x.shape[axis]
         y = y.split(axis, repeated)
@@ -59,9 +59,7 @@ def _repeated(x: View, axis: int) -> tuple[int, ...]:
 
 
 @OP_CALLS.register(DepthToSpace, SpaceToDepth)
-def _blocks(calls: UnitCalls, node: Node) -> None:
-    op = node.op
-    assert isinstance(op, DepthToSpace | SpaceToDepth)
+def _blocks(calls: UnitCalls, node: Node, op: DepthToSpace | SpaceToDepth) -> None:
     ends = [calls.read(node), calls.written(node)]
     deep, wide = ends if isinstance(op, DepthToSpace) else reversed(ends)
     b, channels = op.block, wide.shape[1]
@@ -72,10 +70,9 @@ def _blocks(calls: UnitCalls, node: Node) -> None:
 
 
 @OP_CALLS.register(Pad)
-def _pad(calls: UnitCalls, node: Node) -> None:
+def _pad(calls: UnitCalls, node: Node, op: Pad) -> None:
     """Between edges of one number a copy; repeated and mirrored edges by tables."""
-    x, y, op = calls.read(node), calls.written(node), node.op
-    assert isinstance(op, Pad)
+    x, y = calls.read(node), calls.written(node)
     rank = len(x.shape)
     sides = list(zip(op.pads[:rank], op.pads[rank:], strict=True))
     for axis, (before, after) in enumerate(sides):
@@ -98,9 +95,8 @@ def _pad(calls: UnitCalls, node: Node) -> None:
 
 
 @OP_CALLS.register(Resize)
-def _resize(calls: UnitCalls, node: Node) -> None:
-    x, y, op = calls.read(node), calls.written(node), node.op
-    assert isinstance(op, Resize)
+def _resize(calls: UnitCalls, node: Node, op: Resize) -> None:
+    x, y = calls.read(node), calls.written(node)
     axes = enumerate(zip(op.sizes or op.scales, x.shape, y.shape, strict=True))
     changed = [axis for axis, (given, size, made) in axes if size != made or given not in (1, size)]
     tables = {axis: _table(op, axis, x.shape[axis], y.shape[axis]) for axis in changed}
@@ -115,17 +111,15 @@ def _table(op: Resize, axis: int, size: int, made: int) -> Array:
 
 
 @OP_CALLS.register(GroupNorm, InstanceNorm)
-def _group_norm(calls: UnitCalls, node: Node) -> None:
-    x, y, op = calls.read(node), calls.written(node), node.op
-    assert isinstance(op, GroupNorm | InstanceNorm)
+def _group_norm(calls: UnitCalls, node: Node, op: GroupNorm | InstanceNorm) -> None:
+    x, y = calls.read(node), calls.written(node)
     groups = op.groups if isinstance(op, GroupNorm) else x.shape[1]
     calls.calls.append(group_norm(x, y, calls.read(node, 1), calls.read(node, 2), groups, op.epsilon))
 
 
 @OP_CALLS.register(Reduce)
-def _reduce(calls: UnitCalls, node: Node) -> None:
-    x, y, op = calls.read(node), calls.written(node), node.op
-    assert isinstance(op, Reduce)
+def _reduce(calls: UnitCalls, node: Node, op: Reduce) -> None:
+    x, y = calls.read(node), calls.written(node)
     axes = sorted(normal_axis(axis, len(x.shape)) for axis in op.axes)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     y = y.with_ones(kept)
@@ -142,9 +136,8 @@ def _reduce(calls: UnitCalls, node: Node) -> None:
 
 
 @OP_CALLS.register(LogSoftmax)
-def _log_softmax(calls: UnitCalls, node: Node) -> None:
-    x, y, op = calls.read(node), calls.written(node), node.op
-    assert isinstance(op, LogSoftmax)
+def _log_softmax(calls: UnitCalls, node: Node, op: LogSoftmax) -> None:
+    x, y = calls.read(node), calls.written(node)
     first = normal_axis(op.axis, len(x.shape))
     most, total = _softened(calls, x, list(range(first, len(x.shape))) if op.flatten else [first])
     calls.calls.append(chain("a0 - a1 - logf(a2)", [x, most, total], y))
@@ -179,9 +172,8 @@ def _reduced(calls: UnitCalls, function: str, x: View, y: View, axes: list[int])
 
 
 @OP_CALLS.register(ArgExtreme, TopK, CumSum, GatherElements)
-def _along_axis(calls: UnitCalls, node: Node) -> None:
-    x, op = calls.read(node), node.op
-    assert isinstance(op, ArgExtreme | TopK | CumSum | GatherElements)
+def _along_axis(calls: UnitCalls, node: Node, op: ArgExtreme | TopK | CumSum | GatherElements) -> None:
+    x = calls.read(node)
     axis = normal_axis(op.axis, len(x.shape))
     if isinstance(op, ArgExtreme | TopK) and (not x.dtype.is_floating or x.dtype is DType.FLOAT64):
         raise BackendError(f"no kernel orders {x.dtype}")

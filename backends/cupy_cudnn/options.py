@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from iossim.ir.types import Precision
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
 #: cuDNN ranks its plans by what they are expected to take, and no convolution has so many engines of them.
 DEFAULT_PLANS = 12
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,44 +69,34 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
     for name in options:
         if name not in known:
             raise OptionError(f"backend option {name!r} is not known; {did_you_mean(name, known)}")
-    limit = options.get("workspace_limit_bytes", str(DEFAULT_WORKSPACE_LIMIT_BYTES))
-    if not (limit.isascii() and limit.isdecimal()):
-        raise OptionError(f"backend option workspace_limit_bytes is {limit!r}; give a number of bytes")
-    plans = options.get("plans", str(DEFAULT_PLANS))
-    if not (plans.isascii() and plans.isdecimal() and int(plans) > 0):
-        raise OptionError(f"backend option plans is {plans!r}; give how many plans are timed, at least 1")
-    layout = options.get("layout", "")
-    if layout not in ("", "nchw", "nhwc"):
-        raise OptionError(f"backend option layout is {layout!r}; give nchw or nhwc (channels last)")
-    sums = options.get("sums", "fp32")
-    if sums not in ("fp32", "fp16") or (sums == "fp16" and precision is not Precision.FP16):
-        raise OptionError(f"backend option sums is {sums!r} in {precision}; give fp32, or fp16 where `dtype` is fp16")
+
+    def said(name: str, default: object, remedy: str, fits: Callable[[str], bool]) -> str:
+        given = options.get(name, str(default)).lower()
+        if not fits(given):
+            raise OptionError(f"backend option {name} is {options[name]!r}{remedy}")
+        return given
+
+    def truth(name: str, default: bool = False) -> bool:
+        return said(name, default, "; give true or false", (*_TRUE, *_FALSE).__contains__) in _TRUE
+
+    def count(name: str, default: int, remedy: str, least: int) -> int:
+        return int(said(name, default, remedy, lambda text: text.isascii() and text.isdecimal() and int(text) >= least))
+
+    sums = ("fp32", "fp16") if precision is Precision.FP16 else ("fp32",)
+    choices = options.get("choices", "")
     return CudnnOptions(
-        _truth("tf32", options.get("tf32", str(precision is Precision.TF32))),
-        _truth("nondeterministic", options.get("nondeterministic", "false")),
-        int(limit),
+        truth("tf32", precision is Precision.TF32),
+        truth("nondeterministic"),
+        count("workspace_limit_bytes", DEFAULT_WORKSPACE_LIMIT_BYTES, "; give a number of bytes", 0),
         options.get("clocks", "free"),
-        int(plans),
-        _choices(options.get("choices", "")),
-        _truth("runtime_compiled", options.get("runtime_compiled", "false")),
-        layout,
-        sums,
+        count("plans", DEFAULT_PLANS, "; give how many plans are timed, at least 1", 1),
+        None if choices == "off" else Path(choices) if choices else usual_choices(),
+        truth("runtime_compiled"),
+        said("layout", "", "; give nchw or nhwc (channels last)", ("", "nchw", "nhwc").__contains__),
+        said("sums", "fp32", f" in {precision}; give fp32, or fp16 where `dtype` is fp16", sums.__contains__),
     )
 
 
 def usual_choices() -> Path:
     """File in which choices are kept by default."""
     return user_data() / "cudnn_choices.json"
-
-
-def _choices(given: str) -> Path | None:
-    return None if given == "off" else Path(given) if given else usual_choices()
-
-
-def _truth(name: str, value: str) -> bool:
-    text = value.lower()
-    if text in ("true", "yes", "on", "1"):
-        return True
-    if text in ("false", "no", "off", "0"):
-        return False
-    raise OptionError(f"backend option {name} is {value!r}; give true or false")

@@ -7,7 +7,8 @@ what lies otherwise is copied, in scratch. Filters that are constant are laid ou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn import channel_padding, element_kernels, grouped_kernels, product_kernels
@@ -73,6 +74,22 @@ class Prologue:
     kernel: KernelCall | None = None
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A convolution as cuDNN is asked for it: to ``inner``, and what brings that to ``y`` where it is another place.
+
+    ``inner`` may be of more filters than ``y``, which are left behind; with ``last`` channels lie innermost.
+    """
+
+    op: Conv | ConvTranspose
+    x: View
+    w: View
+    inner: View
+    y: View
+    epilogue: Epilogue
+    last: bool
+
+
 class UnitCalls:
     """The calls of a unit so far. ``places`` say where values must be written, ``values`` where values are."""
 
@@ -129,6 +146,15 @@ class UnitCalls:
         """The elements of a view under another shape, copied where its strides do not allow that."""
         return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
 
+    @contextmanager
+    def written_as(self, y: View, shape: Sequence[int], *, dense_only: bool = False) -> Iterator[View]:
+        """``y`` under another shape, for what is issued here: scratch, copied behind it, where strides forbid it."""
+        target = None if dense_only and not y.is_dense else y.reshaped(shape)
+        made = self.scratch(shape, y.dtype) if target is None else target
+        yield made
+        if target is None:
+            self.copy(dense(SCRATCH, y.shape, made.offset, y.dtype), y)
+
     def convolve(
         self, op: Conv | ConvTranspose, x: View, w: View, y: View, epilogue: Epilogue, prologue: Prologue | None = None
     ) -> None:
@@ -162,12 +188,12 @@ class UnitCalls:
             ours = grouped_kernels.convolutions(op, first.expression, first.x, taps, y, text, operands)
             others = {way: (kernel,) for way, kernel in ours.items()}
         elif last and x.dtype.bytes == 2:
-            others = self._padded(op, first, before, x, w, in_place, y, epilogue)
-        w = self._filters(w, last)
-        call = self._convolution_call(op, x, w, in_place, y, epilogue, last)
+            others = self._padded(_Asked(op, x, w, in_place, y, epilogue, last), first, before)
+        asked = _Asked(op, x, self._filters(w, last), in_place, y, epilogue, last)
+        call = self._convolution_call(asked)
         if last and in_place is y and not y.is_packed(last):
-            packed = self.scratch(y.shape, y.dtype, last)
-            call = replace(call, packed=self._convolution_call(op, x, w, packed, y, epilogue, last))
+            packed = replace(asked, inner=self.scratch(y.shape, y.dtype, last))
+            call = replace(call, packed=self._convolution_call(packed))
         if others:
             call = replace(call, others=others, before=before)
         else:
@@ -175,43 +201,29 @@ class UnitCalls:
         self.calls.append(call)
 
     def _padded(
-        self,
-        op: Conv,
-        first: Prologue,
-        before: tuple[DeviceCall, ...],
-        x: View,
-        w: View,
-        in_place: View,
-        y: View,
-        epilogue: Epilogue,
+        self, asked: _Asked, first: Prologue, before: tuple[DeviceCall, ...]
     ) -> dict[str, tuple[DeviceCall, ...]]:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
         found: dict[str, tuple[DeviceCall, ...]] = {}
+        (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
         keeps = epilogue.addend is not None or (epilogue.bias is not None and epilogue.bias.memory.kind != "weight")
-        filters = y.shape[1] if keeps else channel_padding.fitting(y.shape[1])[-1]
-        for channels in channel_padding.fitting(x.shape[1]):
-            if (channels, filters) == (x.shape[1], y.shape[1]):
+        most = filters if keeps else channel_padding.fitting(filters)[-1]
+        for channels in channel_padding.fitting(own):
+            if (channels, most) == (own, filters):
                 continue
-            wide = x
-            made = before
-            if channels != x.shape[1]:
-                wide = self.scratch((x.shape[0], channels, *x.shape[2:]), x.dtype, last=True)
+            wide, made, inner = asked.x, before, asked.inner
+            if channels != own:
+                wide = self.scratch((count, channels, *size), wide.dtype, last=True)
                 made = (channel_padding.padded(first.x, wide, first.expression),)
-            inner = in_place
-            if filters != y.shape[1]:
-                inner = self.scratch((y.shape[0], filters, *y.shape[2:]), y.dtype, last=True)
-            taps = self._filters(self.weights.padded(w, (filters, channels, *w.shape[2:])), last=True)
-            call = self._convolution_call(op, wide, taps, inner, y, epilogue, last=True)
+            if most != filters:
+                inner = self.scratch((count, most, *asked.y.shape[2:]), inner.dtype, last=True)
+            taps = self._filters(self.weights.padded(asked.w, (most, channels, *asked.w.shape[2:])), last=True)
+            call = self._convolution_call(replace(asked, x=wide, w=taps, inner=inner))
             found[f"padded{channels}"] = (*made, call)
         return found
 
-    def _convolution_call(
-        self, op: Conv | ConvTranspose, x: View, w: View, inner: View, y: View, epilogue: Epilogue, last: bool
-    ) -> ConvolutionCall:
-        """A convolution to ``inner``, and what brings it to ``y`` where that is another place.
-
-        ``inner`` may be of more filters than ``y``, which are left behind.
-        """
+    def _convolution_call(self, asked: _Asked) -> ConvolutionCall:
+        op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
         filters, bias, addend, activation = inner.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
         expression, operands = _behind(y, epilogue)
@@ -223,7 +235,7 @@ class UnitCalls:
             and (bias is None or bias.dtype == y.dtype)
             and (addend is None or (epilogue.factor == 1 and addend.dtype == y.dtype and addend.suits_cudnn(last)))
         )
-        views = {"x": x, "w": w, "y": inner}
+        views = {"x": asked.x, "w": asked.w, "y": inner}
         if fused and has_epilogue:
             # cuDNN's fused convolutions have a bias always.
             views["b"] = self.weights.zeros(filters, y.dtype) if bias is None else bias

@@ -20,8 +20,8 @@ from iossim.backends.cupy_cudnn.element_kernels import Operands
 from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.quantised_calls import quantised_op, rescaled
-from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, Epilogue, Prologue, UnitCalls, UnitProgram
-from iossim.backends.cupy_cudnn.views import View, dense
+from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, Epilogue, Prologue, UnitCalls, UnitProgram
+from iossim.backends.cupy_cudnn.views import View
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.ir.attention import SpeltAttention, attentions_in
@@ -187,7 +187,7 @@ class _Lowering(UnitCalls):
             case Gather():
                 self._gather(node, node.op)
             case _ if node.op.kind in OP_CALLS:
-                OP_CALLS[node.op.kind](self, node)
+                OP_CALLS[node.op.kind](self, node, node.op)
             case Slice() | Split() | Transpose():
                 for value, view in zip(node.outputs, _moved(node.op, self.read(node)), strict=True):
                     self.pass_on(value, view)
@@ -367,11 +367,9 @@ class _Lowering(UnitCalls):
         rows = math.prod(a.shape[:-1])
         if epilogue.addend is not None:
             epilogue = replace(epilogue, addend=self.flat(epilogue.addend, (rows, y.shape[-1])))
-        flat = y.reshaped((rows, y.shape[-1]))
-        result = self.scratch((rows, y.shape[-1]), y.dtype) if flat is None else flat
-        self._product(self.flat(a, (rows, a.shape[-1])), self.weights.filters(b, transposed=True), result, epilogue)
-        if flat is None:
-            self.copy(dense(SCRATCH, y.shape, result.offset, y.dtype), y)
+        with self.written_as(y, (rows, y.shape[-1])) as flat:
+            a = self.flat(a, (rows, a.shape[-1]))
+            self._product(a, self.weights.filters(b, transposed=True), flat, epilogue)
 
     def _product(self, a: View, w: View, y: View, epilogue: Epilogue) -> None:
         images = [view.with_ones((*view.shape, 1, 1)) for view in (a, y)]
@@ -393,12 +391,9 @@ class _Lowering(UnitCalls):
         x, y = self.read(node), self.written(node)
         first = normal_axis(op.axis, len(x.shape))
         axes = range(first, len(x.shape)) if op.flatten else [first]
-        if op.flatten and not (x.is_dense and y.is_dense):
-            made = self.scratch(y.shape, y.dtype)
-            self.calls.append(reduction_kernels.softmax(self.dense_copy(x), made, axes))
-            self.copy(made, y)
-        else:
-            self.calls.append(reduction_kernels.softmax(x, y, axes))
+        x = self.dense_copy(x) if op.flatten and not x.is_dense else x
+        with self.written_as(y, y.shape, dense_only=op.flatten) as made:
+            self.calls.append(reduction_kernels.softmax(x, made, axes))
 
     def _gather(self, node: Node, op: Gather) -> None:
         x, y = self.read(node), self.written(node)
@@ -406,11 +401,8 @@ class _Lowering(UnitCalls):
         given = self.read(node, 1)
         indices = given if given.is_dense else self.dense_copy(given)
         flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
-        target = y.reshaped(flat)
-        made = self.scratch(flat, y.dtype) if target is None else target
-        self.calls.append(element_kernels.gather(x, made, indices, axis))
-        if target is None:
-            self.copy(dense(SCRATCH, y.shape, made.offset, y.dtype), y)
+        with self.written_as(y, flat) as made:
+            self.calls.append(element_kernels.gather(x, made, indices, axis))
 
     def _reshape(self, node: Node) -> None:
         value = node.outputs[0]

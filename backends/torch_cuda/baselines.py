@@ -88,9 +88,8 @@ def measure_baselines(
     import torch
 
     from iossim.backends.torch_cuda.module import input_tensors, torch_module
-    from iossim.backends.torch_cuda.preparation import channels_last, prepared
-    from iossim.backends.torch_cuda.tensors import arithmetic
-    from iossim.backends.torch_cuda.timing import Run, time_rounds
+    from iossim.backends.torch_cuda.tensors import arithmetic, channels_last
+    from iossim.backends.torch_cuda.timing import Run, prepared, time_rounds
 
     timing = timing or Timing()
     chosen = baseline_names(place) if names is None else list(dict.fromkeys(names))

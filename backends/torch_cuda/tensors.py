@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
@@ -45,6 +45,15 @@ def to_array(tensor: torch.Tensor) -> Array:
         return bits.view(DType.BFLOAT16.numpy)
     array: Array = own.numpy().copy()
     return array
+
+
+def channels_last(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor]
+) -> tuple[Callable[..., object], list[torch.Tensor]]:
+    """The module and inputs for it, with images and filters laid out channel by channel innermost."""
+    layout = torch.channels_last
+    images = [tensor.contiguous(memory_format=layout) if tensor.dim() == 4 else tensor for tensor in inputs]
+    return module.to(memory_format=layout), images
 
 
 @contextmanager

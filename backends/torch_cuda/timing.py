@@ -17,9 +17,12 @@ from functools import partial
 
 import torch
 
-from iossim.execution.backend import Samples, Timing
+from iossim.base.errors import first_line
+from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.lead import Lead, Once, take
 
+#: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.
+_RUNS_BEFORE_CAPTURE = 3
 #: What is written before a cold run on the CPU: more than its caches hold.
 _CPU_CACHES_BYTES = 256 * 2**20
 
@@ -105,3 +108,33 @@ def _flush(device: str) -> Callable[[], object]:
         size_bytes = 2 * int(getattr(properties, "L2_cache_size", 128 * 2**20))
     memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
     return lambda: memory.fill_(1)
+
+
+def prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Tensor], captured: bool) -> Run:
+    """The module on fixed inputs, run once so that what happens at a first run is done."""
+
+    def run() -> None:
+        module(*inputs)
+
+    try:
+        run()
+        return Run(_captured(run), replay=True) if captured else Run(run)
+    except RuntimeError as error:
+        # What torch.compile raises holds the whole log of a compiler.
+        raise BackendError(f"{name} cannot run here: {first_line(error)}; leave it out") from error
+
+
+def _captured(run: Callable[[], object]) -> Callable[[], object]:
+    """A replay of one CUDA graph of all that ``run`` issues."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_RUNS_BEFORE_CAPTURE):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    replay: Callable[[], object] = graph.replay
+    return replay

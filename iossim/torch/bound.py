@@ -144,7 +144,7 @@ class Bound:
             versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}
             call = inspect.BoundArguments(inspect.signature(self._module.forward), own)
             expected, structure = pytree.tree_flatten(self._module(*call.args, **call.kwargs))
-            if path := state.change():
+            if path := state.change(waits=True):
                 raise ModelError(
                     f"module {self._name} changes its {path} when it is called, which its schedule does not; take "
                     "that out of its forward"

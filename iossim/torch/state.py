@@ -63,23 +63,27 @@ class State:
         self._walk(module)
         self.plain = [tensor for tensor in self.tensors if _is_plain(tensor)]
         self._versioned = [tensor for tensor in self.plain if not tensor.is_inference()]
-        self._blocks: dict[tuple[torch.device, int], list[torch.Tensor]] = {}
+        blocks: dict[tuple[torch.device, int], list[torch.Tensor]] = {}
         for tensor in self.plain:
             for block in _blocks(tensor):
                 if block.device.type in _READABLE:
                     self._buffers.append(block.numpy())
                 else:
-                    self._blocks.setdefault((block.device, block.element_size()), []).append(block)
-        self._probe = self._probed()
+                    blocks.setdefault((block.device, block.element_size()), []).append(block)
+        self._probe = b"".join(self._buffers)
+        self._far = [_Far(device, together) for (device, _), together in blocks.items()]
         self._found, self._reason = self._now(), ""
 
     def hooks(self) -> str:
         """The path of a table of forward hooks that holds any; empty where none does."""
         return next((path for path, hooks in self._sized.items() if hooks and path.endswith(_HOOKS)), "")
 
-    def change(self) -> str:
-        """The path of a value that is another now; empty while there is none."""
-        found = self._now()
+    def change(self, *, waits: bool = False) -> str:
+        """The path of a value that is another now; empty while there is none.
+
+        Unless it ``waits``, values on a device are those of the last comparison that the device has come to.
+        """
+        found = self._now(waits)
         if found != self._found:
             now, self._found = State(self._module), found
             self._reason = self._difference(now) or ("" if found[-1] else "a weight")
@@ -105,9 +109,9 @@ class State:
                 if tensor.shape == copy.shape and not torch.equal(tensor, copy):
                     tensor.data.copy_(copy)
 
-    def _now(self) -> tuple[Any, ...]:
+    def _now(self, waits: bool = True) -> tuple[Any, ...]:
         """Every value that is compared; the last says whether probed values are as they were."""
-        probe = self._probed()
+        far = [each.is_same(waits) for each in self._far]
         try:
             identities = [*map(id, chain.from_iterable([read() for read in self._reads]))]
         except KeyError:  # an attribute is gone
@@ -120,11 +124,8 @@ class State:
             [*map(torch.Tensor.numel, self.plain)],
             [*map(attrgetter("dtype"), self.plain)],
             [*map(attrgetter("_version"), self._versioned)],
-            probe[0] == self._probe[0] and all(map(torch.equal, probe[1], self._probe[1])),
+            b"".join(self._buffers) == self._probe and all(far),
         )
-
-    def _probed(self) -> tuple[bytes, list[torch.Tensor]]:
-        return b"".join(self._buffers), [torch.cat(blocks) for blocks in self._blocks.values()]
 
     def _walk(self, module: nn.Module) -> None:
         found = deque([("", module)])
@@ -209,6 +210,46 @@ class State:
         ordered = sorted(names)
         for base in bases:
             yield [f"{base.__name__}.{name}" for name in ordered], partial(map, vars(base).get, ordered)
+
+
+class _Far:
+    """Values on a device, which compares them with what they were when this was made; the host need not wait for it."""
+
+    def __init__(self, device: torch.device, blocks: list[torch.Tensor]) -> None:
+        self._device, self._blocks, self._were = device, blocks, torch.cat(blocks)
+        self._differs = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
+        self._is_same, self._ended = True, _event(device)
+        self._begin()
+
+    def is_same(self, waits: bool) -> bool:
+        """The last result that is there; the end of a comparison begins another. One of now if it ``waits``."""
+        if waits or self._ended.query():
+            self._is_same = not self._differs
+            self._begin()
+            if waits:
+                self._ended.synchronize()
+            if self._ended.query():
+                self._is_same = not self._differs
+        return self._is_same
+
+    def _begin(self) -> None:
+        self._differs.copy_((torch.cat(self._blocks) != self._were).any(), non_blocking=True)
+        self._ended.record()
+
+
+def _event(device: torch.device) -> Any:
+    """An event of a device; of others than CUDA one that has always come."""
+    return torch.cuda.Event() if device.type == "cuda" else _Come()
+
+
+class _Come:
+    def record(self) -> None:
+        """Nothing is behind."""
+
+    synchronize = record
+
+    def query(self) -> bool:
+        return True
 
 
 def _function_parts(path: str, function: FunctionType) -> Iterator[_Part]:

@@ -310,7 +310,7 @@ class HostDriver:
         self, kernel: tuple[str, str], blocks: int, threads: int, arguments: tuple[np.generic, ...], stream: HostStream
     ) -> None:
         self._say("launch", stream, kernel[1])
-        function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel", "flush") else None
+        function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel", "flush", "empty") else None
         duration_us = float(arguments[0]) / (self.facts.clock_khz / 1e3) if kernel[1] == "spin" else KERNEL_US
         self.enqueue(stream, lambda: None if function is None else function(blocks, threads, arguments), duration_us)
 

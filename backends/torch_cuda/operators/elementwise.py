@@ -9,15 +9,7 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import (
-    Made,
-    Operand,
-    Operands,
-    Types,
-    computes,
-    floating_only,
-    register,
-)
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.ops import nary, unary
 from iossim.ir.ops.nary import Nary, PRelu
@@ -26,32 +18,32 @@ from iossim.ir.types import DType
 
 register(
     {
-        "add": lambda op, *terms: reduce(torch.add, terms),
-        "mul": lambda op, *factors: torch.mul(*factors),
-        "relu": lambda op, x: torch.relu(x),
-        "cast": lambda op, x: x.to(DTYPES[DType(op.dtype)]),
-        "where": lambda op, *operands: torch.where(*operands),
+        "add": lambda op, types, *terms: reduce(torch.add, terms),
+        "mul": lambda op, types, *factors: torch.mul(*factors),
+        "relu": lambda op, types, x: torch.relu(x),
+        "cast": lambda op, types, x: x.to(DTYPES[DType(op.dtype)]),
+        "where": lambda op, types, *operands: torch.where(*operands),
     }
 )
-register({"sigmoid": lambda op, x: torch.sigmoid(x)}, refuses=floating_only)
+register({"sigmoid": lambda op, types, x: torch.sigmoid(x)}, refuses=floating_only)
 
 
 @computes("clip")
-def _clip(op: Clip, operands: Operands, types: Types) -> Made:
+def _clip(op: Clip, types: Types, x: Operand) -> Operand:
     exact: Callable[[float], float] = float if types[0].dtype.is_floating else int
     low, high = (None if bound is None else exact(bound) for bound in (op.minimum, op.maximum))
-    return (operands[0] if low is high is None else torch.clamp(operands[0], low, high),)
+    return x if low is high is None else torch.clamp(x, low, high)
 
 
 @computes("prelu")
-def _prelu(op: PRelu, operands: Operands, types: Types) -> Made:
-    (x, slope), (shape, slopes) = operands, (value.shape for value in types)
+def _prelu(op: PRelu, types: Types, x: Operand, slope: Operand) -> Operand:
+    shape, slopes = (value.shape for value in types)
     by_channel = op.per_channel or (len(slopes) == len(shape) - 1 > 0 and slopes[1:] == (1,) * (len(slopes) - 1))
     if types[0].dtype.is_floating and (math.prod(slopes) == 1 or (by_channel and slopes[0] == shape[1])):
-        return (F.prelu(x, torch.reshape(slope, (-1,))),)
+        return F.prelu(x, torch.reshape(slope, (-1,)))
     if op.per_channel:
         slope = torch.reshape(slope, (-1, *[1] * (len(shape) - 2)))
-    return (torch.where(x < 0, torch.mul(slope, x), x),)
+    return torch.where(x < 0, torch.mul(slope, x), x)
 
 
 def _hard_sigmoid(x: Operand, alpha: float, beta: float) -> Operand:
@@ -106,8 +98,8 @@ def _unary_refusal(op: Unary, types: Types) -> str:
 
 
 @computes("unary", refuses=_unary_refusal)
-def _unary(op: Unary, operands: Operands, types: Types) -> Made:
-    return (_UNARY[op.function](operands[0], *op.parameters),)
+def _unary(op: Unary, types: Types, x: Operand) -> Operand:
+    return _UNARY[op.function](x, *op.parameters)
 
 
 _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
@@ -135,12 +127,12 @@ def _nary_refusal(op: Nary, types: Types) -> str:
 
 
 @computes("nary", refuses=_nary_refusal)
-def _nary(op: Nary, operands: Operands, types: Types) -> Made:
+def _nary(op: Nary, types: Types, *operands: Operand) -> Operand:
     if op.function == "div" and not types[0].dtype.is_floating:
-        return (torch.div(*operands, rounding_mode="trunc"),)
+        return torch.div(*operands, rounding_mode="trunc")
     y = reduce(_NARY[op.function], operands)
     if op.function == "mean":
         y = torch.div(y, len(operands))
     # A power has the type of its base, whatever that of the exponent.
     mixed = nary.FUNCTIONS[op.function].mixed and len({value.dtype for value in types}) > 1
-    return (y.to(DTYPES[types[0].dtype]) if mixed else y,)
+    return y.to(DTYPES[types[0].dtype]) if mixed else y

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, register
-from iossim.ir.op import Op, normal_axis
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, register
+from iossim.ir.op import normal_axis
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
-from iossim.ir.ops.slice import Pad, Slice, Split
+from iossim.ir.ops.slice import Pad, Slice
 from iossim.ir.types import DType
 
 #: ONNX's modes of padding as torch calls them.
@@ -22,30 +23,30 @@ _PADDING = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 register(
     {
-        "identity": lambda op, x: x,
-        "concat": lambda op, *terms: torch.cat(list(terms), dim=op.axis),
-        "tile": lambda op, x: torch.tile(x, op.repeats),
-        "transpose": lambda op, x: torch.permute(x, op.permutation),
+        "identity": lambda op, types, x: x,
+        "concat": lambda op, types, *terms: torch.cat(list(terms), dim=op.axis),
+        "split": lambda op, types, x: _parts(torch.split(x, list(op.sizes), dim=op.axis), len(op.sizes)),
+        "tile": lambda op, types, x: torch.tile(x, op.repeats),
+        "transpose": lambda op, types, x: torch.permute(x, op.permutation),
+        "expand": lambda op, types, x: torch.broadcast_to(x, op.infer(types)[0].shape),
     }
 )
 
 
-@computes("split")
-def _split(op: Split, operands: Operands, types: Types) -> Made:
-    parts = torch.split(operands[0], list(op.sizes), dim=op.axis)
-    return tuple(parts[index] for index in range(len(op.sizes)))
+def _parts(made: Operand, count: int) -> tuple[Operand, ...]:
+    """Items of what may be traced, and then has no length."""
+    return tuple(made[index] for index in range(count))
 
 
-@computes("reshape", "flatten", "expand")
-def _reshape(op: Op, operands: Operands, types: Types) -> Made:
-    (made,) = op.infer(types)
-    return ((torch.broadcast_to if op.kind == "expand" else torch.reshape)(operands[0], made.shape),)
+@computes("reshape", "flatten")
+def _reshape(op: Any, types: Types, x: Operand) -> Operand:
+    return torch.reshape(x, op.infer(types)[0].shape)
 
 
 @computes("slice")
-def _slice(op: Slice, operands: Operands, types: Types) -> Made:
+def _slice(op: Slice, types: Types, x: Operand) -> Operand:
     """torch has no steps backwards: such an axis is reversed first, and its elements counted from the end."""
-    (x,), shape = operands, types[0].shape
+    shape = types[0].shape
     index, reversed_axes = [slice(None)] * len(shape), []
     for axis, *bounds in zip(op.axes, op.starts, op.ends, op.steps, strict=True):
         taken = range(*slice(*bounds).indices(shape[axis]))
@@ -54,45 +55,42 @@ def _slice(op: Slice, operands: Operands, types: Types) -> Made:
             reversed_axes.append(axis)
             first, step = shape[axis] - 1 - first, -step
         index[axis] = slice(first, first + (len(taken) - 1) * step + 1, step)
-    return (operator.getitem(torch.flip(x, reversed_axes) if reversed_axes else x, tuple(index)),)
+    return operator.getitem(torch.flip(x, reversed_axes) if reversed_axes else x, tuple(index))
 
 
 @computes("gather")
-def _gather(op: Gather, operands: Operands, types: Types) -> Made:
-    (made,) = op.infer(types)
+def _gather(op: Gather, types: Types, x: Operand, indices: Operand) -> Operand:
     axis = normal_axis(op.axis, len(types[0].shape))
-    places = torch.reshape(_from_front(operands[1], types[0].shape[axis]), (-1,))
-    return (torch.reshape(torch.index_select(operands[0], axis, places), made.shape),)
+    places = torch.reshape(_from_front(indices, types[0].shape[axis]), (-1,))
+    return _reshape(op, types, torch.index_select(x, axis, places))
 
 
 @computes("gather_backward")
-def _gather_backward(op: GatherBackward, operands: Operands, types: Types) -> Made:
+def _gather_backward(op: GatherBackward, types: Types, x: Operand, indices: Operand) -> Operand:
     (made,) = op.infer(types)
-    before, behind = made.shape[: op.axis], made.shape[op.axis + 1 :]
-    places = torch.reshape(_from_front(operands[1], op.size), (-1,))
-    picked = torch.reshape(operands[0], (*before, -1, *behind))
-    return (torch.index_add(operands[0].new_zeros(made.shape), op.axis, places, picked),)
+    places = torch.reshape(_from_front(indices, op.size), (-1,))
+    picked = torch.reshape(x, (*made.shape[: op.axis], -1, *made.shape[op.axis + 1 :]))
+    return torch.index_add(x.new_zeros(made.shape), op.axis, places, picked)
 
 
 @computes("gather_elements")
-def _gather_elements(op: GatherElements, operands: Operands, types: Types) -> Made:
+def _gather_elements(op: GatherElements, types: Types, x: Operand, indices: Operand) -> Operand:
     axis = normal_axis(op.axis, len(types[0].shape))
-    places = _from_front(operands[1], types[0].shape[axis])
-    return (torch.gather(operands[0], axis, places.to(torch.int64)),)
+    return torch.gather(x, axis, _from_front(indices, types[0].shape[axis]).to(torch.int64))
 
 
 @computes("gather_nd")
-def _gather_nd(op: GatherND, operands: Operands, types: Types) -> Made:
+def _gather_nd(op: GatherND, types: Types, x: Operand, given: Operand) -> Operand:
     """The axes that an index says a place on become one, and so do those before and those behind them."""
     data, indices = types[0].shape, types[1].shape
     begin, end = op.batch_dims, op.batch_dims + indices[-1]
     batch, behind = math.prod(data[:begin]), math.prod(data[end:])
     places = 0
     for place, size in enumerate(data[begin:end]):
-        places = places * size + _from_front(torch.select(operands[1], -1, place), size)
+        places = places * size + _from_front(torch.select(given, -1, place), size)
     found = torch.reshape(places, (batch, -1, 1)).to(torch.int64)
-    picked = torch.gather(torch.reshape(operands[0], (batch, -1, behind)), 1, found.expand(-1, -1, behind))
-    return (torch.reshape(picked, op.infer(types)[0].shape),)
+    picked = torch.gather(torch.reshape(x, (batch, -1, behind)), 1, found.expand(-1, -1, behind))
+    return _reshape(op, types, picked)
 
 
 def _from_front(places: Operand, size: int) -> Operand:
@@ -101,17 +99,17 @@ def _from_front(places: Operand, size: int) -> Operand:
 
 
 @computes("pad")
-def _pad(op: Pad, operands: Operands, types: Types) -> Made:
-    (x,), (given,) = operands, types
+def _pad(op: Pad, types: Types, x: Operand) -> Operand:
+    (given,) = types
     rank = len(given.shape)
     before, behind = op.pads[:rank], op.pads[rank:]
     if op.mode == "constant":
         exact = {True: float, False: bool if given.dtype is DType.BOOL else int}[given.dtype.is_floating]
-        return (padded(x, before, behind, exact(op.value)),)
+        return padded(x, before, behind, exact(op.value))
     spatial = rank - 2
     of_images = 1 <= spatial <= 3 and not any(before[:2] + behind[:2]) and min(op.pads) >= 0
     if of_images and given.dtype.is_floating:
-        return (F.pad(x, _torch_pads(before[2:], behind[2:]), mode=_PADDING[op.mode]),)
+        return F.pad(x, _torch_pads(before[2:], behind[2:]), mode=_PADDING[op.mode])
     for axis, (low, high) in enumerate(zip(before, behind, strict=True)):
         size = given.shape[axis] + min(0, low) + min(0, high)
         x = torch.narrow(x, axis, max(0, -low), size)
@@ -119,7 +117,7 @@ def _pad(op: Pad, operands: Operands, types: Types) -> Made:
         parts += [_border(x, axis, size, max(0, high), op.mode, True)]
         parts = [part for part in parts if part is not None]
         x = torch.cat(parts, dim=axis) if len(parts) > 1 else x
-    return (x,)
+    return x
 
 
 def _border(x: Operand, axis: int, size: int, width: int, mode: str, behind: bool) -> Operand | None:
@@ -145,18 +143,16 @@ def _torch_pads(before: Sequence[int], behind: Sequence[int]) -> list[int]:
 
 
 @computes("depth_to_space")
-def _depth_to_space(op: DepthToSpace, operands: Operands, types: Types) -> Made:
-    (x,), (n, c, h, w), b = operands, types[0].shape, op.block
+def _depth_to_space(op: DepthToSpace, types: Types, x: Operand) -> Operand:
+    (n, c, h, w), b = types[0].shape, op.block
     if op.columns_first:
-        return (F.pixel_shuffle(x, b),)
-    parts = torch.permute(torch.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
-    return (torch.reshape(parts, (n, c // (b * b), h * b, w * b)),)
+        return F.pixel_shuffle(x, b)
+    return _reshape(op, types, torch.permute(torch.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2)))
 
 
 @computes("space_to_depth")
-def _space_to_depth(op: SpaceToDepth, operands: Operands, types: Types) -> Made:
-    (x,), (n, c, h, w), b = operands, types[0].shape, op.block
+def _space_to_depth(op: SpaceToDepth, types: Types, x: Operand) -> Operand:
+    (n, c, h, w), b = types[0].shape, op.block
     if op.columns_first:
-        return (F.pixel_unshuffle(x, b),)
-    parts = torch.permute(torch.reshape(x, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
-    return (torch.reshape(parts, (n, c * b * b, h // b, w // b)),)
+        return F.pixel_unshuffle(x, b)
+    return _reshape(op, types, torch.permute(torch.reshape(x, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4)))

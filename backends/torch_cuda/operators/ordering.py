@@ -7,7 +7,7 @@ from functools import reduce
 
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
@@ -42,36 +42,33 @@ def _reduce_refusal(op: Reduce, types: Types) -> str:
 
 
 @computes("reduce", refuses=_reduce_refusal)
-def _reduce(op: Reduce, operands: Operands, types: Types) -> Made:
-    (x,), (given,) = operands, types
+def _reduce(op: Reduce, types: Types, x: Operand) -> Operand:
+    (given,) = types
     if not op.axes:
-        return (x,)
-    axes = [normal_axis(axis, len(given.shape)) for axis in op.axes]
-    y = _REDUCTIONS[op.function](x, axes, op.keepdims)
+        return x
+    y = _REDUCTIONS[op.function](x, [normal_axis(axis, len(given.shape)) for axis in op.axes], op.keepdims)
     # torch sums whole numbers in 64 bits.
-    return (y if given.dtype.is_floating else y.to(DTYPES[given.dtype]),)
+    return y if given.dtype.is_floating else y.to(DTYPES[given.dtype])
 
 
 @computes("cumsum")
-def _cumsum(op: CumSum, operands: Operands, types: Types) -> Made:
-    (x,), (given,) = operands, types
+def _cumsum(op: CumSum, types: Types, x: Operand) -> Operand:
+    (given,) = types
     axis = normal_axis(op.axis, len(given.shape))
     x = torch.flip(x, [axis]) if op.reverse else x
     y = torch.cumsum(x, axis, dtype=DTYPES[given.dtype])
     if op.exclusive:
         first = torch.zeros_like(torch.narrow(y, axis, 0, 1))
         y = torch.cat([first, torch.narrow(y, axis, 0, given.shape[axis] - 1)], dim=axis)
-    return (torch.flip(y, [axis]) if op.reverse else y,)
+    return torch.flip(y, [axis]) if op.reverse else y
 
 
-@computes("global_average_pool", refuses=floating_only)
-def _global_average_pool(op: Op, operands: Operands, types: Types) -> Made:
-    return (torch.mean(operands[0], dim=list(range(2, len(types[0].shape))), keepdim=True),)
+def _image_axes(types: Types) -> list[int]:
+    return list(range(2, len(types[0].shape)))
 
 
-@computes("global_max_pool")
-def _global_max_pool(op: Op, operands: Operands, types: Types) -> Made:
-    return (torch.amax(operands[0], dim=list(range(2, len(types[0].shape))), keepdim=True),)
+register({"global_average_pool": lambda op, types, x: torch.mean(x, _image_axes(types), keepdim=True)}, floating_only)
+register({"global_max_pool": lambda op, types, x: torch.amax(x, _image_axes(types), keepdim=True)})
 
 
 def _no_truth(op: Op, types: Types) -> str:
@@ -79,17 +76,17 @@ def _no_truth(op: Op, types: Types) -> str:
 
 
 @computes("arg_extreme", refuses=_no_truth)
-def _arg_extreme(op: ArgExtreme, operands: Operands, types: Types) -> Made:
+def _arg_extreme(op: ArgExtreme, types: Types, x: Operand) -> Operand:
     axis = normal_axis(op.axis, len(types[0].shape))
     find = torch.argmin if op.smallest else torch.argmax
     if not op.last:
-        return (find(operands[0], axis, op.keepdims),)
-    return (types[0].shape[axis] - 1 - find(torch.flip(operands[0], [axis]), axis, op.keepdims),)
+        return find(x, axis, op.keepdims)
+    return types[0].shape[axis] - 1 - find(torch.flip(x, [axis]), axis, op.keepdims)
 
 
 @computes("top_k", refuses=_no_truth)
-def _top_k(op: TopK, operands: Operands, types: Types) -> Made:
+def _top_k(op: TopK, types: Types, x: Operand) -> Operand:
     """By a stable sort: which of several equal elements ``torch.topk`` takes is not said, in ONNX it is the first."""
     axis = normal_axis(op.axis, len(types[0].shape))
-    found = torch.sort(operands[0], dim=axis, descending=op.largest, stable=True)
+    found = torch.sort(x, dim=axis, descending=op.largest, stable=True)
     return tuple(torch.narrow(found[part], axis, 0, op.count) for part in range(2))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only
 from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import Gemm
@@ -15,22 +15,21 @@ from iossim.ir.ops.stacked_product import folded_shapes
 
 
 @computes("matmul", refuses=floating_only)
-def _matmul(op: Op, operands: Operands, types: Types) -> Made:
+def _matmul(op: Op, types: Types, *operands: Operand) -> Operand:
     shapes = folded_shapes(types[0].shape, types[1].shape)
     if len(types[1].shape) < 3 or shapes == (types[0].shape, types[1].shape):
-        return (torch.matmul(*operands),)  # it folds rows onto one matrix by itself, and can write into given memory
+        return torch.matmul(*operands)  # it folds rows onto one matrix by itself, and can write into given memory
     a, b = (torch.reshape(operand, shape) for operand, shape in zip(operands, shapes, strict=True))
-    return (torch.reshape(torch.matmul(a, b), op.infer(types)[0].shape),)
+    return torch.reshape(torch.matmul(a, b), op.infer(types)[0].shape)
 
 
 @computes("gemm", refuses=floating_only)
-def _gemm(op: Gemm, operands: Operands, types: Types) -> Made:
-    a = torch.t(operands[0]) if op.trans_a else operands[0]
-    b = torch.t(operands[1]) if op.trans_b else operands[1]
-    if len(operands) == 3:
-        return (torch.addmm(operands[2], a, b, beta=op.beta, alpha=op.alpha),)
+def _gemm(op: Gemm, types: Types, a: Operand, b: Operand, c: Operand | None = None) -> Operand:
+    a, b = torch.t(a) if op.trans_a else a, torch.t(b) if op.trans_b else b
+    if c is not None:
+        return torch.addmm(c, a, b, beta=op.beta, alpha=op.alpha)
     product = torch.mm(a, b)
-    return (product if op.alpha == 1 else torch.mul(product, op.alpha),)
+    return product if op.alpha == 1 else torch.mul(product, op.alpha)
 
 
 def _attention_refusal(op: Attention, types: Types) -> str:
@@ -42,9 +41,9 @@ def _attention_refusal(op: Attention, types: Types) -> str:
 
 
 @computes("attention", refuses=_attention_refusal)
-def _attention(op: Attention, operands: Operands, types: Types) -> Made:
+def _attention(op: Attention, types: Types, q: Operand, k: Operand, v: Operand, mask: Operand | None = None) -> Operand:
     """A row that sees nothing is not a number on some of torch's ways, and zero on others."""
-    shape, (q, k, v, *masks) = op.shape(types), operands
+    shape = op.shape(types)
     if len(types[0].shape) == 3:
         q, k, v = (
             torch.transpose(torch.reshape(operand, (shape.batch, tokens, heads, -1)), 1, 2)
@@ -56,14 +55,14 @@ def _attention(op: Attention, operands: Operands, types: Types) -> Made:
         q,
         k,
         v,
-        attn_mask=masks[0] if masks else None,
+        attn_mask=mask,
         is_causal=op.is_causal,
         scale=op.scale or None,
         enable_gqa=shape.heads != shape.kv_heads,
     )
     if len(types[0].shape) == 3:
         y = torch.reshape(torch.transpose(y, 1, 2), op.infer(types)[0].shape)
-    return (y,)
+    return y
 
 
 #: For each gate in torch's order its place in ONNX's (LSTM: input, output, forget, cell; GRU: update, reset, hidden).
@@ -80,9 +79,10 @@ def _refusal(op: Recurrent, types: Types) -> str:
 
 
 @computes("lstm", "gru", "rnn", refuses=_refusal)
-def _recurrent(op: Recurrent, operands: Operands, types: Types) -> Made:
-    x, weight, recurrence = operands[:3]
-    given = dict(zip(op.operands, operands[3:], strict=True))
+def _recurrent(
+    op: Recurrent, types: Types, x: Operand, weight: Operand, recurrence: Operand, *more: Operand
+) -> Operand:
+    given = dict(zip(op.operands, more, strict=True))
     batch_axis = 0 if op.batch_first else 1
     steps, batch, d, h = types[0].shape[1 - batch_axis], types[0].shape[batch_axis], op.directions, op.hidden
     x = torch.transpose(x, 0, 1) if op.batch_first else x

@@ -7,7 +7,6 @@ tensor of numbers of its own: that would be copied to the device in each run, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from iossim.backends.torch_cuda.tensors import DTYPES
@@ -17,12 +16,9 @@ from iossim.ir.types import TensorType
 
 #: A tensor, or what stands for one while a module is traced.
 Operand = Any
-Operands = Sequence[Operand]
 Types = Sequence[TensorType]
-#: The outputs of an op.
-Made = tuple[Operand, ...]
-#: Computes an op from its operands and their types.
-Operator = Callable[[Any, Operands, Types], Made]
+#: Computes an op, from it, the types of its operands, and each of these: its one output, or a tuple of several.
+Operator = Callable[..., Operand]
 #: Why an op on operands of these types is not computed, in a few words; empty where it is.
 Refusal = Callable[[Any, Types], str]
 
@@ -39,14 +35,10 @@ def computes(*kinds: str, refuses: Refusal | None = None) -> Callable[[Operator]
     return register
 
 
-def register(functions: Mapping[str, Callable[..., Operand]], refuses: Refusal | None = None) -> None:
-    """Registers the functions that compute the one output of ops of each kind from the op and its operands alone."""
+def register(functions: Mapping[str, Operator], refuses: Refusal | None = None) -> None:
+    """Registers a function for each kind."""
     for kind, function in functions.items():
-        OPERATORS[kind] = (partial(_single_output, function), refuses)
-
-
-def _single_output(function: Callable[..., Operand], op: Op, operands: Operands, types: Types) -> Made:
-    return (function(op, *operands),)
+        OPERATORS[kind] = (function, refuses)
 
 
 def floating_only(op: Op, types: Types) -> str:
@@ -68,8 +60,9 @@ def covers(op: Op, types: Types) -> str:
     return refuses(op, types) if refuses else ""
 
 
-def apply(op: Op, operands: Operands, types: Types) -> Made:
+def apply(op: Op, operands: Sequence[Operand], types: Types) -> tuple[Operand, ...]:
     """The op's outputs; raises BackendError for an op that torch does not cover."""
     if reason := covers(op, types):
         raise BackendError(f"{reason}; use backend numpy_reference")
-    return OPERATORS[op.kind][0](op, operands, types)
+    made = OPERATORS[op.kind][0](op, types, *operands)
+    return made if isinstance(made, tuple) else (made,)

@@ -10,16 +10,7 @@ import torch.nn.functional as F  # noqa: N812  (its usual name)
 from torch.nn import grad
 
 from iossim.backends.torch_cuda.operators.movement import padded
-from iossim.backends.torch_cuda.operators.registry import (
-    Made,
-    Operand,
-    Operands,
-    Types,
-    apply,
-    computes,
-    covers,
-    floating_only,
-)
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, covers, floating_only
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, first_types
 from iossim.ir.ops.conv import Conv
@@ -42,11 +33,9 @@ def _refusal(op: Op, types: Types) -> str:
 
 
 @computes("conv", refuses=_refusal)
-def _conv(op: Conv, operands: Operands, types: Types) -> Made:
-    bias = operands[2] if len(operands) > 2 else None
-    x, padding = _evenly_padded(operands[0], op.pads)
-    convolve = _CONVOLVE[len(op.strides) - 1]
-    return (convolve(x, operands[1], bias, op.strides, padding, op.dilations, op.groups),)
+def _conv(op: Conv, types: Types, x: Operand, weight: Operand, bias: Operand | None = None) -> Operand:
+    x, padding = _evenly_padded(x, op.pads)
+    return _CONVOLVE[len(op.strides) - 1](x, weight, bias, op.strides, padding, op.dilations, op.groups)
 
 
 def _evenly_padded(x: Operand, pads: Sequence[int]) -> tuple[Operand, Sequence[int]]:
@@ -58,54 +47,55 @@ def _evenly_padded(x: Operand, pads: Sequence[int]) -> tuple[Operand, Sequence[i
 
 
 @computes("conv_transpose", refuses=_refusal)
-def _conv_transpose(op: ConvTranspose, operands: Operands, types: Types) -> Made:
+def _conv_transpose(
+    op: ConvTranspose, types: Types, x: Operand, weight: Operand, bias: Operand | None = None
+) -> Operand:
     """torch cuts as much off before as behind, and adds less at the end than a stride (or dilation)."""
     rank = len(op.strides)
     convolve = _TRANSPOSED[rank - 1]
-    x, weight, *bias = operands
     before, behind = op.pads[:rank], op.pads[rank:]
     least = [max(stride, dilation) for stride, dilation in zip(op.strides, op.dilations, strict=True)]
     if before == behind and all(extra < bound for extra, bound in zip(op.output_padding, least, strict=True)):
-        whole = bias[0] if bias else None
-        return (convolve(x, weight, whole, op.strides, before, op.output_padding, op.groups, op.dilations),)
+        return convolve(x, weight, bias, op.strides, before, op.output_padding, op.groups, op.dilations)
     y = convolve(x, weight, None, op.strides, 0, 0, op.groups, op.dilations)
     added = [extra - cut for extra, cut in zip(op.output_padding, behind, strict=True)]
     y = padded(y, [-cut for cut in before], added, 0.0)
-    return (torch.add(y, torch.reshape(bias[0], (-1, *[1] * rank))) if bias else y,)
+    return y if bias is None else torch.add(y, torch.reshape(bias, (-1, *[1] * rank)))
 
 
 @computes("conv_backward_data", refuses=_refusal)
-def _conv_backward_data(op: ConvBackwardData, operands: Operands, types: Types) -> Made:
+def _conv_backward_data(op: ConvBackwardData, types: Types, *operands: Operand) -> Operand:
     grad_output, weight = types
-    return _conv_transpose(op.transposed(grad_output.shape[2:], weight.shape[2:]), operands, types)
+    return _conv_transpose(op.transposed(grad_output.shape[2:], weight.shape[2:]), types, *operands)
 
 
 @computes("conv_backward_filter", refuses=_refusal)
-def _conv_backward_filter(op: ConvBackwardFilter, operands: Operands, types: Types) -> Made:
-    x, grad_output, *accumulated = operands
+def _conv_backward_filter(
+    op: ConvBackwardFilter, types: Types, x: Operand, grad_output: Operand, *accumulated: Operand
+) -> Operand:
     (weight,) = op.infer(types)
     differentiate = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[len(op.strides) - 1]
     x, padding = _evenly_padded(x, op.pads)
     made = differentiate(x, weight.shape, grad_output, op.strides, padding, op.dilations, op.groups)
-    return (torch.add(accumulated[0], made) if accumulated else made,)
+    return torch.add(*accumulated, made) if accumulated else made
 
 
 @computes("max_pool", refuses=_refusal)
-def _max_pool(op: MaxPool, operands: Operands, types: Types) -> Made:
+def _max_pool(op: MaxPool, types: Types, x: Operand) -> Operand:
     rank = len(op.kernel)
     pool = _MAX_POOL[rank - 1]
     if _has_torch_padding(op):
-        return (pool(operands[0], op.kernel, op.strides, op.pads[:rank], op.dilations, op.ceil_mode),)
-    x = padded(operands[0], op.pads[:rank], _reach_behind(op, types[0]), -math.inf)
-    return (pool(x, op.kernel, op.strides, 0, op.dilations),)
+        return pool(x, op.kernel, op.strides, op.pads[:rank], op.dilations, op.ceil_mode)
+    x = padded(x, op.pads[:rank], _reach_behind(op, types[0]), -math.inf)
+    return pool(x, op.kernel, op.strides, 0, op.dilations)
 
 
 @computes("average_pool", refuses=_refusal)
-def _average_pool(op: AveragePool, operands: Operands, types: Types) -> Made:
-    (x,), rank = operands, len(op.kernel)
+def _average_pool(op: AveragePool, types: Types, x: Operand) -> Operand:
+    rank = len(op.kernel)
     pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
     if _has_torch_padding(op) and set(op.dilations) == {1}:
-        return (pool(x, op.kernel, op.strides, op.pads[:rank], op.ceil_mode, op.count_include_pad),)
+        return pool(x, op.kernel, op.strides, op.pads[:rank], op.ceil_mode, op.count_include_pad)
     # The sum of each window over how many of its elements count, both as convolutions with ones.
     counted = torch.ones_like(x)
     before, behind = op.pads[:rank], _reach_behind(op, types[0])
@@ -121,27 +111,27 @@ def _average_pool(op: AveragePool, operands: Operands, types: Types) -> Made:
         _CONVOLVE[rank - 1](part, ones, None, op.strides, 0, op.dilations, channels)
         for part in (padded(x, before, behind, 0.0), counted)
     )
-    return (torch.div(total, torch.clamp(count, min=1.0)),)
+    return torch.div(total, torch.clamp(count, min=1.0))
 
 
 @computes("max_pool_backward")
-def _max_pool_backward(op: MaxPoolBackward, operands: Operands, types: Types) -> Made:
+def _max_pool_backward(op: MaxPoolBackward, types: Types, x: Operand, grad_output: Operand) -> Operand:
     forward, rank, shape = op.forward, len(op.kernel), types[0].shape
     pool = _MAX_POOL[rank - 1]
-    x = padded(operands[0], op.pads[:rank], _reach_behind(forward, types[0]), -math.inf)
+    x = padded(x, op.pads[:rank], _reach_behind(forward, types[0]), -math.inf)
     _, places = pool(x, op.kernel, op.strides, 0, op.dilations, return_indices=True)
-    flat = torch.zeros_like(x).flatten(2).scatter_add(2, places.flatten(2), operands[1].flatten(2))
+    flat = torch.zeros_like(x).flatten(2).scatter_add(2, places.flatten(2), grad_output.flatten(2))
     reach = _reach(forward, types[1].shape[2:])
-    return (_inside(flat.reshape((*shape[:2], *reach)), reach, op.pads[:rank], shape[2:]),)
+    return _inside(flat.reshape((*shape[:2], *reach)), reach, op.pads[:rank], shape[2:])
 
 
 @computes("average_pool_backward")
-def _average_pool_backward(op: AveragePoolBackward, operands: Operands, types: Types) -> Made:
-    (grad_output,), rank, channels, out = operands, len(op.kernel), types[0].shape[1], types[0].shape[2:]
+def _average_pool_backward(op: AveragePoolBackward, types: Types, grad_output: Operand) -> Operand:
+    rank, channels, out = len(op.kernel), types[0].shape[1], types[0].shape[2:]
     share = torch.mul(grad_output, torch.as_tensor(1 / op.forward.counts(op.input_size, out)).to(grad_output))
     ones = grad_output.new_ones((channels, 1, *op.kernel))
     made = _TRANSPOSED[rank - 1](share, ones, None, op.strides, 0, 0, channels, op.dilations)
-    return (_inside(made, _reach(op.forward, out), op.pads[:rank], op.input_size),)
+    return _inside(made, _reach(op.forward, out), op.pads[:rank], op.input_size)
 
 
 def _reach(forward: MaxPool | AveragePool, out: Sequence[int]) -> tuple[int, ...]:
@@ -169,11 +159,10 @@ def _first_refusal(op: ChannelsLast[Op], types: Types) -> str:
 
 
 @computes(*(f"{kind}_nhwc" for kind in _CHANNELS_LAST), refuses=_first_refusal)
-def _channels_last(op: ChannelsLast[Op], operands: Operands, types: Types) -> Made:
+def _channels_last(op: ChannelsLast[Op], types: Types, x: Operand, *more: Operand) -> Operand:
     """Transposed tensors of torch are views: what is permuted to NCHW still lies as NHWC, and is computed so."""
-    x = torch.permute(operands[0], TO_FIRST)
-    (y,) = apply(op.channels_first, (x, *operands[1:]), first_types(types))
-    return (torch.permute(y, TO_LAST),)
+    (y,) = apply(op.channels_first, (torch.permute(x, TO_FIRST), *more), first_types(types))
+    return torch.permute(y, TO_LAST)
 
 
 def _has_torch_padding(op: MaxPool | AveragePool) -> bool:
@@ -250,12 +239,12 @@ def _axes(op: Resize, given: TensorType) -> list[tuple[int, float]]:
 
 
 @computes("resize", refuses=_resize_refusal)
-def _resize(op: Resize, operands: Operands, types: Types) -> Made:
+def _resize(op: Resize, types: Types, x: Operand) -> Operand:
     (given,), (made,) = types, op.infer(types)
     spatial = len(given.shape) - 2
     mode = _nearest(op, given, made) if op.mode == "nearest" else _INTERPOLATIONS[op.mode, spatial]
     aligned = None if op.mode == "nearest" else op.coordinates == "align_corners"
     if op.sizes:
-        return (F.interpolate(operands[0], made.shape[2:], mode=mode, align_corners=aligned),)
+        return F.interpolate(x, made.shape[2:], mode=mode, align_corners=aligned)
     scales = tuple(scale for _, scale in _axes(op, given))
-    return (F.interpolate(operands[0], scale_factor=scales, mode=mode, align_corners=aligned),)
+    return F.interpolate(x, scale_factor=scales, mode=mode, align_corners=aligned)

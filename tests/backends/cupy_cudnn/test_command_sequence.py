@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from host_device import Call, HostDriver
+import pytest
+from host_device import Call, HostDriver, HostGraph, HostStream
 from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,14 +14,17 @@ from random_networks import random_network, random_schedule, random_streams
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, PaperRun, PreparedPlan, capturable
+from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, PaperRun, PreparedPlan, capturable, forks_at_root
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
-from iossim.execution.lower import MAIN, lower_schedule
+from iossim.execution.lower import MAIN, lower_schedule, lower_stage
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, repeat, segments
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
 
 Step = tuple[str, int, int]
 
@@ -104,7 +108,7 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
     run = GraphRun(device.driver, device.prepared, device.main)
     verbs = [call.verb for call in device.driver.calls]
     begin, end = verbs.index("begin_capture"), verbs.index("end_capture")
-    assert verbs.count("begin_capture") == 1
+    assert verbs.count("begin_capture") == 1 + forks_at_root(next(iter(segments(plan))))
     assert heard(device.driver.calls[begin + 1 : end]) == device.wanted(plan.commands[:-1])
     assert all(call.captured for call in device.driver.calls[begin + 1 : end] if call.verb in ("launch", "convolution"))
     device.driver.calls.clear()
@@ -147,6 +151,33 @@ def test_a_plan_of_the_graph_engine_is_captured_as_it_is() -> None:
             plan = lower_schedule(schedule, network, Engine.GRAPH, in_place=True)
             (segment,) = segments(plan)
             assert capturable(segment) == segment
+
+
+class Staggered(HostDriver):
+    """A device on which each branch that begins at the root of a graph starts later than the one before."""
+
+    def end_capture(self, stream: HostStream) -> HostGraph:
+        graph = super().end_capture(stream)
+        for place, node in enumerate(node for node in graph.nodes if not node.after):
+            node.duration_us += 5.0 * place
+        return graph
+
+
+@pytest.mark.parametrize(("device", "begins"), [(Staggered, "empty"), (HostDriver, "convolution")])
+def test_branches_at_the_root_begin_behind_an_empty_kernel_where_that_is_faster(
+    device: type[HostDriver], begins: str
+) -> None:
+    b = GraphBuilder("branches")
+    x = b.input("x", (1, 4, 5, 5))
+    names = [b.add(Conv((1, 1), (0,) * 4, (1, 1), 1), x, b.constant(f"w{n}", (4, 4, 1, 1))) for n in range(3)]
+    network = b.network(names)
+    driver = device()
+    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
+    plan = lower_stage(network, [[0], [1], [2]], Strategy.CONCURRENT, Engine.GRAPH)
+    assert forks_at_root(next(iter(segments(plan))))
+    run = backend._recorded(network, plan)
+    assert isinstance(run, GraphRun)
+    assert len(run.graphs[0].nodes) == 3 + (begins == "empty")
 
 
 def test_each_event_of_streams_is_needed() -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 
 import torch
 
-from iossim.backends.torch_cuda import baselines, module, preparation, timing
+from iossim.backends.torch_cuda import baselines, module, timing
 from iossim.backends.torch_cuda.baselines import BASELINES, baseline_names, measure_baselines
 from iossim.backends.torch_cuda.module import input_tensors, torch_module
 from iossim.backends.torch_cuda.timing import Run, time_rounds
@@ -83,7 +83,7 @@ def test_compiled_ones_of_one_call_are_compiled_once(monkeypatch: pytest.MonkeyP
         return Run(lambda: None)
 
     monkeypatch.setattr(torch, "compile", compile_)
-    monkeypatch.setattr(preparation, "prepared", prepared)
+    monkeypatch.setattr(timing, "prepared", prepared)
     monkeypatch.setattr(baselines, "usable_device", lambda device: "cuda")
     monkeypatch.setattr(baselines, "baseline_names", lambda device=None: list(BASELINES))
     monkeypatch.setattr(module, "input_tensors", lambda graph, inputs, place: input_tensors(graph, inputs, "cpu"))

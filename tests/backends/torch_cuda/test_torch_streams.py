@@ -21,7 +21,7 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 from torch_cuda_double import Double, TorchWithDouble
 
-from iossim.backends.torch_cuda import preparation, program, timing
+from iossim.backends.torch_cuda import program, timing
 from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
 from iossim.backends.torch_cuda.tensors import to_array, to_tensor
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Double:
     double = Double()
-    for module in (program, preparation, timing):
+    for module in (program, timing):
         monkeypatch.setattr(module, "torch", TorchWithDouble(double))
     return double
 
@@ -128,7 +128,7 @@ def test_what_the_host_issues_is_timed_by_its_clock(cuda: Double) -> None:
 
 def test_a_captured_baseline_ran_before_its_capture(cuda: Double) -> None:
     ran: list[str] = []
-    run = preparation.prepared("torch-cuda-graph", lambda x: ran.append(cuda.streams[-1]), [torch.zeros(1)], True)
+    run = timing.prepared("torch-cuda-graph", lambda x: ran.append(cuda.streams[-1]), [torch.zeros(1)], True)
     assert run.replay
     assert ran == ["legacy", "s0", "s0", "s0", "capture"]
     run.call()
