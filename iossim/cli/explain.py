@@ -140,7 +140,10 @@ def explain(
     if steps:
         files["rewriting.dot"] = text_file(rewriting_dot(network.name, steps))
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
-    parts: list[Part] = [*overview(explained)]
+    if "joint" in found.options:
+        document["joint"] = found.options["joint"]
+    joint = (remark for remark in found.remarks if remark.startswith("Joint search:"))
+    parts: list[Part] = [*overview(explained), *map(wrapped, joint)]
     if steps and not stage:
         parts += ["", *rewriting_lines(steps, all_stages)]
     all_by = "" if all_stages else "--all shows them; --stage N tells more about one"

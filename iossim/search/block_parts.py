@@ -12,15 +12,7 @@ from dataclasses import dataclass, replace
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import FEW_STATES, about_more_transitions_than
-from iossim.search.lattice import (
-    ALL_SUBSETS,
-    Lattice,
-    MergedStages,
-    build_lattice,
-    largest_class,
-    no_merges,
-    price_merges,
-)
+from iossim.search.lattice import Lattice, MergedStages, build_lattice, left_out_of_merges, no_merges, price_merges
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 #: The pruning of the paper's experiments (section 4.1): r and s.
@@ -107,7 +99,7 @@ def prepare_block(
         )
         for space in pruned
     ]
-    if merge and (many := largest_class(problem)) > ALL_SUBSETS:
+    if merge and (many := left_out_of_merges(problem)):
         merged = f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets"
         notes.append(BlockNote(merged))
     return parts, notes

@@ -17,7 +17,7 @@ from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.schedule.batch import Strategy
 from iossim.schedule.masks import count_bits, empty_set, grown, insert
 from iossim.schedule.planned_stage import PlannedStage, batches_of
-from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, masks_of
+from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, bits, masks_of
 
 #: Classes of up to this many units are merged in every combination, larger ones in pairs, runs, and as a whole.
 ALL_SUBSETS = 10
@@ -36,12 +36,18 @@ def no_merges() -> MergedStages:
 
 
 def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: int) -> MergedStages:
-    """Price all merged stages of at most ``max_groups`` units; those that cannot run are left out."""
+    """Price all merged stages of at most ``max_groups`` units; those that cannot run are left out. Sets of equal units
+    that the same units read are priced once.
+    """
     found = _subsets(problem, min(max_groups, MAX_UNITS))
     if not found:
         return no_merges()
-    batches = batches_of(problem, [PlannedStage(mask, Strategy.MERGE) for mask in found])
-    prices = np.concatenate([cost_model.price_stages(batch) for batch in batches])
+    works = list(zip(problem.signatures, problem.successors.tolist(), strict=True))
+    alike = [tuple(works[unit] for unit in bits(mask)) for mask in found]
+    distinct = dict(zip(reversed(alike), reversed(found), strict=True))
+    batches = batches_of(problem, [PlannedStage(mask, Strategy.MERGE) for mask in distinct.values()])
+    priced = dict(zip(distinct, np.concatenate([cost_model.price_stages(batch) for batch in batches]), strict=True))
+    prices = np.array([priced[own] for own in alike])
     able = np.isfinite(prices)
     return MergedStages(masks_of(found, len(problem))[able], prices[able])
 
@@ -72,18 +78,41 @@ def bounds_with_merges(bounds: StageBounds, problem: ScheduleProblem, merges: Me
     return StageBounds(bounds.serial_us * scale, bounds.single_us * scale, bounds.work_us * scale[:, None])
 
 
+def left_out_of_merges(problem: ScheduleProblem) -> int:
+    """The most units of a merge class of which not all sets are merged, but for renumbering; 0 where all are."""
+    classes = [np.flatnonzero(problem.merge_class == number).tolist() for number in set(problem.merge_class.tolist())]
+    large = [own for own in classes if len(own) > ALL_SUBSETS and problem.merge_class[own[0]] >= 0]
+    return max((len(own) for own in large if sum(not _equal_before(problem, u, own) for u in own) > 1), default=0)
+
+
+def _equal_before(problem: ScheduleProblem, unit: int, members: list[int]) -> int:
+    """The mask of the equal unit of a merge class that starts before one; 0 where there is none."""
+    return 0 if problem.not_before is None else int(problem.not_before[unit]) & sum(1 << each for each in members)
+
+
 def _subsets(problem: ScheduleProblem, max_groups: int) -> list[int]:
     found: list[int] = []
     for merge_class in range(int(problem.merge_class.max(initial=-1)) + 1):
         members = np.flatnonzero(problem.merge_class == merge_class).tolist()
         largest = min(len(members), max_groups)
+        before = {unit: _equal_before(problem, unit, members) for unit in members}
         if len(members) <= ALL_SUBSETS:
             chosen = {c for size in range(2, largest + 1) for c in combinations(members, size)}
         else:
             chosen = set(combinations(members, 2)) if largest >= 2 else set()
             runs = range(3, largest + 1)
             chosen |= {tuple(members[b : b + size]) for size in runs for b in range(len(members) - size + 1)}
-        found += sorted(sum(1 << unit for unit in units) for units in chosen)
+        masks = {units: sum(1 << unit for unit in units) for units in chosen}
+        first = {unit: unit for unit in members}  # the first of the equal units that stand before one
+        for unit in members:
+            first[unit] = first[before[unit].bit_length() - 1] if before[unit] else unit
+
+        def follows(units: tuple[int, ...]) -> bool:
+            """Whether no equal unit is left out between two of a set, so that they can start in order."""
+            begun = [first[unit] for unit in units if not before[unit] & masks[units]]  # noqa: B023
+            return len(set(begun)) == len(begun)
+
+        found += sorted(masks[units] for units in chosen if follows(units))
     return found
 
 

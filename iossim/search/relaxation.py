@@ -158,19 +158,21 @@ def relax_known(
 ) -> None:
     """Relax every stage of one group, of known price, that the states ``begin`` to ``end`` may end with.
 
-    No unit of such a stage reads another, so all must be removable. ``stages`` and ``prices_us`` have shape
-    ``[stages]``.
+    No unit of such a stage reads another, so that all must be removable, those that start in order one after another.
+    ``stages`` and ``prices_us`` have shape ``[stages]``.
     """
     for state in range(begin, end):
         for index in range(len(stages)):
-            if stages[index] & ~down.removable[state]:
-                continue
             source = int(state)
             rest = stages[index]
-            while rest:
-                unit_bit = rest & (~rest + np.uint64(1))
+            able = rest & down.removable[source]
+            while able:
+                unit_bit = able & (~able + np.uint64(1))
                 rest ^= unit_bit
                 source = without(source, unit_bit, down)
+                able = rest & down.removable[source]
+            if rest:
+                continue
             reached_us = labels.leaving[source, 0] + prices_us[index]
             _relax(source, stages[index], strategy, state, 0, reached_us, labels)
 

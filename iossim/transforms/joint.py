@@ -28,7 +28,7 @@ from iossim.search.anytime import Clock, Steps
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import StartProgress, schedule
+from iossim.search.scheduler import Progress, StartProgress, schedule, without_search
 from iossim.transforms.choices import BySchedule, GraphCost
 from iossim.transforms.fused_joins import with_chosen_joins
 from iossim.transforms.join_choices import JoinChoices
@@ -116,21 +116,17 @@ class JointlyFound:
         given_us = self.tried[frozenset()].us
         if self.us >= given_us:
             return f"Joint search: nothing is faster than the network as given; {self.seen:,} ways tried{ended}."
-        without = ", ".join(f"{us / 1e3:.3f} ms without {_words(name)}" for name, us in self.without_us.items())
-        gain = f"{given_us / 1e3:.3f} ms -> {self.us / 1e3:.3f} ms"
-        return f"Joint search: {gain}{f' ({without})' if without else ''}; {self.seen:,} ways tried{ended}."
+        words = {JOINS: "the choice of joins", DIVISION: "micro-batches", COMPANY: "kernels for company"}
+        without = (f"{us / 1e3:.3f} ms without {words.get(name, name)}" for name, us in self.without_us.items())
+        left_out = f" ({', '.join(without)})" if self.without_us else ""
+        gain = f"{given_us / 1e3:.3f} ms -> {self.us / 1e3:.3f} ms{left_out}"
+        return f"Joint search: {gain}; {self.seen:,} ways tried{ended}."
 
     def remarked(self, found: Schedule) -> Schedule:
         """The schedule of the network, with the sentence as a remark and the costs as an option."""
         best = min(self.tried.values(), key=lambda each: each.us)
         options = {**found.options, OPTION: self._said()} | ({MICRO_BATCHES: dict(best.units)} if best.units else {})
         return found.model_copy(update={"remarks": [*found.remarks, self.sentence()], "options": options})
-
-
-def _words(ingredient: str) -> str:
-    return {JOINS: "the choice of joins", DIVISION: "micro-batches", COMPANY: "kernels for company"}.get(
-        ingredient, ingredient
-    )
 
 
 @dataclass(frozen=True)
@@ -185,7 +181,7 @@ class _Search:
         memo: SearchMemo | None,
         limited: bool,
         clock: Clock,
-        bar: Any,
+        bar: Progress,
     ) -> None:
         self.network, self.prices, self.scheduler, self.options = network, prices, scheduler, options
         self.steps, self.bar, self.seen = Steps(clock), bar, 0
@@ -227,8 +223,9 @@ class _Search:
         alone = [own for own in sets if len(own) <= 1]
         for own in dict.fromkeys((*alone, every, *sets)):
             self._try(own)
-        if not self.tried:
-            raise KeyboardInterrupt
+        if not self.tried:  # the time was up, or an interrupt came, before the first schedule
+            begun = without_search(self.network, self.prices, self.scheduler)
+            self.tried[frozenset()] = Tried(self.network, begun.latency_us)
         if REWRITING in every and every in self.tried and not self.steps.ended:
             self._again(every)
         if self.options.company and isinstance(self.prices, VariantCostModel):

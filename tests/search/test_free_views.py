@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from random_networks import random_network
 
 from iossim import api
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
+from iossim.ir.ops.slice import Concat
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search import ios
 from iossim.search.free_views import WithoutViews
 from iossim.search.lattice import build_lattice
+from iossim.search.options import SearchOptions
 from iossim.transforms.microbatching.divided_blocks import divide_blocks
 from iossim.transforms.microbatching.divisible import divisible
 
@@ -67,3 +70,49 @@ def test_what_is_left_is_the_same_problem(seed: int) -> None:
             assert len(made.problem.groups(mask)) == len(problem.groups(wide))
         assert not dropped or len(small) < len(whole)
         np.testing.assert_array_equal(made.problem.merge_class, problem.merge_class[list(made.units)])
+
+
+def heads(counts: list[tuple[int, int]], joined: bool = True) -> Network:
+    """So many equal convolutions of each number of filters on one input, and what reads them all."""
+    b = GraphBuilder("heads")
+    x = b.input("x", (1, 16, 14, 14))
+    with b.block("heads"):
+        made = [
+            b.conv(x, filters, 3, padding=1, name=f"{run}.{filters}.{index}")
+            for run, (count, filters) in enumerate(counts)
+            for index in range(count)
+        ]
+        last = b.add(Concat(1), *made, name="all") if joined else made[-1]
+        y = b.conv(last, 8, 1, name="last")
+    return b.network([y] if joined else [*made, y])
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from([8, 16, 24])), min_size=1, max_size=3),
+    st.sampled_from(["simulator", "random:1", "random:2"]),
+    st.sampled_from(["ios-parallel", "ios-both"]),
+)
+def test_equal_units_in_one_order_have_the_same_optimum(
+    counts: list[tuple[int, int]], cost_model: str, scheduler: str
+) -> None:
+    assume(sum(count for count, _ in counts) <= 7)
+    network = heads(counts)
+    found = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=cost_model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ios, "WithoutViews", AsTheyAre)
+        expected = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=cost_model)
+    assert found.latency_us == pytest.approx(expected.latency_us, rel=1e-12)
+    assert found.proven == expected.proven
+
+
+def test_of_equal_units_there_are_as_many_states_as_may_be_done() -> None:
+    network = heads([(36, 8)])
+    problem = WithoutViews.of(ScheduleProblem.of_block(network, network.blocks[0])).problem
+    lattice = build_lattice(problem, 10**6)
+    assert lattice is not None
+    assert len(lattice) == 37 + len(problem) - 36
+    found = ios.solve([problem], api.cost_model("simulator", "v100-sxm2"), SearchOptions(), concurrent=True, merge=True)
+    assert found.lower_bound_us == found.cost_us
+    assert not found.notes
+    assert found.priced_stages < 800

@@ -1,0 +1,189 @@
+"""The joint search: exhaustive search's result on small networks, never above any ingredient, and the same outputs."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import printed, printed_json
+from random_networks import random_inputs, unscheduled
+
+from iossim import api
+from iossim.backends.numpy_reference.execute import execute
+from iossim.base.errors import GraphError, OptionError
+from iossim.cost.random import RandomCostModel
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.unary import Relu
+from iossim.models.load import load
+from iossim.models.onnx.export import write_onnx
+from iossim.models.passes.joins import joins_of, with_joins
+from iossim.models.seeded_network import seeded_network
+from iossim.schedule.schedule import Schedule
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule, silent
+from iossim.transforms.choices import BySchedule, GraphCost
+from iossim.transforms.join_choices import JoinChoices
+from iossim.transforms.joint import JointlyFound, JointSearch
+from iossim.transforms.microbatching.blocks_in_micro_batches import TRIED, DivisionChoices
+from iossim.transforms.microbatching.divided_blocks import divide_blocks
+from iossim.transforms.microbatching.divisible import divisible
+from iossim.transforms.replay import network_of
+from iossim.transforms.rewriting.application import apply
+from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.scheduled import Rewrite
+
+RULES = (*rule_set("metaflow"), *rule_set("simplify"))
+#: Rules of which only so many graphs can be made.
+FEW = tuple(rule for rule in RULES if rule.name in ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-of-relu"))
+
+
+def residual_network(blocks: int = 2, batch: int = 2) -> Network:
+    """Blocks of two branches of convolutions and the sum of both, which the second may compute."""
+    b = GraphBuilder("residual")
+    x = b.input("x", (batch, 8, 14, 14))
+    for block in range(blocks):
+        with b.block(f"block{block}"):
+            left, right = (b.conv(x, 8, 3, padding=1, name=f"block{block}.{side}") for side in ("left", "right"))
+            x = b.add(Relu(), b.add(Add(), left, right, name=f"block{block}.sum"), name=f"block{block}.relu")
+    return b.network([x])
+
+
+class EveryWay(GraphCost):
+    """The least cost over all joins and all divisions of a network, each scheduled anew."""
+
+    def __init__(self, prices: RandomCostModel) -> None:
+        self.prices = prices
+
+    def us(self, network: Network) -> float:
+        joins = joins_of(network)
+        names = [*joins.apart, *joins.fused]
+        best_us = inf
+        for kept in product((False, True), repeat=len(names)):
+            changed = {name for name, change in zip(names, kept, strict=True) if change}
+            made = with_joins(network, changed & set(joins.apart), changed & set(joins.fused)) if changed else network
+            tried = [(1, *(count for count in TRIED if divisible(made, block, count))) for block in made.blocks]
+            for counts in product(*tried):
+                parts = {block.name: count for block, count in zip(made.blocks, counts, strict=True) if count > 1}
+                try:
+                    divided = divide_blocks(made, parts)
+                except GraphError:
+                    continue
+                best_us = min(best_us, schedule(divided, self.prices, "ios-both").latency_us)
+        return best_us
+
+
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
+    prices = RandomCostModel(seed=seed)
+    network = residual_network(1) if seed % 3 == 0 else seeded_network(seed, 4, blocks=1, batch=2)
+    best_us, waiting, seen = inf, [network.graph], {network.graph.hash}
+    while waiting:
+        graph = waiting.pop()
+        best_us = min(best_us, EveryWay(prices).us(rewritten_network(network, graph)))
+        for made in (apply(graph, match) for rule in FEW for match in find_matches(graph, rule)):
+            if made is not None and made.graph.hash not in seen:
+                seen.add(made.graph.hash)
+                waiting.append(made.graph)
+    own = BySchedule(prices, "ios-both", SearchOptions(), SearchMemo(prices))
+    divisions = DivisionChoices(own, own)
+    joins = JoinChoices(divisions, own)
+    divisions.exhausts = joins.exhausts = True
+    found = search(network, FEW, joins, alpha=inf)
+    assert found.best.cost_us == pytest.approx(best_us)
+    # Each block is solved once: all networks that were scheduled have fewer solutions than blocks.
+    scheduled = sum(len(each.blocks) for each in own._found)
+    assert len({question.block for question in own.memo._solutions}) <= scheduled
+
+
+def jointly(network: Network, *, company: bool = False, scheduler: str = "ios-both") -> JointlyFound:
+    prices = api.cost_model("simulator", "v100-sxm2", engine="graph")
+    rewrite = Rewrite(RULES, budget=RewriteBudget(graphs=6))
+    return JointSearch(rewrite).apply(network, prices, scheduler, SearchOptions(company=company), silent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [residual_network(), seeded_network(1, 5, blocks=1, batch=2)], ids=str)
+def test_it_is_never_above_an_ingredient_or_any_without_one(network: Network) -> None:
+    found = jointly(network, company=True)
+    assert {"rewriting", "micro_batches", "company"} <= set(found.ingredients)
+    assert set(found.alone_us) == set(found.without_us) == set(found.ingredients)
+    assert found.us <= min(*found.alone_us.values(), *found.without_us.values(), found.tried[frozenset()].us)
+    # One after the other, in the order in which they can be.
+    in_turn = api.task(
+        network, None, cost_model=api.cost_model("simulator", "v100-sxm2", engine="graph"), rewrite=RULES,
+        rewrite_budget="6", micro_batch="auto", choose_joins=True, options=SearchOptions(company=True),
+    )  # fmt: skip
+    assert found.us <= in_turn.run().schedule.latency_us * (1 + 1e-9)
+
+
+def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = residual_network(1)
+    write_onnx(network.graph, tmp_path / "model.onnx", name="residual", network=network)
+    command = f"optimize {tmp_path}/model.onnx -d v100-sxm2 --search joint --rewrite simplify --rewrite-budget 2"
+    said = " ".join(
+        printed(capsys, f"{command} --out {tmp_path} --onnx {tmp_path}/chosen.onnx --no-plot --no-trace").split()
+    )
+    assert "note: Joint search: " in said
+    saved = Schedule.read(tmp_path / "schedule.json")
+    joint = saved.options["joint"]
+    assert {"rewriting", "joins", "micro_batches", "company"} == set(joint["without_us"]) == set(joint["alone_us"])
+    assert saved.latency_us == pytest.approx(joint["us"])
+    assert saved.latency_us < joint["given_us"]
+    assert printed_json(capsys, f"explain {tmp_path}/schedule.json --json")["joint"] == joint
+    assert "Joint search: " in printed(capsys, f"explain {tmp_path}/schedule.json")
+    changed = network_of(saved)
+    assert changed.graph.hash == saved.graph_hash
+    inputs = random_inputs(changed)
+    expected = list(unscheduled(load(tmp_path / "model.onnx"), inputs).values())
+    plan = lower_schedule(saved, changed, saved.engine)
+    check_happens_before(plan)
+    for outputs in (execute(plan, changed, inputs), unscheduled(load(tmp_path / "chosen.onnx"), inputs)):
+        for value, wanted in zip(outputs.values(), expected, strict=True):
+            np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_it_ends_in_time_with_the_best_so_far() -> None:
+    network = residual_network()
+    prices = api.cost_model("simulator", "v100-sxm2")
+    soon = JointSearch(Rewrite(RULES)).apply(network, prices, "ios-both", SearchOptions(seconds=0.1), silent)
+    assert not soon.interrupted
+    assert soon.us <= soon.tried[frozenset()].us
+    assert "the time was up" in soon.sentence()
+    told = iter(range(3))
+
+    def stops(label: str) -> object:
+        def bar(done: int, total: int) -> None:
+            if next(told, None) is None:
+                raise KeyboardInterrupt
+
+        return bar
+
+    cut = JointSearch(Rewrite(RULES)).apply(network, prices, "ios-both", SearchOptions(), stops)  # type: ignore[arg-type]
+    assert cut.interrupted
+    assert cut.us <= cut.tried[frozenset()].us
+    assert json.loads(json.dumps(cut.to_json()))["seen"] > 0
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    for named, said in (
+        ({"scheduler": "greedy"}, "needs a `scheduler` that searches"),
+        ({"cost_model": "onnxruntime_cpu"}, "measures"),
+        ({"micro_batch": 2}, "leave `micro_batch`"),
+    ):
+        device = None if "cost_model" in named else "t4"
+        with pytest.raises(OptionError, match=said):
+            api.task("squeezenet", device, search="joint", **named)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="`search` 'all' is not known"):
+        api.task("squeezenet", "t4", search="all")  # type: ignore[arg-type]
