@@ -26,11 +26,14 @@ from iossim.schedule.batch import FASTEST, Strategy
 
 @dataclass(frozen=True, slots=True)
 class IssuedKernel:
-    """A kernel, and what the host needs to issue it; it starts ``beside_us`` later while other streams have work."""
+    """A kernel, and what the host needs to issue it; it starts ``beside_us`` later while other streams have work, and
+    ``apart_us`` after another kernel of its device at the soonest.
+    """
 
     demand: BlockDemand
     host_us: float
     beside_us: float = 0.0
+    apart_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +155,14 @@ class KernelLibrary:
     def _kernels(
         self, steps: StepCandidates, variant: str = FASTEST, sms: int | None = None
     ) -> tuple[IssuedKernel, ...]:
-        model = self._on(sms)
+        model, apart_us = self._on(sms), EventCosts.of(self.engine, self.profile).apart_us
         kernels: list[IssuedKernel] = []
         for candidate, _ in model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
                 host_us = 0.0 if self.engine.is_recorded else host_issue_us(candidate, position, self.profile.engine)
                 demand = BlockDemand.of(kernel_work(model, kernel), self.profile, int(model.rates.sms))
-                kernels.append(IssuedKernel(demand, host_us))
+                kernels.append(IssuedKernel(demand, host_us, apart_us=apart_us))
         return tuple(kernels)
 
 
