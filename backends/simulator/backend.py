@@ -50,7 +50,7 @@ class SimulatorBackend:
 
     def choices(self, network: Network) -> Choices:
         """The candidates' workspaces, so that a plan's arena holds them; a variant is a choice of candidates."""
-        library = KernelLibrary(self.profile, self.engine)
+        library = KernelLibrary(self.profile, self.engine, in_place=False)
 
         @cache
         def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
@@ -61,7 +61,7 @@ class SimulatorBackend:
     def divided(self, network: Network) -> Divided:
         """The SMs that the price of a stage gives its groups."""
         if self._prices is None:
-            self._prices = SimulatorCostModel(self.profile, network.precision, Engine.PARTITION, in_place=True)
+            self._prices = SimulatorCostModel(self.profile, network.precision, Engine.PARTITION)
         return self._prices.divided(network)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -77,6 +77,7 @@ class SimulatorBackend:
         """One sample a plan: the simulation is deterministic."""
         found = []
         for done, plan in enumerate(plans, 1):
-            found.append(Samples((run_plan(plan, network, self.profile, self.engine).latency_us,)))
+            done_us = run_plan(plan, network, self.profile, self.engine, in_place=True).latency_us
+            found.append(Samples((done_us,)))
             progress(done, len(plans))
         return found

@@ -44,24 +44,25 @@ if TYPE_CHECKING:
     from iossim.execution.plan import Plan
     from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
-VERSION = "1"
-#: The arguments that ask for concats and splits in place, and for a structured error, with its seed.
-IN_PLACE = "in-place"
+VERSION = "2"
+#: The arguments that ask for concats and splits in place or as copies, and for a structured error, with its seed.
+IN_PLACE, COPIES = "in-place", "copies"
 STRUCTURED_ERROR = "structured-error="
 
 
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> SimulatorCostModel:
-    """The simulator of a device under an engine; ``argument`` may be ``in-place``.
+    """The simulator of a device under an engine; ``argument`` may be ``in-place`` or ``copies``, of concats and splits.
 
     ``structured-error=SEED`` gives each unit an error
     (:class:`~iossim.backends.simulator.unit_prices.StructuredError`).
     """
     seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
-    if argument not in ("", IN_PLACE) and not seed.isdecimal():
+    if argument not in ("", IN_PLACE, COPIES) and not seed.isdecimal():
         raise OptionError(
-            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
+            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give "
+            f"{IN_PLACE} or {COPIES}"
         )
     if device is None:
         raise OptionError(
@@ -71,15 +72,16 @@ def create(
     chosen = Engine.named(engine, device)
     tell_unknown(chosen, device)
     error = StructuredError(int(seed)) if seed else None
-    return SimulatorCostModel(device, precision, chosen, argument == IN_PLACE, error)
+    return SimulatorCostModel(device, precision, chosen, {IN_PLACE: True, COPIES: False}.get(argument), error)
 
 
 class SimulatorCostModel:
     """A :class:`~iossim.cost.capabilities.VariantCostModel`, ``DeviceCostModel`` and ``StreamCostModel`` of
     ``profile``; equal units are priced once.
 
-    Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot
-    be in place alone, as the backends of :mod:`iossim.backends` do. An ``error`` changes the prices of units.
+    With ``in_place`` concats and splits launch what cannot be in place alone, as inference compilers and our backends
+    have them, else a kernel a term, as the published engine does; None leaves it to the engine
+    (:class:`~iossim.execution.engine.EngineFacts`). An ``error`` changes the prices of units.
     """
 
     def __init__(
@@ -87,29 +89,40 @@ class SimulatorCostModel:
         profile: DeviceProfile,
         precision: Precision,
         engine: Engine = Engine.PAPER,
-        in_place: bool = False,
+        in_place: bool | None = None,
         error: StructuredError | None = None,
     ) -> None:
         self.profile = profile
         self.precision = precision
         self.engine = Engine(engine)
-        self.in_place = in_place
-        self._error = error
-        self.units = UnitPrices(profile, precision, self.engine, in_place, error)
+        self.in_place = self.engine.facts.in_place if in_place is None else in_place
+        self._asked, self._error = in_place, error
+        self.units = UnitPrices(profile, precision, self.engine, self.in_place, error)
         self.stages = StagePricing(profile, self.units, self.engine)
         self._plans: PlanPricing | None = None
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
 
     @property
     def identity(self) -> CostModelIdentity:
-        version = f"{VERSION}+{self.profile.fingerprint}" + (f"+{IN_PLACE}" if self.in_place else "")
+        version = f"{VERSION}+{self.profile.fingerprint}"
+        version += "" if self._asked is None else f"+{IN_PLACE if self._asked else COPIES}"
         version += f"+{STRUCTURED_ERROR}{self._error.seed}" if self._error else ""
         return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, version)
 
     def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> SimulatorCostModel:
         """The simulator of another profile, or under another engine; all else is the same."""
         chosen = profile or self.profile, self.precision, engine or self.engine
-        return SimulatorCostModel(*chosen, self.in_place, self._error)
+        return SimulatorCostModel(*chosen, self._asked, self._error)
+
+    def remarks(self, network: Network) -> list[str]:
+        """Where concats and splits lie, of networks that have some, under engines that have them in place."""
+        if not (self.in_place or self.engine.facts.in_place):
+            return []
+        place = self.units.placed.placement(network)
+        copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
+        said = f"lie in place, with {copies or 'no'} copies" if self.in_place else "launch a kernel a term"
+        other = COPIES if self.in_place else IN_PLACE
+        return [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] if place.moves else []
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         """For each unit its work, and what its placement changes of it."""
@@ -196,7 +209,8 @@ class SimulatorCostModel:
             if check is not None:
                 check()
 
-        return run_plan(plan, network, self.profile, self.engine, observer=observe).latency_us
+        place = self.in_place
+        return run_plan(plan, network, self.profile, self.engine, observer=observe, in_place=place).latency_us
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         if isinstance(schedule, StreamSchedule):

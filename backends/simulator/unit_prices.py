@@ -103,6 +103,43 @@ def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -
     return costs.layout_launch_us if is_layout else costs.library_kernel_us
 
 
+class PlacedUnits:
+    """The candidates of units on a device as values lie in their network: ``in_place``, or in buffers of their own."""
+
+    def __init__(self, profile: DeviceProfile, engine: Engine, in_place: bool) -> None:
+        self._profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
+        self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
+        self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
+
+    def placement(self, network: Network) -> InPlaceBuffers:
+        """Where the values of a network lie."""
+        if network not in self._placements:
+            self._placements[network] = in_place_buffers(network)
+        return self._placements[network]
+
+    def keys(self, network: Network) -> tuple[UnitKey, ...]:
+        """For each unit its work, and what its placement changes of that: equal for equal candidates."""
+        if network not in self._keys:
+            placed = self.placement(network).signature if self.in_place else lambda unit: ""
+            self._keys[network] = tuple((work, placed(unit)) for unit, work in enumerate(network.signatures))
+        return self._keys[network]
+
+    def steps(self, network: Network, unit: int) -> StepCandidates:
+        """The candidates of each step of a unit; none of a concat or split in place."""
+        if self.in_place and unit in self.placement(network).moves:
+            return ()
+        return lower_unit(network, network.units[unit], self._profile)
+
+    def merged(self, network: Network, units: Sequence[int]) -> StepCandidates:
+        """The candidates of units as one stacked convolution; raises ScheduleError where they do not merge."""
+        return lower_merged(network, units, self._profile, self._splits_merged)
+
+    def copies(self, network: Network, units: Sequence[int]) -> StepCandidates:
+        """The copies that a unit takes, or several as one stacked convolution: they are in no variant."""
+        moved = self.placement(network).copies(units) if self.in_place else ()
+        return tuple(copy_candidates(each, self._profile) for each in moved)
+
+
 class UnitPrices:
     """Prices the units of networks on a device under an engine.
 
@@ -118,8 +155,8 @@ class UnitPrices:
         in_place: bool,
         error: StructuredError | None,
     ) -> None:
-        self._profile, self._precision, self._in_place, self._error = profile, precision, in_place, error
-        self._splits_merged = engine.facts.splits_merged
+        self._precision, self._error = precision, error
+        self.placed = PlacedUnits(profile, engine, in_place)
         libraries = engine.libraries_on(profile.architecture)
         sizes = part_sizes(profile) if engine.facts.divides_sms else ()
         seen = engine.on(profile)
@@ -129,7 +166,6 @@ class UnitPrices:
         self._issue_costs = None if engine.is_recorded else profile.engine
         self._prices: dict[tuple[UnitKey, str, int | None], UnitPrice] = {}
         self._variants: dict[UnitKey, tuple[UnitVariant, ...]] = {}
-        self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         """How many distinct units were priced, each on all SMs or a part, and as a variant."""
@@ -137,11 +173,8 @@ class UnitPrices:
 
     def keys(self, problem: ScheduleProblem) -> list[UnitKey]:
         """The key of each unit of a problem."""
-        texts = [""] * len(problem)
-        if self._in_place:
-            placement = self._placement(self.network(problem))
-            texts = [placement.signature(unit) for unit in problem.units]
-        return list(zip(problem.works, texts, strict=True))
+        keys = self.placed.keys(self.network(problem))
+        return [keys[unit] for unit in problem.units]
 
     def price(self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None) -> list[UnitPrice]:
         """The price of each unit as its variant (or the fastest alone), on a part of ``sms`` SMs or on all.
@@ -162,8 +195,7 @@ class UnitPrices:
         """
         if len(units) == 1:
             (unit,) = units
-            placed = self._placement(network).signature(unit) if self._in_place else ""
-            return self._price(network, unit, (network.signatures[unit], placed), variant, None)
+            return self._price(network, unit, self.placed.keys(network)[unit], variant, None)
         merged = self.price_merged(network, units)
         if merged is None:
             names = ", ".join(network.units[unit].name for unit in units)
@@ -183,14 +215,15 @@ class UnitPrices:
         network, keys = self.network(problem), self.keys(problem)
         for unit, key in zip(problem.units, keys, strict=True):
             if key not in self._variants:
-                self._variants[key] = self.whole.variants(self.steps(network, unit))
+                self._variants[key] = self.whole.variants(self.placed.steps(network, unit))
         return tuple(self._variants[key] for key in keys)
 
     def price_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
         """The price of the stacked convolution of some units, None where they do not merge."""
         steps = self._merged_steps(network, units)
         signature = "merged " + " ".join(network.signatures[unit] for unit in units)
-        return None if steps is None else self._priced(self.whole, steps, signature)
+        copies = self.placed.copies(network, units)
+        return None if steps is None else self._priced(self.whole, steps, copies, signature)
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         """The workspace of some units as one stacked convolution; 0 where they do not merge."""
@@ -199,7 +232,7 @@ class UnitPrices:
 
     def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates | None:
         try:
-            return lower_merged(network, units, self._profile, self._splits_merged)
+            return self.placed.merged(network, units)
         except ScheduleError:
             return None
 
@@ -209,23 +242,19 @@ class UnitPrices:
             return [0.0] * len(candidate.kernels)
         return [host_issue_us(candidate, position, self._issue_costs) for position in range(len(candidate.kernels))]
 
-    def steps(self, network: Network, unit: int) -> StepCandidates:
-        """The candidates of each step of a unit, as it lies in its network."""
-        moves = self._placement(network).moves if self._in_place else {}
-        if unit in moves:
-            return tuple(copy_candidates(network.graph.types[term], self._profile) for term, _ in moves[unit])
-        return lower_unit(network, network.units[unit], self._profile)
-
     def _price(self, network: Network, unit: int, key: UnitKey, variant: str, sms: int | None) -> UnitPrice:
         found = self._prices.get((key, variant, sms))
         if found is None:
             model = self.whole if sms is None else self.parts[sms]
-            found = self._priced(model, self.steps(network, unit), key[0], variant)
+            steps, copies = self.placed.steps(network, unit), self.placed.copies(network, [unit])
+            found = self._priced(model, steps, copies, key[0], variant)
             self._prices[key, variant, sms] = found
         return found
 
-    def _priced(self, model: KernelModel, steps: StepCandidates, signature: str, variant: str = FASTEST) -> UnitPrice:
-        chosen = model.chosen(steps, variant)
+    def _priced(
+        self, model: KernelModel, steps: StepCandidates, copies: StepCandidates, signature: str, variant: str = FASTEST
+    ) -> UnitPrice:
+        chosen = [*model.chosen(steps, variant), *model.chosen(copies)]
         kernels = tuple(kernel for candidate, _ in chosen for kernel in candidate.kernels)
         price = UnitPrice(
             tuple(kernel.name for kernel in kernels),
@@ -234,11 +263,6 @@ class UnitPrices:
             kernels,
         )
         return price if self._error is None else self._error.of(price, signature)
-
-    def _placement(self, network: Network) -> InPlaceBuffers:
-        if network not in self._placements:
-            self._placements[network] = in_place_buffers(network)
-        return self._placements[network]
 
     def network(self, problem: ScheduleProblem) -> Network:
         """The network of a problem; raises an error where it has none, or computes in another precision."""

@@ -58,8 +58,9 @@ class EngineAgreement:
 
     @property
     def difference(self) -> Floats:
-        """Event-driven over analytic, less 1."""
-        return self.events_us / self.analytic_us - 1.0
+        """Event-driven over analytic, less 1; 0 of a stage that launches nothing."""
+        ratio = np.ones_like(self.analytic_us)
+        return np.divide(self.events_us, self.analytic_us, out=ratio, where=self.analytic_us > 0) - 1.0
 
     @property
     def median(self) -> float:
@@ -102,7 +103,7 @@ class EventDrivenStages:
     _prices: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._library = KernelLibrary(self.analytic.profile, self.analytic.engine)
+        self._library = KernelLibrary(self.analytic.profile, self.analytic.engine, self.analytic.in_place)
 
     @property
     def identity(self) -> CostModelIdentity:

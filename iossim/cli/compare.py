@@ -123,5 +123,5 @@ def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:
 
     yield wrapped(comparison.title, "bold")
     yield comparison_table("", comparison.rows)
-    yield from (wrapped(note, "dim") for note in comparison_notes(comparison))
+    yield from (wrapped(with_flags(note), "dim") for note in comparison_notes(comparison))
     yield from map(wrapped, said)

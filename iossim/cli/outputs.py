@@ -14,7 +14,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import OptionGroup
+from iossim.cli.options import OptionGroup, with_flags
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -228,7 +228,7 @@ def wrapped(text: str, style: str = "") -> RenderableType:
 
 def notes(texts: Iterable[str]) -> Iterator[Part]:
     """Remarks on what was found, dimmed."""
-    yield from (wrapped(f"note: {text}", "dim") for text in texts)
+    yield from (wrapped(f"note: {with_flags(text)}", "dim") for text in texts)
 
 
 def kept_schedule(found: AnySchedule) -> dict[str, Writer] | None:

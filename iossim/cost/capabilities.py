@@ -57,6 +57,15 @@ class MeasuringCostModel(CostModel, Protocol):
         ...
 
 
+@runtime_checkable
+class RemarkingCostModel(CostModel, Protocol):
+    """A cost model whose prices of a network rest on something that users may want otherwise."""
+
+    def remarks(self, network: Network) -> Sequence[str]:
+        """What that is, a sentence each; schedules carry them."""
+        ...
+
+
 class UnitVariant(NamedTuple):
     """A variant of a unit, its time alone, and the memory that its kernels need besides their tensors."""
 

@@ -30,7 +30,8 @@ class EngineFacts:
     """What prices, plans and pages ask of an engine: ``between`` the stages; whether it ``is_recorded``, all issued
     before it runs, so that the host costs nothing meanwhile; whether it ``is_session`` of a runtime, whose nodes and
     events cost what the profile says of sessions; whether it ``splits_merged`` convolutions by a copy, as a runtime
-    without views does; whether it ``divides_sms`` among the groups of a stage.
+    without views does; whether it ``divides_sms`` among the groups of a stage; whether concats and splits lie
+    ``in_place`` (:mod:`iossim.execution.in_place`) instead of in buffers of their own.
     ``libraries``: whose kernels it calls before Ampere, and since. ``runs_on_devices``: all backends of devices run
     its plans. ``description``: what it is, in a few words.
     """
@@ -42,6 +43,7 @@ class EngineFacts:
     is_session: bool = False
     splits_merged: bool = False
     divides_sms: bool = False
+    in_place: bool = False
     runs_on_devices: bool = False
 
 
@@ -126,10 +128,15 @@ _FACTS = {
         runs_on_devices=True,
     ),
     Engine.GRAPH: EngineFacts(
-        Between.FORK_AND_JOIN, _COMPILED, "one CUDA graph", is_recorded=True, runs_on_devices=True
+        Between.FORK_AND_JOIN, _COMPILED, "one CUDA graph", is_recorded=True, in_place=True, runs_on_devices=True
     ),
     Engine.PARTITION: EngineFacts(
-        Between.FORK_AND_JOIN, _COMPILED, "one CUDA graph on divided SMs", is_recorded=True, divides_sms=True
+        Between.FORK_AND_JOIN,
+        _COMPILED,
+        "one CUDA graph on divided SMs",
+        is_recorded=True,
+        divides_sms=True,
+        in_place=True,
     ),
     Engine.ONNXRUNTIME: EngineFacts(
         Between.NOTIFICATION,

@@ -2,7 +2,9 @@
 input, a sum that is added to inside the sum that results.
 
 A concat of channels or of images launches nothing where whatever makes a term writes it into its slice of the result;
-a split or a slice of them launches nothing at all. The graph alone says so: a unit costs the same in every stage.
+a split or a slice of them launches nothing at all. The graph alone says so: a unit costs the same in every stage. Where
+channels lie last, a slice of them has gaps. Libraries convolve faster into a tensor without, and a kernel copies that
+behind: so ran every such convolution that was recorded on an H100.
 
 A term is copied if it is an input of the network, lies elsewhere already (in another concat, or earlier in this one;
 it is a part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a filter is added
@@ -12,13 +14,16 @@ What an input of the network holds stays: a plan may run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from iossim.execution.box import starting
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +60,66 @@ class InPlaceBuffers:
     def signature(self, unit: int) -> str:
         """What of the placement changes how long a unit takes, as text: equal units of equal text do equal work.
 
-        Which terms it copies; and, for more than one image, which of its operands are strided because they lie inside
-        others: a range of the images is not.
+        Which terms it copies, and which of its operands are strided because they lie inside others.
         """
-        network = self.network
-        found = network.units[unit]
+        found = self.network.units[unit]
         parts = []
         if unit in self.moves:
             parts.append("copies:" + ",".join(str(found.inputs.index(term)) for term, _ in self.moves[unit]))
-        types = network.graph.types
+        types = self.network.graph.types
         strided = [
             str(index)
             for index, name in enumerate((*found.inputs, *found.outputs))
-            if types[name].shape[0] > 1 and types[self.slot(name).value].shape[1:] != types[name].shape[1:]
+            if self._has_gaps(types[name].shape, self.slot(name))
         ]
         if strided:
             parts.append("strided:" + ",".join(strided))
         return ";".join(parts)
+
+    def copies(self, units: Sequence[int]) -> tuple[TensorType, ...]:
+        """What kernels copy to its place: terms of a concat, or the results of a unit, or of several as one stacked
+        convolution, behind it.
+        """
+        network, types = self.network, self.network.graph.types
+        if units[0] in self.moves:
+            return tuple(types[term] for term, _ in self.moves[units[0]])
+        made = [value for unit in units for value in network.units[unit].outputs]
+        if len(units) > 1:
+            whole = self.together(made)
+            if whole is None:
+                return tuple(types[value] for value in made if value in self.slots)
+            images, _, *positions = types[made[0]].shape
+            stacked = (images, sum(types[value].shape[1] for value in made), *positions)
+            return (TensorType(stacked, types[made[0]].dtype),) * self._has_gaps(stacked, whole)
+        nodes = network.unit_nodes(network.units[units[0]])
+        if not (self.channels_last and any(isinstance(node.op, Conv) for node in nodes)):
+            return ()
+        return tuple(types[value] for value in made if self._has_gaps(types[value].shape, self.slot(value)))
+
+    def together(self, values: Sequence[str]) -> Slot | None:
+        """Where values lie side by side in this order, as parts of a stacked convolution; None where they do not."""
+        types, slots = self.network.graph.types, [self.slot(value) for value in values]
+        begin = 0
+        for value, slot in zip(values, slots, strict=True):
+            if value not in self.slots or slot != slots[0].at(starting(len(types[value].shape), 1, begin)):
+                return None
+            begin += types[value].shape[1]
+        return slots[0]
+
+    @cached_property
+    def channels_last(self) -> bool:
+        """Whether images lie with their channels innermost."""
+        network = self.network
+        if network.precision.storage.bytes != 2:
+            return False
+        from iossim.execution.layouts import suits_channels_last  # loaded for numbers of 16 bits alone
+
+        return suits_channels_last(network.graph)
+
+    def _has_gaps(self, shape: tuple[int, ...], slot: Slot) -> bool:
+        """Whether a box has gaps: it has not all channels of several images, or of one whose channels lie last."""
+        several = shape[:1] > (1,) or (self.channels_last and len(shape) > 2)
+        return several and self.network.graph.types[slot.value].shape[1:] != shape[1:]
 
 
 def in_place_buffers(network: Network) -> InPlaceBuffers:

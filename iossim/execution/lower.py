@@ -284,19 +284,16 @@ class _Lowering:
         slots = [self._slot(value) for value in values]
         rank = len(merged.output.shape)
         starts = [starting(rank, 1, begin) for begin in merged.channel_begin[: len(values)]]
-        first = slots[0]
-        together = first.value != values[0] and all(
-            slot == first.at(own) for slot, own in zip(slots, starts, strict=True)
-        )
+        together = None if self.placement is None else self.placement.together(values)
         whole = "merged:" + "+".join(names)
-        if together:
-            self.buffers[whole] = self._view(whole, merged.output, first)
+        if together is not None:
+            self.buffers[whole] = self._view(whole, merged.output, together)
             for value in values:
                 self.buffer(value)
         else:
             self.buffers[whole] = Buffer(whole, merged.output)
         work: list[Work] = [self._launch(names, Strategy.MERGE, (merged.input,), (whole,), queue)]
-        if together:
+        if together is not None:
             return work
         for unit, value, slot, own in zip(units, values, slots, starts, strict=True):
             part = value if slot.value == value else f"{value}@{whole}"

@@ -117,7 +117,7 @@ class SavedSchedule(Value):
     #: Whether a search proves that no schedule of its whole space costs less at these prices.
     proven: bool = False
     notes: list[str] = Field(default_factory=list)
-    #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
+    #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`), and what its prices rest on.
     remarks: list[str] = Field(default_factory=list)
 
     @property

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.capabilities import RemarkingCostModel, StreamCostModel
 from iossim.cost.model import START, CostModel, VariantChoosing, price_path, problems_of, total_us
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -71,6 +71,7 @@ def build_schedule(
 def _of_network(network: Network, cost_model: CostModel) -> dict[str, Any]:
     """The fields of a schedule that say what it is of, and what priced it."""
     source, identity = network.source, cost_model.identity
+    priced = cost_model.remarks(network) if isinstance(cost_model, RemarkingCostModel) else ()
     return {
         "network": network.name,
         "source": ModelReference(model=source.model, batch=source.batch, options=dict(source.options)),
@@ -79,7 +80,7 @@ def _of_network(network: Network, cost_model: CostModel) -> dict[str, Any]:
         "precision": str(network.precision),
         "engine": identity.engine,
         "cost_model": identity.to_json(),
-        "remarks": list(network.remarks),
+        "remarks": [*network.remarks, *priced],
     }
 
 

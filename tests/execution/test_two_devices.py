@@ -67,7 +67,7 @@ def test_plans_over_two_devices(drawn: int, seed: int, engine: str, in_arenas: b
 def test_each_device_runs_its_own_launches(drawn: int, seed: int, engine: str) -> None:
     network = random_network(drawn)
     plan = on_two_devices(lower_schedule(random_streams(network, seed), network, engine))
-    runs = run_plan_on(plan, network, (V100, T4), engine, link=NVLINK)
+    runs = run_plan_on(plan, network, (V100, T4), engine, link=NVLINK, in_place=False)
     assert len({run.latency_us for run in runs}) == 1
     for number, run in enumerate(runs):
         own = {unit for launch in plan.launches if launch.queue.device == number for unit in launch.units}
@@ -76,7 +76,7 @@ def test_each_device_runs_its_own_launches(drawn: int, seed: int, engine: str) -
         assert run.time_us[-1] == runs[0].latency_us
     crossing = [copy for copy in plan.commands if isinstance(copy, Copy)]
     assert sum(span.name.startswith("transfer") for run in runs for span in run.spans) == len(crossing)
-    slower = run_plan_on(plan, network, (V100, T4), engine, link=Link(0.5, 200.0))
+    slower = run_plan_on(plan, network, (V100, T4), engine, link=Link(0.5, 200.0), in_place=False)
     assert (slower[0].latency_us > runs[0].latency_us) == bool(crossing)
 
 

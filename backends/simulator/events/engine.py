@@ -1,8 +1,9 @@
 """Host, streams and devices together: SimPy processes that run a list of instructions.
 
 The host issues in order, on its own clock, and runs ahead of the device until it awaits it. A stream runs what it was
-given one after another: a kernel becomes ready ``gap_us`` after it was issued and what stands before it in its stream
-has ended, the later of the two. What was issued but is not ready occupies nothing.
+given one after another: a kernel's turn comes when it was issued and what stands before it in its stream has ended, the
+later of the two, in a graph ``apart_us`` after the last turn at the soonest. It becomes ready ``gap_us`` after its turn.
+What was issued but is not ready occupies nothing.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class _Engine:
         self._events: defaultdict[int, simpy.Event] = defaultdict(self._environment.event)
         #: What each device ran.
         self._spans: defaultdict[int, list[Span]] = defaultdict(list)
+        #: When the next kernel of each device may have its turn.
+        self._turn_us: defaultdict[int, float] = defaultdict(float)
         #: Instructions that streams were given and have not done.
         self._outstanding = 0
         #: The same of each stream.
@@ -112,13 +115,15 @@ class _Engine:
             number, instruction = yield issued.get()
             match instruction:
                 case IssueKernel():
-                    demand = instruction.kernel.demand
-                    gap_us = demand.work.gap_us
+                    demand, device, now = instruction.kernel.demand, instruction.queue.device, environment.now
+                    turn_us = max(now, self._turn_us[device])
+                    self._turn_us[device] = turn_us + instruction.kernel.apart_us
+                    gap_us = turn_us - now + demand.work.gap_us
                     if instruction.kernel.beside_us and self._left.total() > self._left[instruction.queue]:
                         gap_us += instruction.kernel.beside_us
                     if gap_us:
                         yield environment.timeout(gap_us)
-                    run, ended = self._devices[instruction.queue.device].submit(demand, number, instruction.sms)
+                    run, ended = self._devices[device].submit(demand, number, instruction.sms)
                     yield ended
                     self._ran(instruction, demand.work.name, run.start_us, run.end_us)
                 case IssueTransfer():

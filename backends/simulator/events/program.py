@@ -10,14 +10,14 @@ from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.graph_nodes import forks_and_joins
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
-from iossim.backends.simulator.unit_prices import host_issue_us
+from iossim.backends.simulator.unit_prices import PlacedUnits, UnitKey, host_issue_us
 from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.hardware.lowering.target import copy_candidates
-from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.hardware.lowering.unit import StepCandidates
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
@@ -26,11 +26,14 @@ from iossim.schedule.batch import FASTEST, Strategy
 
 @dataclass(frozen=True, slots=True)
 class IssuedKernel:
-    """A kernel, and what the host needs to issue it; it starts ``beside_us`` later while other streams have work."""
+    """A kernel, and what the host needs to issue it; it starts ``beside_us`` later while other streams have work, and
+    ``apart_us`` after another kernel of its device at the soonest.
+    """
 
     demand: BlockDemand
     host_us: float
     beside_us: float = 0.0
+    apart_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,16 @@ Instruction = IssueKernel | IssueRecord | IssueWait | IssueTransfer | AwaitDevic
 class KernelLibrary:
     """The kernels that units run as on one device: each step's fastest candidate, or a variant's.
 
-    Equal units are lowered once, in whatever network they come.
+    Equal units are lowered once, in whatever network they come. Values lie ``in_place`` by default where they do under
+    the engine.
     """
 
-    def __init__(self, profile: DeviceProfile, engine: Engine = Engine.PAPER) -> None:
+    def __init__(self, profile: DeviceProfile, engine: Engine = Engine.PAPER, in_place: bool | None = None) -> None:
         self.profile = profile
         self.engine = Engine(engine)
+        self.placed = PlacedUnits(profile, self.engine, self.engine.facts.in_place if in_place is None else in_place)
         self._models: dict[int, KernelModel] = {}
-        self._units: dict[tuple[str, str, int], tuple[IssuedKernel, ...]] = {}
+        self._units: dict[tuple[UnitKey, str, int], tuple[IssuedKernel, ...]] = {}
 
     def _on(self, sms: int | None = None) -> KernelModel:
         """The kernel model of so many of the SMs, by default of all."""
@@ -122,17 +127,19 @@ class KernelLibrary:
 
         Raises PlanError for a variant that it does not have.
         """
-        key = network.signatures[unit], variant, sms or self.profile.sm_count
+        key = self.placed.keys(network)[unit], variant, sms or self.profile.sm_count
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant, sms)
+            kernels = self._kernels(self.placed.steps(network, unit), variant, sms)
+            self._units[key] = kernels + self._kernels(self.placed.copies(network, [unit]), sms=sms)
         return self._units[key]
 
-    def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
-        """The kernels of several units as one stacked convolution; raises ScheduleError where they do not merge."""
-        return self._kernels(self._merged_steps(network, units))
+    def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> tuple[IssuedKernel, ...]:
+        """The kernels of several units as one stacked convolution, with the ``copies`` behind it.
 
-    def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates:
-        return lower_merged(network, units, self.profile, self.engine.facts.splits_merged)
+        Raises ScheduleError where they do not merge.
+        """
+        behind = self.placed.copies(network, units) if copies else ()
+        return self._kernels(self.placed.merged(network, units)) + self._kernels(behind)
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
@@ -141,22 +148,21 @@ class KernelLibrary:
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
         """What a launch of units is called in a plan, and its workspace: one step runs after another."""
         merged = strategy is Strategy.MERGE
-        unit = network.units[units[0]]
-        steps = self._merged_steps(network, units) if merged else lower_unit(network, unit, self.profile)
+        steps = self.placed.merged(network, units) if merged else self.placed.steps(network, units[0])
         chosen = self._on().chosen(steps, variant)
         return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
 
     def _kernels(
         self, steps: StepCandidates, variant: str = FASTEST, sms: int | None = None
     ) -> tuple[IssuedKernel, ...]:
-        model = self._on(sms)
+        model, apart_us = self._on(sms), EventCosts.of(self.engine, self.profile).apart_us
         kernels: list[IssuedKernel] = []
         for candidate, _ in model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
                 host_us = 0.0 if self.engine.is_recorded else host_issue_us(candidate, position, self.profile.engine)
                 demand = BlockDemand.of(kernel_work(model, kernel), self.profile, int(model.rates.sms))
-                kernels.append(IssuedKernel(demand, host_us))
+                kernels.append(IssuedKernel(demand, host_us, apart_us=apart_us))
         return tuple(kernels)
 
 
@@ -179,6 +185,7 @@ def instructions(
             f"the plan uses {max(devices) + 1} devices, and {len(libraries)} are given; give a profile for each"
         )
     graph = libraries[0].engine.is_recorded
+    copied = {command.unit for command in plan.commands if isinstance(command, Copy)}
     forks, joins = forks_and_joins(plan.commands) if graph else (set(), set())
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
@@ -195,7 +202,7 @@ def instructions(
                 stage = (stages or {}).get(command.units[0], 0)
                 found += [
                     IssueKernel(kernel, command.queue, unit, stage, command.sms or cores)
-                    for kernel in _launched(command, network, library)
+                    for kernel in _launched(command, network, library, copied.isdisjoint(command.units))
                 ]
             case Copy():
                 stage = (stages or {}).get(command.unit, 0)
@@ -229,8 +236,9 @@ def _cores(library: KernelLibrary) -> range | None:
     return range(free) if free < library.profile.sm_count and runs_on_cores(library.profile) else None
 
 
-def _launched(command: Launch, network: Network, library: KernelLibrary) -> tuple[IssuedKernel, ...]:
+def _launched(command: Launch, network: Network, library: KernelLibrary, copies: bool) -> tuple[IssuedKernel, ...]:
+    """Its kernels; ``copies`` of the parts of a stacked convolution are among them where the plan has none itself."""
     units = [network.unit_index[name] for name in command.units]
     if command.strategy is Strategy.MERGE:
-        return library.merged(network, units)
+        return library.merged(network, units, copies)
     return library.unit(network, units[0], command.algorithm, None if command.sms is None else len(command.sms))

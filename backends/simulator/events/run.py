@@ -52,14 +52,16 @@ def run_plan(
     engine: str = Engine.PAPER,
     stages: Mapping[str, int] | None = None,
     observer: Observer | None = None,
+    in_place: bool | None = None,
 ) -> Execution:
     """Run a plan of ``network`` on a device under one of the engines.
 
     ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0.
-    ``observer`` is called at each change.
-    Raises ScheduleError for another network's plan or a kernel that fits no SM, OptionError for several devices.
+    ``observer`` is called at each change. Concats and splits that the plan launches lie ``in_place``, by default as the
+    engine says. Raises ScheduleError for another network's plan or a kernel that fits no SM, OptionError for several
+    devices.
     """
-    (found,) = run_plan_on(plan, network, (profile,), engine, stages, observer=observer)
+    (found,) = run_plan_on(plan, network, (profile,), engine, stages, observer=observer, in_place=in_place)
     return found
 
 
@@ -71,13 +73,14 @@ def run_plan_on(
     stages: Mapping[str, int] | None = None,
     link: Link | None = None,
     observer: Observer | None = None,
+    in_place: bool | None = None,
 ) -> tuple[Execution, ...]:
     """Run a plan on several devices, numbered as ``profiles``: what each of them did, until all had ended.
 
     Every two are joined by a ``link`` of their own in each direction, which carries one transfer at a time. One host
     issues to all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
     """
-    libraries = [KernelLibrary(profile, Engine.named(engine)) for profile in profiles]
+    libraries = [KernelLibrary(profile, Engine.named(engine), in_place) for profile in profiles]
     return execute_on_all(instructions(plan, network, libraries, stages, link), profiles, observer=observer)
 
 
@@ -94,6 +97,6 @@ def run_schedule(
         stages = {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
     chosen = Engine.named(engine)
     if chosen.facts.divides_sms:
-        units = UnitPrices(profile, network.precision, chosen, in_place=False, error=None)
+        units = UnitPrices(profile, network.precision, chosen, in_place=chosen.facts.in_place, error=None)
         divided = divided_as_priced(StagePricing(profile, units, chosen), network)
     return run_plan(lower_schedule(schedule, network, chosen, divided=divided), network, profile, chosen, stages)

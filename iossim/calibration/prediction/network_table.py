@@ -12,9 +12,8 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.base.display import Printed
 from iossim.base.tables import csv_text
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
-from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
+from iossim.calibration.prediction.schedule_interval import LatencyInterval, PlacedSteps, ScheduleErrors
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.unit import unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.ops.foreign import Foreign
@@ -115,11 +114,12 @@ class NetworkTable(Printed):
 def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
     """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once."""
     model = KernelModel(engine.on(profile), engine.issue_alone, engine.libraries_on(profile.architecture))
-    known: dict[str, Prediction] = {}
-    for unit, signature in zip(network.units, network.signatures, strict=True):
-        if signature not in known:
-            known[signature] = predict_steps(unit_steps(network, unit), model)
-    found = [known[signature] for signature in network.signatures]
+    steps, known = PlacedSteps(network, engine), dict[str, Prediction]()
+    parts = list(steps.parts().values())
+    for unit, part in enumerate(parts):
+        if part not in known:
+            known[part] = predict_steps(steps.of([unit]), model)
+    found = [known[part] for part in parts]
     unit_us = [one.gpu_time_us for one in found]
     total_us = sum(unit_us)
     errors = ScheduleErrors(network, profile, SimulatorCostModel(profile, network.precision, engine))

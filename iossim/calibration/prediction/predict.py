@@ -127,7 +127,8 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
 def recorded_stages_us(stages: Sequence[Sequence[Sequence[Operator]]], profile: DeviceProfile) -> list[float]:
     """Prices of stages, each groups of operators of one precision, as recordings run them.
 
-    GPUs replay graphs; a CPU hands work to threads and waits for them.
+    GPUs replay graphs of a framework's calls, whose concats and splits copy; a CPU hands work to threads and waits for
+    them.
     """
     engine = Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
     models: dict[Precision, SimulatorCostModel] = {}
@@ -135,7 +136,7 @@ def recorded_stages_us(stages: Sequence[Sequence[Sequence[Operator]]], profile: 
     for groups in stages:
         precision = groups[0][0].precision
         if precision not in models:
-            models[precision] = SimulatorCostModel(profile, precision, engine)
+            models[precision] = SimulatorCostModel(profile, precision, engine, in_place=False)
         prices.append(stage_us(groups, models[precision]))
     return prices
 

@@ -35,10 +35,11 @@ from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
+from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
-from iossim.hardware.lowering.unit import merged_step, unit_steps
+from iossim.hardware.lowering.unit import copy_step, merged_step, unit_steps
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
@@ -154,8 +155,27 @@ class LatencyInterval:
     high_us: float
 
 
-def _parts_of_units(network: Network) -> dict[str, str]:
-    return {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
+class PlacedSteps:
+    """The steps of a network's units as its values lie under an engine, in place or in buffers of their own."""
+
+    def __init__(self, network: Network, engine: Engine) -> None:
+        self._network = network
+        self._place = in_place_buffers(network) if engine.facts.in_place else None
+
+    def parts(self) -> dict[str, str]:
+        """By unit the key of its steps, equal for equal ones."""
+        placed = self._place.signature if self._place is not None else lambda unit: ""
+        network = self._network
+        return {one.name: network.signatures[unit] + placed(unit) for unit, one in enumerate(network.units)}
+
+    def of(self, units: Sequence[int], strategy: Strategy = Strategy.CONCURRENT) -> list[Step]:
+        """The steps of a unit, or of several that are merged, with what is copied to its place."""
+        network, place = self._network, self._place
+        if strategy is Strategy.MERGE:
+            own = [merged_step(network, units)]
+        else:
+            own = [] if place and units[0] in place.moves else unit_steps(network, network.units[units[0]])
+        return own + [copy_step(one, network.precision) for one in (place.copies(units) if place else ())]
 
 
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
@@ -194,6 +214,7 @@ class ScheduleErrors:
             with_values(profile, {name: values[index] for name, values in resamples.items()}) for index in range(count)
         ]
         engine = Engine.PAPER if model is None else model.engine
+        self._engine, self._steps = engine, PlacedSteps(network, engine)
         self._libraries, self._issue = engine.libraries_on(profile.architecture), engine.issue
         self._width = profile.provenance.network_width if engine is Engine.PAPER else 1.0
         self._units: dict[Part, _UnitError] = {}
@@ -210,7 +231,7 @@ class ScheduleErrors:
         self._slopes = ConcurrencySlopes(network, profile, names, model)
         #: Schedules are no keys: they hold lists. They are kept beside the shares, so that no other gets their id.
         self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
-        self._part_of_unit = _parts_of_units(network)
+        self._part_of_unit = self._steps.parts()
 
     def interval(self, schedule: Schedule) -> LatencyInterval:
         """Interval of a schedule's latency on the device that it was priced for."""
@@ -219,7 +240,7 @@ class ScheduleErrors:
     def interval_one_by_one(self, unit_us: Sequence[float]) -> LatencyInterval:
         """Interval of the sum of the times of all units, ``[units]``, each timed alone."""
         units = self._network.units
-        self._price({self._part_of_unit[unit.name]: unit_steps(self._network, unit) for unit in units})
+        self._price({self._part_of_unit[unit.name]: self._steps.of([index]) for index, unit in enumerate(units)})
         total_us = fsum(unit_us)
         shares: dict[Part, float] = defaultdict(float)
         for unit, own_us in zip(units, unit_us, strict=True):
@@ -265,7 +286,8 @@ class ScheduleErrors:
         """Add schedules of another network at the same prices: equal units of both share their error."""
         other = copy(self)
         other._network, other._slopes = network, self._slopes.of_network(network)
-        other._part_of_unit = _parts_of_units(network)
+        other._steps = PlacedSteps(network, self._engine)
+        other._part_of_unit = other._steps.parts()
         self._known |= {id(one): (one, other._new_shares(one)) for one in schedules}
 
     def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
@@ -319,10 +341,8 @@ class ScheduleErrors:
             for position, part in enumerate(self._parts(stage)):
                 if part in self._units or part in steps:
                     continue
-                if stage.strategy is Strategy.MERGE:
-                    steps[part] = [merged_step(self._network, indices)]
-                else:
-                    steps[part] = unit_steps(self._network, self._network.units[indices[position]])
+                own = indices if stage.strategy is Strategy.MERGE else [indices[position]]
+                steps[part] = self._steps.of(own, stage.strategy)
         self._price(steps)
 
     def _price(self, steps: Mapping[Part, Sequence[Step]]) -> None:

@@ -28,6 +28,7 @@ from iossim.ir.merging import merged_convolution
 from iossim.ir.network import BATCH_VIEW, Network, Unit
 from iossim.ir.op import Op, Role
 from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision, TensorType
 
 StepCandidates = tuple[tuple[Candidate, ...], ...]
@@ -58,6 +59,11 @@ def merged_step(network: Network, units: Sequence[int]) -> Step:
     flops = merged.op.flops((x, merged.weight), (merged.output,)) + extra
     operands = Operand(x), Operand(merged.weight, is_weight=True)
     return Step(merged.op, operands, (merged.output,), flops, network.precision)
+
+
+def copy_step(moved: TensorType, precision: Precision) -> Step:
+    """A copy of a tensor."""
+    return Step(Identity(), (Operand(moved),), (moved,), 0, precision)
 
 
 def unit_steps(network: Network, unit: Unit) -> list[Step]:

@@ -125,6 +125,23 @@ def test_forks_and_joins_of_a_graph_are_where_streams_part_and_meet() -> None:
     assert run_schedule(network, first, V100, engine="graph").latency_us > 0
 
 
+@pytest.mark.parametrize(("name", "apart_us"), [("h100-sxm", 0.19), ("v100-sxm2", 0.0)])
+def test_branches_behind_a_fork_start_one_after_another_on_hopper(name: str, apart_us: float) -> None:
+    """As the recorded ones do, and as stages and plans are priced: by the same figure of the same table."""
+    b = GraphBuilder("branches")
+    with b.block("only"):
+        x = b.conv(b.input("x", (1, 8, 8, 8)), 8, name="before")
+        branches = [b.conv(x, 8, name=f"branch_{index}") for index in range(4)]
+    network = b.network(branches)
+    model = SimulatorCostModel(device(name), network.precision, Engine.GRAPH)
+    found = schedule(network, model, "greedy")
+    plan = lower_schedule(found, network, Engine.GRAPH)
+    ran = run_plan(plan, network, model.profile, Engine.GRAPH)
+    for spans in (model.timeline(network, found), model.plan_spans(network, plan), ran.spans):
+        starts = sorted(span.start_us for span in spans if span.unit != "before")
+        assert np.diff(starts) == pytest.approx(apart_us)
+
+
 def test_the_paper_engine_pays_for_synchronisations_and_issue() -> None:
     network = four_units()
     found = one_block(network, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
