@@ -71,9 +71,8 @@ Progress = Callable[[int, int], None]
 class MeasuredCostModel:
     """Prices stages by ``backend``, through ``store``.
 
-    ``timing`` has the number of rounds of a plan, and the seed of the order. A plan repeats its stage to take at least
-    about ``target_us``. With ``again`` the store is not read, and all is measured anew. ``progress`` is called per
-    chunk.
+    ``timing`` has the number of rounds of a plan, and the seed of the order. A plan repeats its stage to take about
+    ``target_us`` or more. With ``again`` the store is not read, and all is measured anew. ``progress`` hears of chunks.
     """
 
     backend: Backend
