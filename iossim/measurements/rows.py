@@ -145,7 +145,7 @@ class RowReader:
         )
 
     def stage(self, cells: Row) -> StageMeasurement:
-        """The stage in a row: lists of records, or text with ``|`` and ``;`` as separators; raises as :meth:`measurement`."""
+        """The stage in a row: lists of records, or text with ``|`` and ``;``; raises RowError or RecordError."""
         groups = cells["stage"]
         precision = self._precision(cells)
         if isinstance(groups, str):

@@ -58,7 +58,7 @@ def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
             _fit_merged(network, launch.units, where, "give each unit a launch of its own")
             if launch.variant:
                 raise ScheduleError(f"{where}: {_MERGED_VARIANT}")
-    # For each launch, by its position in the order of issue, those that are sure to have run before it, likewise.
+    # For each launch, by its position in the order of issue, the positions of those that surely ran before it.
     order = issue_order(schedule)
     place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
     before: list[int] = []

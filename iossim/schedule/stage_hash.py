@@ -1,6 +1,6 @@
 """Identity of a stage by its work, in any block, network or rewrite, independent of its units' names.
 
-It is the strategy and the groups, a multiset (or a sequence, if the host issues one after another), each the sequence
+It is the strategy and the groups, a multiset (or a sequence, if the host issues them in order), each the sequence
 of its units' keys, which the caller chooses: units with equal keys are equal, one with an empty key does nothing. It
 is available as a 64-bit number for each of millions of stages (:func:`stage_hashes`; among a million different stages
 two share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
