@@ -124,7 +124,7 @@ def _check_devices(plan: Plan) -> None:
         ]
         if foreign and (isinstance(command, Launch) or len(foreign) == len(names)):
             raise ScheduleError(
-                f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its "
+                f"{command} touches {foreign[0]!r}, which is on device {plan.device(foreign[0])}; copy it to its "
                 "own device first"
             )
 

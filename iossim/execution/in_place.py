@@ -100,7 +100,7 @@ def in_place_buffers(network: Network) -> InPlaceBuffers:
 
 
 def _updated(graph: Graph, slots: Mapping[str, Slot]) -> Iterator[tuple[str, Slot]]:
-    """Accumulators of filter gradients, and their places: those of the whole gradients."""
+    """Accumulators that filter gradients are added to, placed at the whole output of the gradient."""
     for node in graph.of_kind.get(ConvBackwardFilter.kind, ()):
         for value in node.inputs[2:]:
             read_once = graph.consumers[value] == (node,) and node.inputs.count(value) == 1

@@ -46,7 +46,7 @@ _REPORT_AS_TEXT = re.compile(r"\*\* .*\((\w+)\):")
 _JSON: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("computeMs", "latencyMs"): ("trtexec's --exportTimes, which has the times of whole runs", _TRTEXEC),
     ("name", "dimensions", "values"): ("trtexec's --exportOutput, which has values of tensors", _TRTEXEC),
-    ("name", "averageMs"): ("trtexec's --exportProfile, which tells no kernels", MATCH),
+    ("name", "averageMs"): ("trtexec's --exportProfile, which has no kernels", MATCH),
     ("Layers",): ("trtexec's --exportLayerInfo, which has no times", _TRTEXEC),
     ("format_version", "stages"): ("a schedule of iossim", "give a recording"),
 }

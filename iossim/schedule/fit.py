@@ -147,7 +147,7 @@ def _fit_order(network: Network, stage: Stage, members: set[str], done: set[str]
                 if before not in members or before in done or before in ran:
                     continue
                 if before not in group_of:
-                    reason = "which runs in a later stage; move it behind that stage"
+                    reason = "which runs in a later stage; move it after that stage"
                 elif group_of[before] != group_of[name]:
                     reason = "which runs in another group of the stage; put both in one group"
                 else:

@@ -23,7 +23,7 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 
-#: Maximum number of random schedules to draw the stages from, and stages drawn for each wanted one.
+#: Maximum number of random schedules to find the wanted stages in, and stages drawn per wanted one.
 _SCHEDULES = 50
 _DRAWN = 20
 #: Probability of merging units that may merge.

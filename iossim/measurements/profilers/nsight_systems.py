@@ -55,7 +55,7 @@ def profile(text: str, header: int) -> Profile:
         kernels.append(ProfiledKernel(row.line, start, duration, told.get("Device", ""), queue, cells))
     notes = []
     if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(scales.values()) > 1e3:
-        notes.append("shared memory is as Nsight Systems rounds it, to three digits behind the point of its unit")
+        notes.append("Nsight Systems rounds shared memory to three decimals of its unit")
     # ``NVIDIA A100-SXM4-80GB (0)``, the number last; ``GPU (0)`` names none.
     product = re.sub(r"\s*\(\d+\)$", "", kernels[0].device) if kernels else ""
     product = "" if product == "GPU" else product
