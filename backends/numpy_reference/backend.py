@@ -1,4 +1,4 @@
-"""The NumPy executor as a backend: what every other one is checked against, on any machine.
+"""The NumPy executor as a backend: the reference for all other ones, on any machine.
 
 It runs in one thread whatever the plan's queues, so its times show no concurrency.
 """
@@ -22,17 +22,17 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 
-#: One of all: which SMs its units have changes no value.
+#: All engines: the SMs of its units do not affect values.
 ENGINES = tuple(Engine)
 
 
 def missing() -> str:
-    """Nothing: NumPy is always there."""
+    """Empty: NumPy is always available."""
     return ""
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> NumpyBackend:
-    """Raises OptionError for any option: there are none."""
+    """The backend; raises OptionError for any option, as there are none."""
     for name in options:
         raise OptionError(f"backend numpy_reference has no option {name!r}; leave it out")
     return NumpyBackend(precision, engine)
@@ -58,7 +58,7 @@ class NumpyBackend:
         timing: Timing,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
-        """Host times; weights are loaded in each run, and nothing is rejected."""
+        """Host times; weights are loaded in each run, and no round is rejected."""
         planned = [with_memory(plan) for plan in plans]
         inputs = [made_inputs(plan, network, timing.seed) for plan in planned]
         generator = random.Random(timing.seed)

@@ -1,8 +1,8 @@
-"""Graphs and plans computed with NumPy: what a graph means, and the proof that a schedule computes the same.
+"""Graphs and plans computed with NumPy: the definition of a graph's result, and the check of a schedule's.
 
 A graph is evaluated op by op, in order. The queues of a plan are interleaved as its events and synchronises allow: in
-issue order, or at random from a seed, since any order that a device may take must give the same outputs. A merged
-launch really runs the one stacked convolution, and its readers see slices of it.
+issue order, or at random from a seed, since every order that a device may choose must give the same outputs. A merged
+launch really runs the one stacked convolution, and its consumers read slices of it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from iossim.schedule.batch import Strategy
 
 
 def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], values: Sequence[str] | None = None) -> dict[str, Array]:
-    """The arrays of ``values`` (the graph's outputs, if not given) by name, from arrays for its inputs.
+    """The arrays of ``values`` (by default the graph's outputs) by name, from arrays for its inputs.
 
-    Weights are loaded when they are read and not kept; other values are dropped after their last reader. Raises
-    GraphError where ``inputs`` or ``values`` are not the graph's.
+    Weights are loaded when they are read and not kept; other values are dropped after their last consumer. Raises
+    GraphError if ``inputs`` or ``values`` are not the graph's.
     """
     wanted = graph.outputs if values is None else tuple(values)
     for name in wanted:
@@ -53,17 +53,17 @@ def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str,
     return evaluate_graph(network.graph, inputs)
 
 
-#: Bytes of memory that holds no value: floating-point numbers made of them are NaN.
+#: Byte of memory without a live value: floating-point numbers made of it are NaN.
 _POISON = 0xFF
 
 
 def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int | None = None) -> dict[str, Array]:
     """The arrays of the plan's outputs by name, from arrays for its inputs.
 
-    ``seed`` draws an interleaving of the queues; None takes the order of issue. A plan whose memory is planned runs
-    in one arena of just its size, in which all that holds no value is NaN. Raises GraphError where ``inputs`` are not
-    the plan's, ScheduleError for a plan of another graph, and where a launch reads what is not there yet (a plan with
-    a race).
+    ``seed`` draws an interleaving of the queues; None uses the order of issue. A plan whose memory is planned runs in
+    one arena of exactly its size, in which all memory without a live value is NaN. Raises GraphError if ``inputs`` are
+    not the plan's, ScheduleError for a plan of another graph, and if a launch reads a value that does not exist yet (a
+    plan with a race).
     """
     check_graph(plan, network)
     check_inputs(inputs, {name: network.graph.types[name] for name in plan.inputs})
@@ -83,7 +83,7 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
             results = _run_unit(network, work, arrays, weights)
         if isinstance(work, Launch) and work.workspace is not None:
             memory.poison(work.workspace)
-        # The workspace, if there is one, is the last that is written, and has no result.
+        # The workspace, if any, is the last of the written buffers, and has no result.
         for name, array in zip(written, results, strict=False):
             memory.write(name, array)
         memory.release(read)
@@ -91,9 +91,9 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
 
 
 class _Memory:
-    """The storages of a plan: in an arena a device where the plan says so, else allocated when first written.
+    """The storages of a plan: in one arena per device if planned, else allocated at their first write.
 
-    A storage is dropped, or poisoned in the arena, when the last of its reads is done.
+    A storage is dropped, or poisoned in the arena, after its last read.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -179,7 +179,7 @@ def _run_unit(network: Network, launch: Launch, arrays: Sequence[Array], weights
 
 
 def _run_merged(network: Network, launch: Launch, arrays: Sequence[Array], weights: _Weights) -> list[Array]:
-    """The stacked convolution of all units, then the activation they share."""
+    """The stacked convolution of all units, then their common activation."""
     units = [network.unit_index[name] for name in launch.units]
     merged = merged_convolution(network, units)
     parts = [network.unit_nodes(network.units[unit]) for unit in units]
@@ -194,7 +194,7 @@ def _run_merged(network: Network, launch: Launch, arrays: Sequence[Array], weigh
 
 
 def _interleaving(plan: Plan, generator: random.Random) -> Iterator[Launch | Copy]:
-    """An order that the plan allows: each step runs the head of a queue drawn from those that wait for nothing."""
+    """A valid order of the plan: each step runs the head of a queue drawn from those that wait for nothing."""
     pending: defaultdict[Queue, deque[Launch | Copy | Record | Wait]] = defaultdict(deque)
     fired: set[int] = set()
     for command in (*plan.commands, Synchronize()):

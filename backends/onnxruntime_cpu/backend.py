@@ -1,6 +1,6 @@
 """The backend ``onnxruntime_cpu``: plans on the machine's own CPU, units by ONNX Runtime, in fp32.
 
-Its option is ``threads``, how many threads an op runs on (1): what a GPU is to its SMs, the cores are to one op, so
+Its option is ``threads``, the number of threads of an op (1): cores correspond to the SMs of a GPU, so
 that with fewer threads than cores there is room for several streams.
 """
 
@@ -35,13 +35,13 @@ from iossim.schedule.batch import FASTEST, Strategy, steps_of
 NAME = "onnxruntime_cpu"
 #: Op kinds that ONNX Runtime can compute with blocked channels, so that there is a choice of algorithm.
 _BLOCKABLE = ("conv", "max_pool", "average_pool")
-#: How an algorithm is chosen: the plain one if it is faster by so much.
+#: Timing and margin of the choice of an algorithm: the plain one must be faster by the margin.
 _CHOICE_TIMING = Timing(rounds=9, warm_up=2)
 _CHOICE_MARGIN = 0.03
 
 
 def missing() -> str:
-    """Why this backend cannot run here, in one line with the remedy; empty where it can."""
+    """Reason why this backend cannot run here, in one line with the remedy; empty if it can."""
     if find_spec("onnxruntime") is None:
         return f"backend {NAME} needs ONNX Runtime, which is not installed; run: pip install 'iossim[cpu]'"
     if not hasattr(os, "sched_setaffinity"):
@@ -50,10 +50,10 @@ def missing() -> str:
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> Backend:
-    """The backend; ``options`` may hold ``threads``.
+    """The backend; ``options`` may have ``threads``.
 
-    Raises OptionError for any other, or a value that is no whole number above 0; BackendError for another precision
-    than fp32, and where something is missing.
+    Raises OptionError for any other, or a value that is not an integer above 0; BackendError for another precision
+    than fp32, and if a requirement is missing.
     """
     for name in options:
         if name != "threads":
@@ -71,7 +71,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
 class OnnxRuntimeCpu:
     """Runs and times plans; a :class:`~iossim.execution.backend.Backend`.
 
-    It may use the cores that the thread that makes it may use.
+    It may use the cores available to the thread that constructs it.
     """
 
     def __init__(self, engine: Engine, threads: int) -> None:
@@ -91,9 +91,9 @@ class OnnxRuntimeCpu:
         )
 
     def choices(self, network: Network) -> Choices:
-        """For each unit the algorithm that is faster alone; measured when first asked for, and kept by signature.
+        """For each unit the algorithm that is faster alone; measured on first use, and kept by signature.
 
-        A variant names an algorithm: a session runs all steps of its unit alike.
+        A variant names an algorithm: a session runs all steps of its unit with it.
         """
         return partial(self._choice, network)
 
@@ -117,8 +117,8 @@ class OnnxRuntimeCpu:
     ) -> list[Samples]:
         """See :meth:`iossim.execution.backend.Backend.measure`.
 
-        All plans use the same arena, one after another; before each run its inputs are filled, outside the time, so
-        that they are in a cache as if just computed (unless ``timing.cold``).
+        All plans use the same arena, sequentially; before each run its inputs are filled, outside the timed interval,
+        so that they are in a cache as if just computed (unless ``timing.cold``).
         """
         planned = [with_memory(plan) for plan in plans]
         arena = make_arena(max((plan.arena_bytes for plan in planned), default=0))

@@ -1,4 +1,4 @@
-"""What a user of ONNX Runtime gets without iossim: the whole network in one session, on one thread or all cores."""
+"""Baselines of ONNX Runtime without iossim: the whole network in one session, on one thread or all cores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
 
 
 def baseline_names(device: str | None = None) -> list[str]:
-    """All of them; raises BackendError for another device than ``cpu``, which is meant where none is given."""
+    """All names; raises BackendError for a device other than ``cpu``, which is the default."""
     if device not in (None, "cpu"):
         raise BackendError(f"the baselines of ONNX Runtime run on the CPU, not on {device!r}; leave them out")
     if lacking := missing():
@@ -35,7 +35,7 @@ def measure_baselines(
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Samples]:
-    """Time the whole network in a session of its own for each name, disturbed rounds rejected as those of plans are.
+    """Time the whole network in a separate session for each name, rejecting disturbed rounds as for plans.
 
     Raises OptionError for an unknown name, BackendError for another device, or a network that ONNX Runtime refuses.
     """
@@ -56,7 +56,7 @@ def measure_baselines(
 
 
 def _program(network: Network, threads: int) -> SessionProgram:
-    """The network as one step of one stream, on made inputs."""
+    """The network as one step of one stream, on synthetic inputs."""
     import onnxruntime
 
     from iossim.execution.made_inputs import made_arrays

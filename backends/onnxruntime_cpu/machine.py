@@ -1,8 +1,8 @@
-"""What the CPU is, and what it does besides: read from Linux, and left out where Linux does not say.
+"""The CPU's properties and its other load: read from Linux, and omitted if Linux does not report them.
 
-Other load is what the cores that this process may use did in its stead: the time for which ``/proc/stat`` has them
-busy or stolen by a hypervisor, less the time for which this process ran. ``/proc/stat`` counts in hundredths of a
-second, so that it says something about tenths of a second and more; two hundredths are taken off as rounding.
+Other load is the time in which the cores available to this process did other work: the time for which ``/proc/stat``
+reports them busy or stolen by a hypervisor, minus the run time of this process. ``/proc/stat`` counts in hundredths of
+a second, so that it is meaningful for tenths of a second and more; two hundredths are subtracted as rounding.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 _CPU = Path("/sys/devices/system/cpu")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Busy time that may be nothing but the rounding of ``/proc/stat``.
+#: Busy time that may be due to rounding in ``/proc/stat``.
 _ROUNDING_S = 2 / _TICKS_PER_S
-#: Taken where Linux does not tell the size of the last-level cache: larger than most.
+#: Assumed if Linux does not report the size of the last-level cache: larger than most.
 _UNKNOWN_CACHE_BYTES = 64 << 20
 
 
 def cpu_model() -> str:
-    """The CPU's model with family, model and stepping, which tell apart what has the same name."""
+    """The CPU's model with family, model and stepping, which distinguish CPUs of the same name."""
     facts: dict[str, str] = {}
     for line in _lines(Path("/proc/cpuinfo")):
         name, _, value = line.partition(":")
@@ -48,12 +48,12 @@ def last_level_cache_bytes() -> int:
 
 
 def governor(core: int) -> str:
-    """The frequency governor of a core; empty where Linux does not say, as in most virtual machines."""
+    """The frequency governor of a core; empty if Linux does not report it, as in most virtual machines."""
     return " ".join(_lines(_CPU / f"cpu{core}/cpufreq/scaling_governor")).strip()
 
 
 def frequency_mhz(core: int) -> float | None:
-    """The frequency of a core now, or the nominal one in a virtual machine."""
+    """The current frequency of a core, or the nominal one in a virtual machine."""
     current = " ".join(_lines(_CPU / f"cpu{core}/cpufreq/scaling_cur_freq")).strip()
     if current.isdigit():
         return int(current) / 1000
@@ -62,18 +62,18 @@ def frequency_mhz(core: int) -> float | None:
 
 
 def load_average() -> float:
-    """Threads that ran or waited for a core on average over the last minute, on the whole machine."""
+    """Mean number of threads that ran or waited for a core over the last minute, on the whole machine."""
     return os.getloadavg()[0]
 
 
 def involuntary_switches() -> int:
-    """How often a thread of this process lost its core to another one, since the process began."""
+    """Number of times that threads of this process lost their core to another one, since the process began."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReading:
-    """Seconds since the machine started for which the cores were busy or stolen, and for which this process ran."""
+    """Seconds since boot for which the cores were busy or stolen, and for which this process ran."""
 
     at_s: float
     busy_s: float | None
@@ -85,7 +85,7 @@ class LoadReading:
         return LoadReading(time.perf_counter(), _busy_s(cores), own.ru_utime + own.ru_stime)
 
     def other_load_since(self, before: LoadReading) -> float:
-        """How many cores others kept busy on average since ``before``; 0 where Linux does not say."""
+        """Mean number of cores kept busy by others since ``before``; 0 if Linux does not report it."""
         if self.busy_s is None or before.busy_s is None or self.at_s <= before.at_s:
             return 0.0
         others_s = (self.busy_s - before.busy_s) - (self.own_s - before.own_s) - _ROUNDING_S

@@ -1,9 +1,9 @@
-"""Timing of plans on a machine that does other things too.
+"""Timing of plans on a machine with other load.
 
-In each round every plan that still lacks samples runs once, in an order drawn from the seed. A sample is *disturbed*
-if a thread of this process lost its core while it was taken, or if others kept more than a tenth of a core busy
-meanwhile. Disturbed samples are rejected; where a machine is never quiet there would be none, so that after three
-times the rounds wanted the least disturbed are kept, and the conditions say how many.
+In each round every plan that still needs samples runs once, in an order drawn from the seed. A sample is *disturbed*
+if a thread of this process lost its core meanwhile, or if others kept more than a tenth of a core busy.
+Disturbed samples are rejected; on a machine that is never quiet there would be none left, so that after three
+times the requested rounds the least disturbed ones are kept, and the conditions report their number.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.execution.backend import Samples, Timing
 from iossim.ir.op import Array
 
-#: Rounds at most, as a multiple of those wanted.
+#: Maximum number of rounds, as a multiple of the requested number.
 MOST_ROUNDS = 3
-#: Cores that others keep busy from which on a sample counts as disturbed.
+#: Number of cores kept busy by others from which a sample counts as disturbed.
 OTHER_LOAD = 0.1
-#: What the load is read over: Linux counts in hundredths of a second.
+#: Interval over which the load is read: Linux counts in hundredths of a second.
 WINDOW_S, SHORTEST_WINDOW_S = 0.25, 0.1
-#: What is streamed through to flush the caches, as a multiple of the largest.
+#: Memory that is read to flush the caches, as a multiple of the largest.
 FLUSH = 1.25
 
 
@@ -56,7 +56,7 @@ class _Sample:
 
 @dataclass
 class _Window:
-    """The samples since the load was last read, and what it was up to then."""
+    """The samples since the last reading of the load, and that reading."""
 
     reading: LoadReading
     load_before: float = 0.0
@@ -73,9 +73,9 @@ def time_programs(
 ) -> list[Samples]:
     """Time each program ``timing.rounds`` times, from its first command until all its streams are done.
 
-    ``inputs`` are copied into each program's buffers before it runs, outside the time. ``threads`` are those of an
-    op: all but one are ONNX Runtime's and not pinned. With several, or with more streams than ``cores``, threads of
-    this process take cores from one another, so that losing one is no disturbance.
+    ``inputs`` are copied into each program's buffers before it runs, outside the timed interval. ``threads`` are those
+    of an op: all but one are ONNX Runtime's and not pinned. With several, or with more streams than ``cores``, threads
+    of this process take cores from one another, so that losing one does not count as a disturbance.
     """
     taken: list[list[_Sample]] = [[] for _ in programs]
     total = timing.rounds * len(programs)
@@ -107,7 +107,7 @@ def time_programs(
             for round_number in range(MOST_ROUNDS * timing.rounds):
                 lacking = [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
                 if not lacking:
-                    # The last window is still to be judged.
+                    # Judge the last window.
                     window = _judge(window, cores)
                     lacking = [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
                     if not lacking:
@@ -145,9 +145,9 @@ def _quiet(samples: Sequence[_Sample]) -> int:
 
 
 def _judge(window: _Window, cores: tuple[int, ...]) -> _Window:
-    """Give the samples of a window the load of others in it; the next window begins.
+    """Assign to the samples of a window the load of others in it; the next window begins.
 
-    What is too short to tell has the load of the window before.
+    A window too short for a reading gets the load of the previous one.
     """
     now = LoadReading.take(cores)
     long_enough = now.at_s - window.reading.at_s >= SHORTEST_WINDOW_S
@@ -158,7 +158,7 @@ def _judge(window: _Window, cores: tuple[int, ...]) -> _Window:
 
 
 def _samples(taken: Sequence[_Sample], rounds: int, state: Mapping[str, float | str]) -> Samples:
-    """The ``rounds`` samples that were disturbed least, in the order they were taken."""
+    """The ``rounds`` least disturbed samples, in the order they were taken."""
     disturbed = sum(sample.disturbed for sample in taken)
     ranked = sorted(taken, key=lambda sample: (sample.disturbed, sample.switches, sample.other_load, sample.round))
     kept = sorted(ranked[:rounds], key=lambda sample: sample.round)
@@ -175,7 +175,7 @@ def _samples(taken: Sequence[_Sample], rounds: int, state: Mapping[str, float | 
 
 
 def _state(cores: tuple[int, ...], flush: _Flush | None) -> dict[str, float | str]:
-    """What the machine is like now."""
+    """Current conditions of the machine."""
     state: dict[str, float | str] = {"load_average": load_average(), "cores": float(len(cores))}
     if name := governor(cores[0]):
         state["governor"] = name

@@ -1,9 +1,9 @@
-"""A plan made ready to run: memory laid out, launches bound to sessions and addresses, commands by stream.
+"""A plan bound for execution: memory laid out, launches bound to sessions and addresses, commands by stream.
 
-All values lie in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
-addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other
-boxes (channels of several images, rows, columns) have gaps, which ONNX Runtime cannot take: they are copied from and
-to memory beside the arena, in the stream and in the time of their launch.
+All values are in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
+addresses if a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other
+boxes (channels of several images, rows, columns) have gaps, which ONNX Runtime cannot handle: they are copied from and
+to memory outside the arena, in the stream and in the time of their launch.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from iossim.schedule.batch import Strategy
 #: Channels blocked inside the session, and plain: ONNX Runtime's optimisation levels "all" and "extended".
 BLOCKED, PLAIN = "nchwc", "nchw"
 ALGORITHMS = (BLOCKED, PLAIN)
-#: Sessions are dropped, the one unused longest first, once the weights of all pass this.
+#: Limit of the total weights of cached sessions, above which the least recently used are dropped.
 KEPT_WEIGHT_BYTES = 1 << 30
 
 
 class Sessions:
-    """Makes sessions whose ops run on ``threads`` threads, and keeps them."""
+    """Makes sessions whose ops run on ``threads`` threads, and caches them."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._weight_bytes = 0
-        #: Sessions made so far: what tests see that nothing is made twice, or while a clock runs.
+        #: Number of sessions made, for tests that none is made twice, or during timing.
         self.made = 0
 
     def session(self, network: Network, launch: Launch) -> Any:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
-        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for what
-        ONNX Runtime does not compute, GraphError for missing weights, ScheduleError for units that do not merge.
+        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for ops
+        that ONNX Runtime does not support, GraphError for missing weights, ScheduleError for units that do not merge.
         """
         algorithm = launch.algorithm or BLOCKED
         if algorithm not in ALGORITHMS:
@@ -115,16 +115,16 @@ def session_options(threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # A thread that spins while it has nothing to do takes its core from another stream.
+    # A thread that spins while idle takes its core from another stream.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 
 @cache
 def _share_arena() -> None:
-    """All sessions of the process work in one memory arena, which grows by what is asked for and no more.
+    """Let all sessions of the process use one memory arena, which grows by exactly the requested sizes.
 
-    Hundreds of sessions with an arena each would take several times the memory of the largest.
+    Hundreds of sessions with separate arenas would take several times the memory of the largest.
     """
     import onnxruntime
 
@@ -135,14 +135,14 @@ def _share_arena() -> None:
     onnxruntime.create_and_register_allocator(kind, onnxruntime.OrtArenaCfg({"arena_extend_strategy": as_requested}))
 
 
-#: One thing that a thread does: run a session, copy, release the locks of an event or take one.
+#: One step of a thread: run a session, copy, release the locks of an event or acquire one.
 Step = Callable[[], object]
 Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What runs between two synchronisations: the commands of the host's stream, and of others by number."""
+    """Commands between two synchronisations: those of the host's stream, and of others by number."""
 
     own: tuple[Step, ...]
     others: tuple[tuple[int, tuple[Step, ...]], ...]
@@ -153,7 +153,7 @@ class SessionProgram:
     """A plan bound to memory; run it with a pool of ``streams``.
 
     ``inputs`` and ``outputs`` are views of the arena by buffer name. ``locks`` are those of all events: one for each
-    wait, taken until the event is recorded. ``labels`` names steps. ``staged`` counts operands that are copied.
+    wait, held until the event is recorded. ``labels`` names steps. ``staged`` is the number of copied operands.
     """
 
     segments: tuple[Segment, ...]
@@ -166,17 +166,17 @@ class SessionProgram:
 
 
 def make_arena(size_bytes: int) -> Bytes:
-    """Memory that begins where any offset of a plan stays aligned, its pages in place."""
+    """Memory aligned so that any offset of a plan stays aligned, with its pages allocated."""
     memory = np.zeros(size_bytes + ALIGNMENT_BYTES, dtype=np.uint8)
-    memory.fill(0)  # the kernel gives pages at their first write, not when asked for zeros
+    memory.fill(0)  # the kernel allocates pages at their first write, not for zeros
     begin = -memory.ctypes.data % ALIGNMENT_BYTES
     return memory[begin : begin + size_bytes]
 
 
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> SessionProgram:
-    """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
+    """Prepare ``plan`` (its memory planned) to run in ``arena``, which has at least its size.
 
-    Raises ScheduleError for another graph, several devices, or a wait for what is not recorded before.
+    Raises ScheduleError for another graph, several devices, or a wait for an event not recorded before.
     """
     check_graph(plan, network)
     check_one_device(plan, "onnxruntime_cpu")
@@ -192,12 +192,12 @@ class _Binder:
     views: dict[str, Array] = field(default_factory=dict)
     locks: list[threading.Lock] = field(default_factory=list)
     labels: dict[Step, str] = field(default_factory=dict)
-    #: Steps of launches that are the same in all: a plan repeated many times binds each once.
+    #: Steps of equal launches: a plan repeated many times binds each once.
     launches: dict[Launch, tuple[Step, ...]] = field(default_factory=dict)
     staged: int = 0
 
     def program(self) -> SessionProgram:
-        # A queue that launches nothing may still pass an event on from one that does to another.
+        # A queue without launches may still forward an event between queues with launches.
         queues = {command.queue for command in self.plan.commands if not isinstance(command, Synchronize)}
         streams = {queue: stream for stream, queue in enumerate(sorted(queues))}
         releases, takes = self._events()
@@ -228,9 +228,9 @@ class _Binder:
         )
 
     def _events(self) -> tuple[defaultdict[int, list[Step]], dict[int, Step]]:
-        """By event what its record does, and by index of the command what a wait does.
+        """The steps of each event's record, and the step of each wait by the command's index.
 
-        Each wait has a lock of its own, free only between the record and the wait.
+        Each wait has a separate lock, free only between the record and the wait.
         """
         releases: defaultdict[int, list[Step]] = defaultdict(list)
         takes: dict[int, Step] = {}
@@ -278,7 +278,7 @@ class _Binder:
         return steps
 
     def _operand(self, view: Array) -> Array:
-        """The view itself where it is contiguous, else memory of its shape."""
+        """The view itself if it is contiguous, else memory of its shape."""
         if view.flags.c_contiguous:
             return view
         self.staged += 1
@@ -290,7 +290,7 @@ class _Binder:
         return step
 
     def _view(self, name: str) -> Array:
-        """A buffer's place in the arena as an array of its type."""
+        """A buffer's view of the arena as an array of its type."""
         if name not in self.views:
             assert self.plan.offsets is not None, "its memory is planned"
             buffer = self.plan.buffers[name]
@@ -304,7 +304,7 @@ class _Binder:
 
 
 def _segment(steps: Mapping[int, Sequence[Step]]) -> list[Segment]:
-    """The segment of the commands gathered by stream; none, if there are none."""
+    """The segment of the commands collected by stream; empty if there are none."""
     if not any(steps.values()):
         return []
     others = tuple((stream, tuple(steps[stream])) for stream in sorted(steps) if stream and steps[stream])

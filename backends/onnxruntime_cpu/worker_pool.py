@@ -1,12 +1,12 @@
 """The threads that run a program: the host's own for the first stream, and one more for each further stream.
 
-Thread ``i`` is pinned to core ``i`` of those that the process may use, round robin. Between two synchronisations the
+Thread ``i`` is pinned to core ``i`` of those available to the process, round robin. Between two synchronisations the
 host gives each thread all commands of its stream at once, runs those of the first stream itself, then waits for the
-others: a plan of one stream hands nothing over, one of ``n`` streams ``n - 1`` times a synchronisation.
+others: a plan of one stream has no handovers, one of ``n`` streams ``n - 1`` per synchronisation.
 
-On 2 quiet cores at 2.1 GHz, over to a thread and back takes 13 us by a lock or a queue, 22 us by an event of
-``threading``; an op costs 3 us besides its work, and takes the interpreter lock for a moment before and after. So a
-stage of two ops that do nothing takes 36 us in two streams, 6 us in one: ops of fewer than about 100 us are not worth
+On 2 quiet cores at 2.1 GHz, a handover to a thread and back takes 13 us by a lock or a queue, 22 us by an event of
+``threading``; an op costs 3 us besides its work, and takes the interpreter lock briefly before and after. So a
+stage of two empty ops takes 36 us in two streams, 6 us in one: ops of less than about 100 us do not justify
 a stream here (``benchmarks/thread_handover.py``).
 """
 
@@ -22,7 +22,7 @@ from iossim.backends.onnxruntime_cpu.program import SessionProgram, Step
 from iossim.base.errors import IossimError, first_line
 from iossim.execution.backend import BackendError
 
-#: How long a thread may take to end: an op that runs meanwhile cannot be stopped.
+#: Maximum time for a thread to end: a running op cannot be stopped.
 JOIN_TIMEOUT_S = 60.0
 
 
@@ -50,9 +50,9 @@ class _Worker:
 
 
 class WorkerPool:
-    """Runs programs, one after another, while it is entered; the thread that enters it is the host's.
+    """Runs programs, sequentially, within its context; the thread that enters it is the host's.
 
-    On an error it is of no more use: leave it. Leaving it ends its threads and gives the host its cores back.
+    After an error it is unusable: exit it. Exiting ends its threads and restores the host's cores.
     """
 
     def __init__(self, streams: int, cores: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class WorkerPool:
     def run(self, program: SessionProgram) -> None:
         """Run a program once, until all its streams are done.
 
-        Raises BackendError, naming the launch, for what fails in any thread; an interrupt of the host is raised once
+        Raises BackendError, naming the launch, for a failure in any thread; an interrupt of the host is raised once
         all have stopped.
         """
         self._program = program
@@ -102,7 +102,7 @@ class WorkerPool:
                 raise self._failure
 
     def run_steps(self, steps: Sequence[Step]) -> None:
-        """Run the commands of one stream; an error, here or in another stream, ends it and is kept for the host."""
+        """Run the commands of one stream; an error, here or in another stream, ends it and is stored for the host."""
         step: Step | None = None
         try:
             for step in steps:
@@ -120,13 +120,13 @@ class WorkerPool:
         return named
 
     def _fail(self, error: BaseException) -> None:
-        """Keep the first error, and wake whoever waits for an event that may now never come."""
+        """Store the first error, and wake all waiters for events that may now never come."""
         if self._failure is None:
             self._failure = error
         for lock in () if self._program is None else self._program.locks:
             try:
                 lock.release()
-            except RuntimeError:  # it was free already
+            except RuntimeError:  # the lock was free already
                 continue
 
     def _close(self) -> None:
@@ -134,7 +134,7 @@ class WorkerPool:
         for worker in self._workers:
             try:
                 worker.go.release()
-            except RuntimeError:  # it has been told to go, and has not looked yet
+            except RuntimeError:  # it was already started, but has not run yet
                 continue
         for worker in self._workers:
             if worker.thread.ident is not None:

@@ -1,4 +1,4 @@
-"""What some cost models can do besides pricing stages: contracts that are each asked for by ``isinstance``.
+"""Capabilities of some cost models besides pricing stages: contracts that are each checked by ``isinstance``.
 
 A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless it defines them itself.
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class MeasuredBy(StrEnum):
-    """Where the prices of a cost model that measures come from."""
+    """Origin of the prices of a measuring cost model."""
 
     DEVICE = "device"  #: a price may take a run of the stage
-    STORE = "store"  #: prices were measured before, and stages that were not have none
-    STAND_IN = "stand-in"  #: prices are computed, and asked for as if they were measured
+    STORE = "store"  #: prices were measured before; other stages have none
+    STAND_IN = "stand-in"  #: prices are computed, but requested as if they were measured
 
 
 #: The signature of a stage that launches nothing: it takes no time.
@@ -44,15 +44,15 @@ IMPOSSIBLE = "impossible"
 
 @runtime_checkable
 class MeasuringCostModel(CostModel, Protocol):
-    """A cost model that measures: each distinct stage is an expense."""
+    """A cost model that measures: each distinct stage costs time."""
 
     @property
     def measured_by(self) -> MeasuredBy: ...
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
-        """For each stage what its price depends on: stages of equal signature share one measurement.
+        """Everything that each stage's price depends on: stages of equal signature share one measurement.
 
-        :data:`FREE` and :data:`IMPOSSIBLE` are known without one.
+        :data:`FREE` and :data:`IMPOSSIBLE` need no measurement.
         """
         ...
 
@@ -67,7 +67,7 @@ class RemarkingCostModel(CostModel, Protocol):
 
 
 class UnitVariant(NamedTuple):
-    """A variant of a unit, its time alone, and the memory that its kernels need besides their tensors."""
+    """A variant of a unit, its time alone, and the workspace of its kernels."""
 
     name: str
     alone_us: float
@@ -75,9 +75,9 @@ class UnitVariant(NamedTuple):
 
 
 class VariantBounds(NamedTuple):
-    """Bounds of a unit's variants, as if each were a unit of its own, in the order of ``variants``.
+    """Bounds of a unit's variants, as if each were a separate unit, in the order of ``variants``.
 
-    ``keys`` (uint64, shape ``[variants]``) are equal where the variants are priced alike in every stage.
+    ``keys`` (uint64, shape ``[variants]``) are equal for variants with equal prices in every stage.
     """
 
     bounds: StageBounds
@@ -85,7 +85,7 @@ class VariantBounds(NamedTuple):
 
 
 def least_of_variants(ways: Sequence[VariantBounds]) -> StageBounds:
-    """Bounds that hold whatever each unit runs as: for each unit the least of its variants, each number by itself."""
+    """Bounds that hold for any variants: for each unit the minimum over its variants, separately for each number."""
     own = [way.bounds for way in ways]
     work_us = np.stack([each.work_us.min(axis=0) for each in own])
     serial_us, single_us = (
@@ -101,15 +101,15 @@ class VariantCostModel(CostModel, Protocol):
     """A cost model that knows the variants of units, and prices stages that name them."""
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        """For each unit its variants, :data:`~iossim.schedule.batch.FASTEST` first."""
+        """Variants of each unit, :data:`~iossim.schedule.batch.FASTEST` first."""
         ...
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
-        """The workspace of the units as one stacked convolution; 0 where they do not merge."""
+        """Workspace of the units as one stacked convolution; 0 if they do not merge."""
         ...
 
     def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
-        """For each unit the bounds of its variants: a stage that runs some of them costs at least what they say."""
+        """Bounds of each unit's variants: a stage with some of these variants costs at least their bounds."""
         ...
 
 
@@ -117,13 +117,13 @@ class VariantCostModel(CostModel, Protocol):
 class DeviceCostModel(CostModel, Protocol):
     """A cost model that computes its prices from the profile of a device, under an engine.
 
-    The profile's provenance says how far the prices may be off.
+    The profile's provenance has the uncertainty of the prices.
     """
 
     @property
     def identity(self) -> CostModelIdentity:
-        """By the name and with the argument that :func:`iossim.cost.create.create_cost_model` makes it from: the
-        version is its own, the profile's fingerprint and the argument, if any, with ``+`` between them.
+        """The name and argument from which :func:`iossim.cost.create.create_cost_model` makes it: the
+        version is its own, the profile's fingerprint and the argument, if any, joined by ``+``.
         """
         ...
 
@@ -134,7 +134,7 @@ class DeviceCostModel(CostModel, Protocol):
     def engine(self) -> Engine: ...
 
     def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> DeviceCostModel:
-        """The same model with these instead of its own, where they are given."""
+        """The same model with the given ones of these replaced."""
         ...
 
     def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
@@ -142,23 +142,23 @@ class DeviceCostModel(CostModel, Protocol):
         ...
 
     def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:
-        """The price of each candidate as a stage of its own, us; inf where the device or its libraries lack it."""
+        """The price of each candidate as a separate stage, us; inf if the device or its libraries lack it."""
         ...
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
-        """When each kernel runs, in us from the schedule's start; the last end is the schedule's latency."""
+        """The time span of each kernel, in us from the schedule's start; the last end is the schedule's latency."""
         ...
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
-        """What holds up a stage of a schedule; raises ScheduleError if its units are to merge and do not."""
+        """The limiting factors of a schedule's stage; raises ScheduleError if it merges units that do not merge."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class StreamPrices:
-    """When the last kernel of each schedule ends, and when the host has issued all of it; us, shape ``[schedules]``.
+    """End of each schedule's last kernel, and of the host's issuing; us, shape ``[schedules]``.
 
-    ``ends_us``, ``[schedules, launches]``, is when each launch has ended, 0 where it has no kernels.
+    ``ends_us``, ``[schedules, launches]``, is the end of each launch, 0 if it has no kernels.
     """
 
     latency_us: NDArray[np.float64]
@@ -168,9 +168,9 @@ class StreamPrices:
 
 @dataclass(frozen=True, eq=False)
 class LaunchWork:
-    """What no schedule gives launches less than: ``serial_us`` alone, ``host_us`` to issue, both of shape ``[n]``, and
-    ``work_us``, ``[n, resources]``, of each resource that is there once, if they filled it. In a microsecond that a
-    launch would run alone it asks for at most ``share`` of a microsecond of the resource.
+    """Lower bounds of launches in any schedule: ``serial_us`` alone, ``host_us`` to issue, both of shape ``[n]``, and
+    ``work_us``, ``[n, resources]``, on each resource that exists once, at full utilisation. In a microsecond of its
+    time alone a launch needs at most ``share`` of a microsecond of the resource.
     """
 
     serial_us: NDArray[np.float64]
@@ -184,44 +184,44 @@ class StreamCostModel(CostModel, Protocol):
     """A cost model that prices schedules of streams, and whole plans, of stages as well as of streams."""
 
     def price_streams(self, batch: StreamBatch) -> StreamPrices:
-        """Raises OptionError where the engine runs no streams."""
+        """The prices of a batch; raises OptionError if the engine runs no streams."""
         ...
 
     def launch_work(self, problem: StreamProblem) -> LaunchWork: ...
 
     def plan_us(self, network: Network, plan: Plan) -> float:
-        """What a plan of the network takes by the model that prices streams, us."""
+        """Time of a plan of the network by the model that prices streams, us."""
         ...
 
     def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
-        """When each kernel of a plan runs by that model, in the order of issue; the stages are all numbered 0."""
+        """The time span of each kernel of a plan by that model, in the order of issue; all stages have number 0."""
         ...
 
     def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
-        """The time of a plan, simulated event by event, us; slow. ``check`` is called all along, and may raise."""
+        """Time of a plan by event-driven simulation, us; slow. ``check`` is called throughout, and may raise."""
         ...
 
 
 class Limit(StrEnum):
-    """What holds a stage up."""
+    """Limiting factor of a stage."""
 
     ARITHMETIC = "arithmetic"
     POWER = "power"  #: arithmetic at the rate that the board's power sustains
     L2 = "L2"  #: between SMs and L2; on a processor, a core and its caches
     DRAM = "DRAM"
-    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a last wave that is not full, latency that is not hidden
+    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a partial last wave, unhidden latency
     START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
     HOST = "host"  #: the kernel is not issued yet
-    QUEUE = "queue"  #: kernels that started before hold the slots of the SMs; of a processor, all cores
-    SHARING = "sharing"  #: what kernels side by side take longer than alone
+    QUEUE = "queue"  #: earlier kernels occupy the slots of the SMs; on a processor, all cores
+    SHARING = "sharing"  #: slowdown of concurrent kernels over running alone
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is what it takes by itself.
+    """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is its time alone.
 
-    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` resident warps over the most
-    there may be. ``limits_us`` divides ``alone_us``.
+    ``waves`` is its blocks over the device's capacity, ``occupancy`` resident warps over their maximum.
+    ``limits_us`` divides ``alone_us``.
     """
 
     name: str
@@ -241,11 +241,11 @@ class KernelFacts:
 class StageFacts:
     """One stage on a simulated device.
 
-    ``limits_us`` divides ``duration_us`` by what holds the stage up. ``chain_us`` is the longest group by itself,
-    ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most
-    that all SMs hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks,
-    the arithmetic that of the network itself, without what kernels do besides. ``sms`` is how many SMs each group has
-    of its own, if any.
+    ``limits_us`` divides ``duration_us`` by limiting factor. ``chain_us`` is the longest group alone,
+    ``host_us`` the host's time to issue all kernels. ``occupancy`` is the mean of active warps over the capacity
+    of all SMs (on a processor: active cores); ``arithmetic`` and ``dram`` are fractions of the datasheet's peaks,
+    counting only the network's own arithmetic, without overhead of kernels. ``sms`` is each group's number of reserved
+    SMs, if any.
     """
 
     duration_us: float
@@ -260,5 +260,5 @@ class StageFacts:
 
     @property
     def bound(self) -> Limit | None:
-        """What holds it up most; None for a stage without kernels."""
+        """The main limiting factor; None for a stage without kernels."""
         return max(self.limits_us, key=lambda limit: self.limits_us[limit], default=None)

@@ -1,16 +1,16 @@
-"""Kernels chosen for their company: what a unit runs as is a choice of its stage, not of the unit alone.
+"""Choosing kernels for concurrency: a unit's variant depends on its stage, not on the unit alone.
 
-A candidate that is slower alone, but whose blocks are smaller, fewer, or ask for less of what others wait for, may be
-better side by side. So the price of a stage of several groups is the least that is found over choices of its units'
-variants. From what is fastest alone, a unit (or all equal units, or all) is changed to another variant, always where
-that saves most, until nothing is saved. Then all choices are looked at whose bound is below what was found: of each
-group the sum of its units by themselves, of each resource the work of all. Where these are at most
-:data:`MOST_CHOICES`, and of the stages that a schedule takes :data:`MOST_IN_THE_END`, as of two or three groups they
-mostly are, the choice is the best there is. No stage costs more than with its fastest kernels.
+A candidate that is slower alone, but whose blocks are smaller, fewer, or need less of contended resources, may be
+better when run concurrently. So the price of a stage of several groups is the least found over its units'
+variants. Starting from the fastest alone, a unit (or all equal units, or all) is changed to another variant, always
+with the largest saving, until nothing is saved. Then all choices are examined whose bound is below the best found: for
+each group the sum of its units alone, for each resource the work of all. If there are at most
+:data:`MOST_CHOICES` of them, or :data:`MOST_IN_THE_END` for the stages of the final schedule, which mostly have two or
+three groups, the choice is optimal. No stage costs more than with its fastest kernels.
 
-Stages of a single group, and merged ones, run as what is fastest alone. A search asks for more stages than there is
-time to choose for: of each problem the first :data:`MOST_STAGES` have the price of their choice, the others that of
-their fastest kernels, and those that the search takes run as what is chosen for them.
+Stages of a single group, and merged ones, run as fastest alone. A search requests more stages than there is time to
+choose for: the first :data:`MOST_STAGES` of each problem are priced with the choice for them, the others with
+their fastest kernels, and the stages of the final schedule run with the choice for them.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 
-#: Where bounds leave at most so many choices the best is found: while a problem is searched, and of what it takes.
+#: Numbers of choices within the bounds up to which the best is found: during a search, and for its result.
 MOST_CHOICES, MOST_IN_THE_END = 4096, 1 << 17
-#: Bounds are lowered by this part, since their sums are rounded.
+#: Bounds are scaled by this, since their sums are rounded.
 _KEPT = 1.0 - 1e-9
-#: Choices priced at a time.
+#: Number of choices priced at a time.
 _PRICED_TOGETHER = 2048
-#: For so many stages of a problem kernels are chosen while it is searched.
+#: Number of stages of a problem for which kernels are chosen during a search.
 MOST_STAGES = 300
 
 _Fronts = tuple[tuple[UnitVariant, ...], ...]
-#: The variants of a stage's units that are not their fastest, and the price of the stage that runs them.
+#: The variants of a stage's units other than the fastest, and the price of the stage with them.
 _Choice = tuple[tuple[tuple[int, str], ...], float]
 
 
 def chosen_for_company(cost_model: CostModel) -> ForCompany:
-    """The cost model with kernels chosen for each stage; OptionError where it knows no variants of units."""
+    """The cost model with kernels chosen for each stage; raises OptionError if it has no variants of units."""
     if not isinstance(cost_model, VariantCostModel):
         raise OptionError(
             f"`company`: cost model {cost_model.identity.name!r} does not know what else a unit may run as; "
@@ -60,9 +60,9 @@ class ForCompany(VariantChoosing):
     """``inner`` with the variants of units chosen for the stage that they run in."""
 
     inner: VariantCostModel
-    #: By the units of a stage as a problem of their own, and what each may run as.
+    #: By the units of a stage as a separate problem, and their possible variants.
     _choices: dict[tuple[str, _Fronts, int], _Choice] = field(default_factory=dict, repr=False)
-    #: By the key of a problem how many of its stages were chosen for.
+    #: Number of stages chosen for, by the key of the problem.
     _asked: Counter[str] = field(default_factory=Counter, repr=False)
 
     @property
@@ -74,7 +74,7 @@ class ForCompany(VariantChoosing):
         return least_of_variants(self.inner.bounds_of_variants(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``; one that names variants is priced as it says."""
+        """Microseconds of each stage, shape ``[len(batch)]``; a stage that names variants is priced with these."""
         prices = self.inner.price_stages(batch)
         if batch.variants is None:
             several = ~batch.merged & (count_groups(batch.masks, batch.problem.predecessors) > 1)
@@ -86,7 +86,7 @@ class ForCompany(VariantChoosing):
         return prices
 
     def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
-        """The stage with the variants that its price is of, or better ones."""
+        """The stage with the variants in its price, or better ones."""
         if stage.variants or stage.strategy is Strategy.MERGE or not stage.is_concurrent(problem):
             return stage
         units = bits(stage.mask)
@@ -126,7 +126,7 @@ class ForCompany(VariantChoosing):
     def _changed_step_by_step(
         self, part: ScheduleProblem, fronts: _Fronts, groups: Sequence[Sequence[int]], fastest_us: float
     ) -> tuple[tuple[tuple[str, ...], ...], NDArray[np.uint16], float]:
-        """Variants that may be better than the fastest, by unit; the choice that no change makes cheaper, and its
+        """Variants that may be better than the fastest, by unit; a choice that no single change improves, and its
         price.
         """
         names: list[tuple[str, ...]] = [(FASTEST,)] * len(part)
@@ -135,7 +135,7 @@ class ForCompany(VariantChoosing):
             for unit in group:
                 left_us = fastest_us - alone_us + fronts[unit][0].alone_us
                 names[unit] = (FASTEST, *(one.name for one in fronts[unit][1:] if one.alone_us < left_us))
-        # What changes together: a unit by itself, or all that may run as a variant, of all units or of equal ones.
+        # Units that change together: one, or all that may run as a variant, among all units or equal ones.
         changes = [
             [(unit, own.index(name)) for unit, own in enumerate(names) if name in own and unit in together]
             for together in _together(part)
@@ -154,14 +154,14 @@ class ForCompany(VariantChoosing):
             row, best_us = tried[best], float(prices[best])
 
     def _price(self, part: ScheduleProblem, variants: Variants) -> Prices:
-        """The prices of all units of a problem as one stage, run as each row of variants says."""
+        """The prices of all units of a problem as one stage, for each row of variants."""
         masks = np.full(len(variants.chosen), (1 << len(part)) - 1, dtype=np.uint64)
         strategies = np.full(len(masks), Strategy.CONCURRENT.code, dtype=np.uint8)
         return self.inner.price_stages(StageBatch(part, masks, strategies, variants))
 
 
 def _together(part: ScheduleProblem) -> list[tuple[int, ...]]:
-    """Units of which a step changes all to one variant: each alone, equal ones, and all."""
+    """Sets of units that a step changes together: each alone, equal ones, and all."""
     equal: dict[str, list[int]] = {}
     for unit, signature in enumerate(part.signatures):
         equal.setdefault(signature, []).append(unit)
@@ -174,8 +174,8 @@ def _left_by_bounds(
 ) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
     """Choices of variants whose bounds are below the best stage found, least bounds first, and these bounds.
 
-    Shape ``[choices, units]``; none where there are more than ``most``, of which nothing is known then. Of variants
-    that are priced alike one is looked at.
+    Shape ``[choices, units]``; empty if there are more than ``most``, and the result is inconclusive. Among variants
+    with equal prices one is examined.
     """
     chosen = np.zeros((1, len(bounds)), dtype=np.uint16)
     serial_us = np.array([[sum(bounds[unit].bounds.serial_us.min() for unit in group) for group in groups]])
@@ -188,7 +188,7 @@ def _left_by_bounds(
             index = np.repeat(np.arange(len(chosen)), len(different))
             variant = np.tile(different, len(chosen))
             serial_us, work_us, chosen = serial_us[index], work_us[index], chosen[index]
-            # What was counted with the least of all variants is counted with this one's.
+            # Replace the minimum over all variants by this one's bound.
             serial_us[:, number] += own.serial_us[variant] - own.serial_us.min()
             work_us = work_us + own.work_us[variant] - own.work_us.min(axis=0)
             chosen[:, unit] = variant

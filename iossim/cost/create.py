@@ -1,7 +1,7 @@
-"""Find a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
+"""Look up a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
 
-A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans
-and has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Other packages
+A name may have one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans
+and has no cost model of its own becomes one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Other packages
 add cost models by entry points ``iossim.cost_models``, functions of device, precision, engine and argument.
 """
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.schedule.schedule import SavedSchedule
 
-    #: Makes a cost model from a device, a precision, the name of an engine, the argument, and the user's store.
+    #: Function from a device, a precision, the name of an engine, the argument, and the user's store to a cost model.
     CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str, Path | None], CostModel]
 
 
 def _own_names() -> list[str]:
-    """The names of the cost models of iossim."""
+    """The names of iossim's own cost models."""
     found = [name for name in module_names("iossim.cost") if _own(name) is not None]
     return sorted({*found, *(name for name in module_names("iossim.backends") if _has_model(name)), *BACKENDS.own()})
 
 
 def _own(name: str) -> CreateCostModel | None:
-    """The ``create`` of a cost model of iossim, None where no module has one under this name."""
+    """The ``create`` of a cost model of iossim, None if no module defines one under this name."""
     for package, module in (("iossim.cost", name), ("iossim.backends", f"{name}.cost_model")):
         if name in module_names(package) and find_spec(f"{package}.{module}") is not None:
             create: CreateCostModel | None = getattr(import_module(f"{package}.{module}"), "create", None)
@@ -46,7 +46,7 @@ def _own(name: str) -> CreateCostModel | None:
 
 
 def _adapt(plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]) -> CreateCostModel:
-    """The ``create`` of a plugin, which knows no store of measurements."""
+    """The ``create`` of a plugin, which has no store of measurements."""
     guarded = plugin.guarded(create)
     return lambda device, precision, engine, argument, store: guarded(
         device, precision, str(Engine.named(engine, device)), argument
@@ -62,16 +62,16 @@ COST_MODELS: Group[CreateCostModel] = Group(
 
 
 def cost_model_names() -> list[str]:
-    """The cost models that can be asked for by name."""
+    """The available names of cost models."""
     return sorted({*COST_MODELS.names(), *BACKENDS.names()})
 
 
 def create_cost_model(
     spec: str, device: DeviceProfile | None, precision: Precision, engine: str, store: Path | None = None
 ) -> CostModel:
-    """The cost model that ``spec`` names, for a device; raises OptionError where it is not known or lacks something.
+    """The cost model that ``spec`` names, for a device; raises OptionError if it is unknown or lacks an argument.
 
-    ``store`` is where measurements are kept and found, instead of the user's own store.
+    ``store`` is used for measurements instead of the user's own store.
     """
     name, _, argument = spec.partition(":")
     if measures(spec):
@@ -87,10 +87,10 @@ def create_cost_model(
 def own_prices(
     schedule: SavedSchedule, device: DeviceProfile | str | Path | None = None, engine: str = ""
 ) -> DeviceCostModel | None:
-    """The cost model that priced a schedule from the profile of its device, made anew for that or for another one.
+    """The cost model that priced a schedule, from the profile of its device, recreated for that or another one.
 
-    It has the argument that it had, which its version ends with (:attr:`DeviceCostModel.identity`). None where the
-    schedule was measured, or priced by what has no profile. Raises DeviceError for an unknown device.
+    It has the same argument, which is at the end of its version (:attr:`DeviceCostModel.identity`). None if the
+    schedule was measured, or priced without a profile. Raises DeviceError for an unknown device.
     """
     name, version = (schedule.cost_model.get(key, "") for key in ("name", "version"))
     if measures(name) or (create := COST_MODELS.get(name)) is None:
@@ -100,12 +100,12 @@ def own_prices(
     except DeviceError:
         if schedule.cost_model.get("engine"):
             raise
-        return None  # prices of no engine are of no device
+        return None  # prices without an engine have no device
     under = Engine.named(engine or schedule.engine or AUTO, profile)
     try:
         found = create(profile, Precision.named(schedule.precision), under, "".join(version.split("+", 2)[2:]), None)
     except OptionError:
-        return None  # it takes more than a device
+        return None  # it needs more than a device
     return found if isinstance(found, DeviceCostModel) else None
 
 

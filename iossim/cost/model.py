@@ -1,16 +1,16 @@
-"""The contract between a search and what prices its stages.
+"""The contract between a search and the cost model that prices its stages.
 
-A cost model never sees the search, and a search never sees what is behind the prices: a simulator, a measured device,
+A cost model never sees the search, and a search never sees the origin of the prices: a simulator, a measured device,
 a table. Prices are microseconds as float64; ``inf`` means that the stage cannot run.
 
-An engine that gives each group a stream synchronises between two stages unless both have a single group. So the price
-of a stage leaves the boundary out, a boundary is priced from a bit of each neighbour (*concurrent*: several groups?),
-and the latency of a schedule is
+An engine with one stream per group synchronises between two stages unless both have a single group. So the price
+of a stage excludes the boundary, a boundary is priced by one bit of each adjacent stage (*concurrent*: several
+groups?), and the latency of a schedule is
 
-    sum of stage prices + sum over neighbours of price_boundary(left, right)
+        sum of stage prices + sum over adjacent pairs of price_boundary(left, right)
 
-:class:`CostModel` is all that a search needs; :mod:`iossim.cost.capabilities` has what some cost models can do
-besides. Backends price whole plans (:class:`iossim.execution.backend.Backend`).
+:class:`CostModel` is all that a search needs; :mod:`iossim.cost.capabilities` has further capabilities of some cost
+models. Backends price whole plans (:class:`iossim.execution.backend.Backend`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Prices = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class CostModelIdentity:
-    """All that a price depends on besides the stage: the key under which prices may be kept."""
+    """Everything that a price depends on besides the stage: the key under which prices may be stored."""
 
     name: str
     device: str = ""
@@ -47,16 +47,16 @@ class CostModelIdentity:
 
 @dataclass(frozen=True, eq=False)
 class StageBounds:
-    """Numbers from which a search bounds the prices of *concurrent* stages from below, without asking for them.
+    """Parameters of lower bounds on the prices of *concurrent* stages, for a search to avoid pricing them.
 
     For a stage of units ``U`` whose groups are its connected components, in the order of their lowest units:
 
-    - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r``, which unit ``u`` alone fills for
+    - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r``, which unit ``u`` alone occupies for
       ``work_us[u, r]``;
     - for a stage of a single group ``price >= sum(single_us[u] for u in U)``, with ``single_us >= serial_us``;
     - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``;
     - for a stage of two to ``late.most_groups[r]`` groups ``price >= sum(late.work_us[u, r] for u in U) + idle_us``
-      for every resource ``r`` of ``late``, which is idle until it is asked for (:class:`LateWork`).
+      for every resource ``r`` of ``late``, which is idle until it is first needed (:class:`LateWork`).
 
     ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are
     finite and not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Merged
@@ -72,15 +72,15 @@ class StageBounds:
 
 @dataclass(frozen=True, eq=False)
 class LateWork:
-    """Work that a resource cannot have begun with when a stage begins.
+    """Work on resources that is impossible at the very start of a stage.
 
-    ``lead_us[u]``: for so long after the host begins to issue a group whose lowest unit is ``u``, the group asks for
-    none of these resources. Each group asks for at most the largest ``share[u, r]`` of its units at any time. So a
+    ``lead_us[u]``: for this time after the host begins to issue a group whose lowest unit is ``u``, the group needs
+    none of these resources. At any time each group needs at most the largest ``share[u, r]`` of its units. So a
     resource is idle for
 
         first_us + (1 - share of the first group) * (second_us - first_us),
 
-    with ``first_us`` the least of what is issued before a group and its lead, over all groups, and ``second_us`` the
+    with ``first_us`` the minimum over all groups of the issue time before a group plus its lead, and ``second_us`` the
     same over all but the first. ``lead_us`` has shape ``[n]``, ``share`` (at most 1) and ``work_us`` shape ``[n,
     resources]``, ``most_groups`` (int64) shape ``[resources]``.
     """
@@ -94,29 +94,29 @@ class LateWork:
 class CostModel(Protocol):
     """Prices stages in batches.
 
-    A model may have a method ``price_keys`` that takes a problem and returns a text for each unit: stages of units
-    with equal texts, in equal places, have equal prices in all problems, so that equal blocks are solved once. Without
-    it units are told apart by name, and no block stands for another.
+    A model may have a method ``price_keys`` that takes a problem and returns a text for each unit: stages of units with
+    equal texts, in equal positions, have equal prices in all problems, so that equal blocks are solved once. Without it
+    units are distinguished by name, and every block is solved separately.
     """
 
     @property
     def identity(self) -> CostModelIdentity: ...
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``; a stage's price leaves its boundaries out."""
+        """Microseconds of each stage, shape ``[len(batch)]``; a stage's price excludes its boundaries."""
         ...
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        """Microseconds between two neighbouring stages; never negative."""
+        """Microseconds between two adjacent stages; never negative."""
         ...
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Lower bounds for a problem's stages, or None where the model knows none; the problem may be wide."""
+        """Lower bounds for a problem's stages, or None if the model has none; the problem may be wide."""
         ...
 
 
 def price_keys(cost_model: CostModel, problem: ScheduleProblem) -> Sequence[str]:
-    """For each unit of a problem what its prices depend on, equal for units that are priced alike."""
+    """Key of each unit of a problem that determines its prices, equal for units with equal prices."""
     by_work = getattr(cost_model, "price_keys", None)
     if by_work is not None:
         return tuple(by_work(problem))
@@ -124,7 +124,7 @@ def price_keys(cost_model: CostModel, problem: ScheduleProblem) -> Sequence[str]
 
 
 def problem_of(network: Network, block: Block, cost_model: CostModel) -> ScheduleProblem:
-    """The problem of a block of a network, its units told apart as far as the cost model's prices may be."""
+    """The problem of a block of a network, with units distinguished as far as the cost model's prices may differ."""
     problem = ScheduleProblem.of_block(network, block)
     return problem.priced_by(price_keys(cost_model, problem))
 
@@ -136,7 +136,7 @@ def problems_of(network: Network, cost_model: CostModel) -> list[ScheduleProblem
 
 @dataclass(eq=False)
 class WrappedCostModel:
-    """A cost model that prices as ``inner`` does; a subclass overrides what it changes.
+    """A cost model that prices as ``inner`` does; a subclass overrides its changes.
 
     Its prices may differ from those of ``inner``, so it passes on none of the capabilities of ``inner``.
     """
@@ -161,27 +161,27 @@ class WrappedCostModel:
 
 
 class VariantChoosing(WrappedCostModel):
-    """A wrapper that prices a stage without variants as with those that it would choose for it."""
+    """A wrapper that prices a stage without variants with its own choice of them."""
 
     def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
-        """The stage with the variants that its price is of."""
+        """The stage with the variants in its price."""
         raise NotImplementedError
 
 
-#: Stands for the bit of the stage before, where a stage is the first of its network.
+#: Replaces the previous stage's bit for the first stage of a network.
 START = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PricedPath:
-    """The prices of stages in a row and of the boundary before each, us; ``leaving`` is the last stage's bit."""
+    """The prices of consecutive stages and of the boundary before each, us; ``leaving`` is the last stage's bit."""
 
     prices_us: tuple[float, ...]
     boundaries_us: tuple[float, ...]
     leaving: int
 
     def cost_us(self, before_us: float = 0.0) -> float:
-        """The sum in the order in which the stages run, after ``before_us``; inf if a stage cannot run."""
+        """The sum in the order in which the stages run, starting from ``before_us``; inf if a stage cannot run."""
         return total_us(zip(self.boundaries_us, self.prices_us, strict=True), before_us)
 
 
@@ -190,7 +190,7 @@ def price_path(
 ) -> PricedPath:
     """Price stages of one problem that run in this order.
 
-    ``entry`` says whether the stage before them runs several groups (0 or 1), or that there is none (:data:`START`).
+    ``entry`` says whether the preceding stage runs several groups (0 or 1), or that there is none (:data:`START`).
     """
     prices = [price for batch in batches_of(problem, stages) for price in cost_model.price_stages(batch).tolist()]
     boundaries, leaving = [], entry
@@ -202,7 +202,7 @@ def price_path(
 
 
 def total_us(pairs: Iterable[tuple[float, float]], before_us: float = 0.0) -> float:
-    """The sum of boundaries and prices, one after the other, so that it is the same wherever it is added up."""
+    """The sum of boundaries and prices in a fixed order, so that it is identical everywhere."""
     total = before_us
     for part_us in chain.from_iterable(pairs):
         total += part_us

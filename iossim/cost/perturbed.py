@@ -1,11 +1,11 @@
-"""A stand-in for hardware: another cost model with a seeded error on every stage, asked for as if by measuring.
+"""A stand-in for hardware: another cost model with a seeded error on every stage, used like a measuring one.
 
 *Independent*: the logarithm of each signature's error is drawn from a normal distribution. *Structured*
-(``structured``): as a simulator errs whose parameters are off: each operator's time, and what it takes of each shared
-resource, are off alike wherever it runs; a little independent error comes on top.
+(``structured``): like the error of a simulator with wrong parameters: each operator's time, and its use of each
+shared resource, have the same error everywhere; a little independent error is added.
 
-Errors come from the seed and the signature alone, so they are the same in every process. A signature leaves the order
-of groups open, and costs what the first stage of it that was asked for costs.
+Errors depend only on the seed and the signature, so they are the same in every process. A signature ignores the order
+of groups; its price is that of its first requested stage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STRUCTURED = "structured"
 
 @dataclass(eq=False)
 class PerturbedCostModel(WrappedCostModel):
-    """``inner`` with an error: ``sigma`` is the standard deviation of the logarithm of each signature's."""
+    """``inner`` with an error: ``sigma`` is the standard deviation of the logarithm of each signature's error."""
 
     sigma: float
     seed: int = 0
@@ -53,11 +53,11 @@ class PerturbedCostModel(WrappedCostModel):
         return MeasuredBy.STAND_IN
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
-        """Equal for stages that cost the same: a number each."""
+        """One number per stage, equal for stages that cost the same."""
         return list(self._hashes(batch).tolist())
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``, off by what its signature says."""
+        """Microseconds of each stage, shape ``[len(batch)]``, with the error of its signature."""
         from scipy.special import ndtri
 
         hashes, first, inverse = np.unique(self._hashes(batch), return_index=True, return_inverse=True)
@@ -68,13 +68,13 @@ class PerturbedCostModel(WrappedCostModel):
             prices = self.inner.price_stages(batch.take(stages))
             self._inner_us.update(zip(hashes[asked].tolist(), prices.tolist(), strict=True))
         inner_us = np.array([self._inner_us[number] for number in numbers])
-        # The hash is as good as drawn from all 64-bit numbers; its upper 53 bits are a fraction inside (0, 1).
+        # The hash is uniform over 64-bit numbers; its upper 53 bits are a fraction inside (0, 1).
         fraction = ((hashes >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
         perturbed: Prices = inner_us * np.exp(self.sigma * ndtri(fraction))
         return perturbed[inverse.reshape(-1)]
 
     def bounds(self, problem: ScheduleProblem) -> None:
-        """A model that stands in for measurements knows no bounds."""
+        """None: a stand-in for measurements has no bounds."""
         return None
 
     def _hashes(self, batch: StageBatch) -> Masks:
@@ -84,7 +84,7 @@ class PerturbedCostModel(WrappedCostModel):
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> PerturbedCostModel:
-    """``argument`` is ``SIGMA`` or ``structured``, and a seed: ``perturbed:0.1``, ``perturbed:structured,7``."""
+    """The cost model of an ``argument``, ``SIGMA`` or ``structured``, and a seed: ``0.1``, ``structured,7``."""
     kind, _, seed_text = argument.partition(",")
     if seed_text and not seed_text.isdecimal():
         raise OptionError(f"`cost_model` perturbed:{argument}: the seed is not a whole number; give perturbed:0.1,7")

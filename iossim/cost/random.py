@@ -1,9 +1,9 @@
 """Random prices from a seed: a cost model without a device, for tests and for exercising a search.
 
-Not mere noise: each unit has a time and a share of the machine, a stage takes what its longest group or its total
-work takes, and a seeded factor of at most ``1 + spread`` comes on top, so that the bounds below hold and optima are
-not trivial. A price depends on the stage alone (each group's sequence of unit signatures), not on the block that it
-stands in, so that a block solved in parts costs what the whole block costs.
+Prices are structured: each unit has a time and a share of the machine, a stage takes the maximum of its longest group
+and its total work, times a seeded factor of at most ``1 + spread``, so that the bounds below hold and optima are
+not trivial. A price depends on the stage only (each group's sequence of unit signatures), not on its block,
+so that a block solved in parts costs the same as the whole block.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class RandomCostModel:
             units = bits(int(batch.masks[index]))
             one_class = len({int(problem.merge_class[unit]) for unit in units}) == 1
             mergeable = len(units) > 1 and one_class and problem.merge_class[units[0]] >= 0
-            # Merged, the units run as one kernel in between half and all of the time that they take one by one.
+            # A merged stage takes between half and all of the sequential time of its units.
             factor = 0.5 + 0.5 * prices[index] / (1 + prices[index])
             prices[index] = factor * serial_us[units].sum() if mergeable else np.inf
         return prices
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
-        """Prices depend on the work of units alone."""
+        """Keys by work: prices depend only on the work of units."""
         return problem.works
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
@@ -92,7 +92,7 @@ class RandomCostModel:
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> RandomCostModel:
-    """``argument`` is the seed; the device lends its name alone."""
+    """The cost model of a seed, ``argument``; only the device's name is used."""
     if argument and not argument.isdecimal():
         raise OptionError(f"`cost_model` random:{argument}: the seed is not a whole number; give random:7, say")
     return RandomCostModel(
@@ -102,7 +102,7 @@ def create(
 
 @lru_cache(maxsize=1 << 16)
 def _drawn(seed: int, signature: str) -> tuple[float, float]:
-    """Time alone in us, and share of the machine, of the units of a signature."""
+    """Time alone in us, and share of the machine, of the units with a signature."""
     digest = hashlib.sha256(f"{seed}\0{signature}\0unit".encode()).digest()
     generator = np.random.default_rng(int.from_bytes(digest[:16], "little"))
     return 20.0 * float(np.exp(0.7 * generator.standard_normal())), float(generator.uniform(0.15, 1.0))
@@ -117,7 +117,7 @@ def _without_noise(
     least_us: NDArray[np.float64],
     is_concurrent: NDArray[np.bool_],
 ) -> None:
-    """For each stage the longer of its longest group and its work, and whether it has several groups."""
+    """Write for each stage the longer of its longest group and its work, and whether it has several groups."""
     groups = np.zeros(len(predecessors), dtype=np.uint64)
     for index in range(len(masks)):
         count = find_groups(masks[index], predecessors, groups)
@@ -132,6 +132,6 @@ def _without_noise(
                 group_us += serial_us[unit]
                 total_us += work_us[unit]
             longest_us = max(longest_us, group_us)
-        # A group alone has no one to contend with, and takes exactly its time.
+        # A single group has no contention, and takes exactly its own time.
         least_us[index] = max(longest_us, total_us) if count > 1 else longest_us
         is_concurrent[index] = count > 1

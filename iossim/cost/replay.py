@@ -1,6 +1,6 @@
-"""Prices from a measurement store alone: results of a device are reproduced without the device.
+"""Prices from a measurement store only: results of a device are reproduced without the device.
 
-A stage that the store does not hold cannot run. The newest record of a stage counts.
+A stage that is missing in the store cannot run. The newest record of a stage counts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-#: Contexts that an error names at most.
+#: Maximum number of contexts in an error message.
 _SHOWN = 8
 
 
 @dataclass
 class ReplayCostModel:
-    """What was measured in ``context``: the records of its stages by signature, and what a boundary took."""
+    """Measurements in ``context``: the records of its stages by signature, and the time of a boundary."""
 
     context: Context
     records: dict[str, MeasurementRecord]
@@ -60,19 +60,19 @@ class ReplayCostModel:
         return list(self._signatures.of_batch(batch))
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``; inf for what was not measured."""
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for unmeasured ones."""
         return price_signatures(self._signatures.of_batch(batch), self._prices_us)
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.between_us if left_concurrent or right_concurrent else 0.0
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """A store says nothing about what was not measured."""
+        """None: a store gives no bound for unmeasured stages."""
         return None
 
 
 def replay(store: MeasurementStore, number: int, is_cold: bool = False) -> ReplayCostModel:
-    """The prices of context ``number`` of a store, warm or cold; raises StoreError where it holds none."""
+    """The prices of context ``number`` of a store, warm or cold; raises StoreError if it has none."""
     held = [record for record in store.records(Filter(context=number)) if record.is_cold == is_cold]
     if not held:
         raise StoreError(
@@ -87,16 +87,16 @@ def replay(store: MeasurementStore, number: int, is_cold: bool = False) -> Repla
             "there"
         )
     stages = (Kind.UNIT, Kind.STAGE, Kind.MERGE)
-    # In order of date: the newest of each signature stays.
+    # The order is by date: the newest of each signature stays.
     return ReplayCostModel(context, {one.signature: one for one in held if one.kind in stages}, between_us)
 
 
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> ReplayCostModel:
-    """``argument`` is the store's file, by default ``store`` or the user's own; ``#NUMBER`` behind it is a context.
+    """Prices from the store in ``argument``, by default ``store`` or the user's own; suffix ``#NUMBER``: a context.
 
-    Without a number the store must hold one context of the precision, device and engine asked for; ``auto`` is any
+    Without a number the store must have one context of the given precision, device and engine; ``auto`` matches any
     engine. Raises StoreError.
     """
     name, mark, digits = argument.rpartition("#")

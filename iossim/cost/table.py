@@ -7,7 +7,7 @@ The file is JSON (schema: :class:`PriceTable`)::
                 {"units": ["a", "c"], "strategy": "merge", "latency_us": 9.0}]}
 
 A stage that is not in the table cannot run; a table that prices every unit alone allows a sequential schedule.
-Another cost model's prices become a table as they are asked for.
+Prices of another cost model can be recorded as a table.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StagePrice(Value):
 
 
 class PriceTable(Value):
-    """A table of stage prices. ``device`` is what they were measured on, if the table says so."""
+    """A table of stage prices. ``device`` is where they were measured, if known."""
 
     device: str | None = None
     boundary_us: BoundaryPrices = BoundaryPrices()
@@ -84,7 +84,7 @@ class PriceTable(Value):
 
 
 class TableCostModel:
-    """Prices stages by the names of their units. ``device`` is named where the table names none."""
+    """Prices stages by the names of their units. ``device`` is the default if the table has none."""
 
     def __init__(self, table: PriceTable, device: str = "table", precision: str = "") -> None:
         self.table = table
@@ -95,7 +95,7 @@ class TableCostModel:
         return {stage.key: stage.latency_us for stage in self.table.stages}
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``; inf for what is not in the table."""
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for stages missing in the table."""
         names = batch.problem.unit_names
         return np.array(
             [
@@ -110,7 +110,7 @@ class TableCostModel:
         return float(getattr(self.table.boundary_us, f"{left}_to_{right}"))
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """None: a table says nothing about stages that are not in it."""
+        """None: a table gives no bound for stages that are not in it."""
         return None
 
 
@@ -118,9 +118,9 @@ class TableCostModel:
 class RecordingCostModel(WrappedCostModel):
     """Records the prices of ``inner`` for the stages of one network, by the names of their units, to make a table."""
 
-    #: Microseconds by strategy and units; inf for what cannot run.
+    #: Microseconds by strategy and units; inf for stages that cannot run.
     prices_us: dict[StageKey, float] = field(default_factory=dict)
-    #: Stages that were asked for, repetitions counted.
+    #: Number of requested stages, including repetitions.
     asked: int = 0
 
     def price_stages(self, batch: StageBatch) -> Prices:
@@ -155,7 +155,7 @@ class RecordingCostModel(WrappedCostModel):
 
 
 def read_table(path: Path) -> PriceTable:
-    """Raises OptionError naming the file and the field."""
+    """The table in a file; raises OptionError naming the file and the field."""
     text = read_text(path, "the price table", "give an existing JSON file", OptionError)
     try:
         return PriceTable.model_validate_json(text)
@@ -166,7 +166,7 @@ def read_table(path: Path) -> PriceTable:
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> TableCostModel:
-    """``argument`` is the path of the table; its device, where it names one, must be the one asked for."""
+    """The table at the path ``argument``; its device, if it has one, must be the given one."""
     if not argument:
         raise OptionError("the table cost model needs a file of prices; give `cost_model` table:PRICES.json")
     table = read_table(Path(argument))

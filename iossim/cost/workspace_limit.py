@@ -1,12 +1,12 @@
-"""A limit on the workspace of all kernels that run at the same time: how a stage keeps it, and what that costs.
+"""A limit on the total workspace of concurrent kernels: allocation within a stage, and its cost.
 
-Groups of a stage run side by side, so their workspaces add up; within a group one unit runs after another, and the
-group needs as much as the unit that needs most. So a stage divides the limit among its groups, and each unit runs as
+Groups of a stage run concurrently, so their workspaces add up; within a group units run sequentially, and the
+group needs the maximum over its units. So a stage divides the limit among its groups, and each unit runs as
 its fastest variant that fits. The price of a stage is that of its best division. Up to :data:`MOST_DIVISIONS`
-divisions are all tried; where there are more, one is built greedily: groups begin with the least, and who gains most
-for a byte gets more.
+divisions are all tried; if there are more, one is built greedily: groups begin with their minimum, and the one that
+gains most per byte gets more.
 
-A merged stage runs as its convolution is fastest, or not at all where that does not fit.
+A merged stage runs as its fastest convolution, or not at all if that does not fit.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from iossim.schedule.batch import FASTEST, StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 
-#: Up to this many divisions of the limit are priced for a stage.
+#: Maximum number of divisions of the limit that are priced for a stage.
 MOST_DIVISIONS = 256
 
 
 def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int) -> WorkspaceLimited:
-    """The cost model under a limit; OptionError where it knows no workspaces, or a unit needs more.
+    """The cost model under a limit; raises OptionError if it knows no workspaces, or a unit needs more.
 
-    The latter names the unit and the least limit that would do.
+    The latter error names the unit and the smallest sufficient limit.
     """
     if not isinstance(cost_model, VariantCostModel):
         raise OptionError(
@@ -58,7 +58,7 @@ def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int)
 
 
 class _Choice(NamedTuple):
-    """The variants of a stage's units, by unit, and the price of the stage that runs them."""
+    """The variants of a stage's units, by unit, and the price of the stage with them."""
 
     variants: tuple[tuple[int, str], ...]
     price_us: float
@@ -83,9 +83,9 @@ class WorkspaceLimited(VariantChoosing):
         return least_of_variants(self.inner.bounds_of_variants(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``; inf where it needs more workspace than there may be.
+        """Microseconds of each stage, shape ``[len(batch)]``; inf if it needs more workspace than the limit.
 
-        A stage that names variants is priced as it says.
+        A stage that names variants is priced with these.
         """
         prices = self.inner.price_stages(batch)
         for names, stages in batch.by_variants():
@@ -99,7 +99,7 @@ class WorkspaceLimited(VariantChoosing):
         return prices
 
     def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
-        """The stage with the variants that its price is of."""
+        """The stage with the variants in its price."""
         (needed_bytes,) = self._needs_bytes(batch_of(problem, [stage]), (FASTEST,) * len(problem)).tolist()
         if stage.variants or stage.strategy is Strategy.MERGE or needed_bytes <= self.limit_bytes:
             return stage
@@ -119,7 +119,7 @@ class WorkspaceLimited(VariantChoosing):
                 self._choices[problem.key, mask] = _Choice(variants, price_us)
 
     def _divisions(self, problem: ScheduleProblem, mask: int) -> Iterator[tuple[tuple[int, str], ...]]:
-        """The variants of a stage's units under each division of the limit that gives all groups enough."""
+        """The variants of a stage's units under each division of the limit that suffices for all groups."""
         fronts = self._front(problem)
         groups = [bits(group) for group in problem.groups(mask)]
         parts = [_parts([fronts[unit] for unit in group]) for group in groups]
@@ -140,7 +140,7 @@ class WorkspaceLimited(VariantChoosing):
     def _greedily(
         self, groups: Sequence[Sequence[tuple[UnitVariant, ...]]], parts: Sequence[Sequence[int]]
     ) -> list[tuple[int, ...]]:
-        """One division, by the gain in time alone for each byte; none where the least that all need is too much."""
+        """One division, by the gain in time alone per byte; none if the minima of all groups exceed the limit."""
         level = [0] * len(groups)
         left = self.limit_bytes - sum(part[0] for part in parts)
         while left >= 0:
@@ -159,13 +159,13 @@ class WorkspaceLimited(VariantChoosing):
         return []
 
     def _front(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        """For each unit the variants that no other beats in both time and workspace, the fastest first."""
+        """Pareto front of each unit's variants in time and workspace, the fastest first."""
         if problem.key not in self._fronts:
             self._fronts[problem.key] = tuple(map(_undominated, self.inner.variants(problem)))
         return self._fronts[problem.key]
 
     def _needs_bytes(self, batch: StageBatch, names: Sequence[str]) -> NDArray[np.int64]:
-        """The workspaces of stages whose units run as ``names``; an upper bound where that is within the limit."""
+        """The workspaces of stages whose units run as ``names``; an upper bound if that is within the limit."""
         problem = batch.problem
         of_unit = [
             next(one.workspace_bytes for one in variants if one.name == name)
@@ -176,7 +176,7 @@ class WorkspaceLimited(VariantChoosing):
         needed: NDArray[np.int64] = held @ np.array(of_unit, dtype=np.int64)
         for index in np.flatnonzero(batch.merged).tolist():
             needed[index] = self.inner.merged_workspace_bytes(problem, int(batch.masks[index]))
-        # Within a group one unit runs after another.
+        # Units of a group run sequentially.
         for index in np.flatnonzero((needed > self.limit_bytes) & ~batch.merged).tolist():
             groups = problem.groups(int(batch.masks[index]))
             needed[index] = sum(max(of_unit[unit] for unit in bits(group)) for group in groups)
@@ -192,7 +192,7 @@ def _undominated(variants: Sequence[UnitVariant]) -> tuple[UnitVariant, ...]:
 
 
 def _fastest(front: Sequence[UnitVariant], part_bytes: int) -> UnitVariant:
-    """The fastest that fits into a part of the limit, which is at least what the unit needs."""
+    """The fastest variant that fits into a part of the limit, which suffices for at least one."""
     return next(one for one in front if one.workspace_bytes <= part_bytes)
 
 
@@ -201,6 +201,6 @@ def _alone_us(group: Sequence[Sequence[UnitVariant]], part_bytes: int) -> float:
 
 
 def _parts(group: Sequence[Sequence[UnitVariant]]) -> list[int]:
-    """The parts of a limit that make a difference to a group, least first: all are enough for each of its units."""
+    """The parts of a limit that make a difference to a group, ascending: all suffice for each of its units."""
     least = max(front[-1].workspace_bytes for front in group)
     return sorted({least, *(one.workspace_bytes for front in group for one in front if one.workspace_bytes > least)})

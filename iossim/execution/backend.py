@@ -1,8 +1,7 @@
-"""What runs plans for real: the contract of a backend.
+"""The contract of a backend, which runs plans on real hardware.
 
-A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by
-measurement (:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) is written against this file
-alone. :mod:`iossim.execution.backends` finds one by name.
+A backend runs plans and times them; it knows no schedule, no search and no store. Pricing and reporting by measurement
+(:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) depend on this file only. :mod:`iossim.execution.backends` finds one by name.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from iossim.schedule.batch import FASTEST, Strategy
 
 
 class BackendError(IossimError):
-    """A backend that cannot run here (what is missing, and how to install it), or cannot run what it was given."""
+    """A backend that cannot run here (the missing part, and how to install it), or cannot run what it was given."""
 
 
 class DeviceLostError(BackendError):
-    """The device failed in a way that stays: nothing more runs on it in this process."""
+    """The device failed permanently: nothing more runs on it in this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """All that a measured time depends on besides the work: the key under which it may be kept and used again.
+    """Everything that a measured time depends on besides the work: the key under which it may be stored and reused.
 
     ``libraries`` are sorted pairs of a library and its version; ``driver`` is that of a GPU, or the system's kernel.
-    ``options`` are settings of the backend that change times (threads of an op, clocks), sorted pairs too.
+    ``options`` are settings of the backend that affect times (threads of an op, clocks), also sorted pairs.
     """
 
     backend: str
@@ -46,16 +45,16 @@ class Context:
     options: tuple[tuple[str, str], ...] = ()
 
     def timed(self, timing: Timing) -> Context:
-        """This context with what times depend on of how they are taken: cold caches are one more option.
+        """This context plus the timing conditions that affect times: cold caches are one more option.
 
-        The store keeps such times under the plain context, apart from warm ones by a mark of their own.
+        The store keeps such times under the plain context, distinguished from warm ones by a mark.
         """
         if not timing.cold:
             return self
         return replace(self, options=tuple(sorted({**dict(self.options), "caches": "cold"}.items())))
 
 
-#: The condition of samples that says what a graph without a node takes: of a stage, that is no part of its work.
+#: The condition of samples with the time of a graph without nodes: part of a stage's time, but not of its work.
 EMPTY_GRAPH = "empty_graph_us"
 
 
@@ -63,8 +62,8 @@ EMPTY_GRAPH = "empty_graph_us"
 class Samples:
     """The times of one plan: accepted rounds in the order they were taken, microseconds.
 
-    ``rejected`` counts rounds that were left out because the machine was busy with something else; ``conditions``
-    tell what the machine was like meanwhile (load, involuntary switches, clocks, temperature).
+    ``rejected`` is the number of rounds left out because the machine was busy otherwise; ``conditions``
+    describe the machine meanwhile (load, involuntary switches, clocks, temperature).
     """
 
     times_us: tuple[float, ...]
@@ -77,39 +76,39 @@ class Samples:
 
     @property
     def spread_us(self) -> float:
-        """90th less 10th percentile."""
+        """90th minus 10th percentile."""
         low, high = np.percentile(self.times_us, (10, 90))
         return float(high - low)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How one launch runs: the backend's name of an algorithm, and the workspace that it needs."""
+    """Choice for one launch: the backend's name of an algorithm, and its workspace."""
 
     algorithm: str = ""
     workspace_bytes: int = 0
 
 
 class Choices(Protocol):
-    """Chooses how units run (names; several where they merge): as the variant that a schedule names, if it does.
+    """Chooses algorithms of units (names; several if merged): those of the schedule's variant, if it has one.
 
-    Raises PlanError for a variant that it does not know.
+    Raises PlanError for an unknown variant.
     """
 
     def __call__(self, units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice: ...
 
 
 class Divided(Protocol):
-    """Divides a device among the groups of a stage: the SMs of each; those of two are disjoint or the same.
+    """Partitions a device among the groups of a stage: the SMs of each; those of two are disjoint or the same.
 
-    ``groups`` are indices of the network's units, each group in execution order; ``variants`` as a schedule has them.
+    ``groups`` are indices of the network's units, each group in execution order; ``variants`` as in a schedule.
     """
 
     def __call__(self, groups: Sequence[Sequence[int]], variants: Mapping[str, str]) -> tuple[range, ...]: ...
 
 
 def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy], Choice]) -> Choices:
-    """The choices of a backend that knows no variants: a schedule that names one is refused."""
+    """The choices of a backend without variants: a schedule that names one is refused."""
 
     def choices(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
         if variant:
@@ -124,10 +123,10 @@ def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy],
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How plans are timed.
+    """Timing protocol of plans.
 
-    ``rounds`` accepted rounds are wanted after ``warm_up`` that do not count; in each round every plan runs once, in
-    an order drawn from ``seed``, so that drift meets all alike. ``cold``: caches are flushed before.
+    ``rounds`` accepted rounds follow ``warm_up`` uncounted ones; in each round every plan runs once, in
+    an order drawn from ``seed``, so that drift affects all equally. ``cold``: caches are flushed before.
     """
 
     rounds: int = 30
@@ -148,7 +147,7 @@ class Backend(Protocol):
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
 
-        Raises BackendError for what the backend cannot run, GraphError for inputs that do not fit.
+        Raises BackendError if the backend cannot run it, GraphError for inputs that do not fit.
         """
 
     def measure(
@@ -158,12 +157,12 @@ class Backend(Protocol):
         timing: Timing,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
-        """Time each plan, from its first command until the host has waited for its last, with made inputs."""
+        """Time each plan, from its first command until the host has waited for its last, with synthetic inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedAlgorithm:
-    """One way to run a unit: the backend's name of it, what it takes alone, and what it works in."""
+    """One way to run a unit: the backend's name of it, its time alone, and its workspace."""
 
     algorithm: str
     time_us: float
@@ -172,41 +171,41 @@ class TimedAlgorithm:
 
 @runtime_checkable
 class TimesAlgorithms(Backend, Protocol):
-    """Can time each way to run a unit, as a library's own benchmark does."""
+    """A backend that can time each algorithm of a unit, as a library's own benchmark does."""
 
     def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
-        """Of a unit of one convolution. Raises BackendError where there is no way, or no choice to make."""
+        """The algorithms of a unit of one convolution. Raises BackendError if there is none, or no choice."""
 
 
 @runtime_checkable
 class DividesDevice(Backend, Protocol):
-    """Knows the SMs of its device."""
+    """A backend that knows the SMs of its device."""
 
     def divided(self, network: Network) -> Divided:
-        """Which of them the groups of a stage of the network have under the partition engine."""
+        """The partition of the SMs among the groups of a stage of the network under the partition engine."""
 
 
 @runtime_checkable
 class ChoosesLayouts(Backend, Protocol):
-    """Lays images out as suits a network, where the user leaves that open: then its own context says ``auto``."""
+    """A backend that chooses the layout of images per network, if the user leaves that open (context ``auto``)."""
 
     def context_of(self, network: Network) -> Context:
-        """What the times of that network depend on."""
+        """The timing context of that network."""
 
 
 def context_of(backend: Backend, network: Network) -> Context:
-    """What the times of a network on a backend depend on, with the layout that its images have there."""
+    """The timing context of a network on a backend, including the layout of its images there."""
     return backend.context_of(network) if isinstance(backend, ChoosesLayouts) else backend.context
 
 
 def divided_by(backend: Backend, network: Network) -> Divided | None:
-    """How the backend divides its device; None of one that leaves it open, or does not know its SMs."""
+    """The partition function of a backend; None if it has none, or does not know its SMs."""
     return backend.divided(network) if isinstance(backend, DividesDevice) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """An op that a backend computes elsewhere than on its device: its name, kind and unit, and why."""
+    """An op that a backend does not compute on its device: its name, kind and unit, and the reason."""
 
     op: str
     kind: str

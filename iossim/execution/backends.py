@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackendModule:
-    """What a backend's module has: it makes one (:func:`create_backend`), and says what is missing here for it.
+    """Contents of a backend's module: its constructor (:func:`create_backend`), and its missing requirements.
 
-    ``engines`` are those that it runs plans of (``ENGINES`` in the module, without it paper and graph). ``offers``
-    says what it computes here, where it can run: lines of text, none where the module has no such function.
-    ``fallbacks`` tells, on any machine, which ops of a network run elsewhere than on the device.
-    ``takes_device``: an option ``device`` says what it runs plans on (``TAKES_DEVICE``).
+    ``engines`` are those whose plans it runs (``ENGINES`` in the module, by default paper and graph). ``offers``
+    describes what it computes here, if it can run: lines of text, none if the module has no such function.
+    ``fallbacks`` returns, on any machine, the ops of a network that do not run on the device.
+    ``takes_device``: an option ``device`` selects the device that plans run on (``TAKES_DEVICE``).
     """
 
     create: Callable[[Precision, Engine, dict[str, str]], Backend]
@@ -41,7 +41,7 @@ class BackendModule:
 
 
 def _own_names() -> list[str]:
-    """Not all packages of ``iossim.backends`` run plans."""
+    """The backends among the packages of ``iossim.backends``, not all of which run plans."""
     return [name for name in module_names("iossim.backends") if find_spec(f"iossim.backends.{name}.backend")]
 
 
@@ -71,7 +71,7 @@ BACKENDS: Group[BackendModule] = Group(
 
 
 def backend_names() -> list[str]:
-    """The backends that can be asked for by name, whether or not they can run here."""
+    """The available names of backends, whether or not they can run here."""
     return sorted(BACKENDS.names())
 
 
@@ -81,9 +81,9 @@ def create_backend(
     engine: Engine = Engine.PAPER,
     options: Mapping[str, str] | None = None,
 ) -> Backend:
-    """The backend of that name; ``options`` are its own settings by name (``threads`` of an op, say).
+    """The backend of that name; ``options`` are its own settings by name (such as ``threads`` of an op).
 
-    Raises OptionError for an unknown name or setting, BackendError where it cannot run on this machine.
+    Raises OptionError for an unknown name or setting, BackendError if it cannot run on this machine.
     """
     module = BACKENDS.find(name)
     if engine not in module.engines:
@@ -99,8 +99,8 @@ def backend_from(
 ) -> Backend:
     """The backend that a command line names: ``NAME``, or ``NAME:option=value,option=value``.
 
-    ``device`` is that of a backend that takes one, where the text gives none. The engine ``auto`` is chosen for the
-    device that the backend finds. Raises OptionError for what is misspelt.
+    ``device`` is the default for a backend that takes one. The engine ``auto`` is chosen for the
+    device that the backend finds. Raises OptionError for misspelt text.
     """
     name, _, given = spec.partition(":")
     options: dict[str, str] = {}
@@ -119,7 +119,7 @@ def backend_from(
 
 
 def _profile(device: str) -> DeviceProfile | None:
-    """The profile of a device that a backend runs on, where there is one."""
+    """The profile of a device that a backend runs on, if there is one."""
     try:
         return load_device(device)
     except DeviceError:
@@ -127,21 +127,21 @@ def _profile(device: str) -> DeviceProfile | None:
 
 
 def offers_of(name: str) -> list[str]:
-    """What a backend that can run here computes on this machine, in lines of text."""
+    """Description of what a backend that can run here computes on this machine, in lines of text."""
     try:
         return BACKENDS.find(name).offers()
-    except (ImportError, OSError, RuntimeError, IossimError) as error:  # of a library that was there when asked for
+    except (ImportError, OSError, RuntimeError, IossimError) as error:  # from a library that was available before
         return [f"it does not say what it offers: {first_line(error)}"]
 
 
 def fallbacks_of(network: Network) -> dict[str, list[Fallback]]:
-    """For each backend that can tell, the ops of a network that it computes elsewhere than on its device."""
+    """For each backend that reports it, the ops of a network that it does not compute on its device."""
     found = {name: BACKENDS.find(name).fallbacks for name in _own_names()}
     return {name: tell(network) for name, tell in sorted(found.items()) if tell is not None}
 
 
 def missing_for(name: str) -> str:
-    """Why the backend of that name cannot run on this machine, in one line with the remedy; empty where it can."""
+    """Reason why the backend of that name cannot run on this machine, in one line with the remedy; empty if it can."""
     try:
         return BACKENDS.find(name).missing()
     except PluginError as error:

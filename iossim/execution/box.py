@@ -1,7 +1,7 @@
-"""A box of an array: where a slice lies in the whole, along every axis.
+"""A box of an array: the range of a slice in the whole, along every axis.
 
 Channels of a concat, images of a micro-batch, rows and columns with a halo are all boxes. Whether the elements of one
-lie next to each other in memory is the affair of who reads it.
+are contiguous in memory concerns the reader only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 class Box(NamedTuple):
     """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis.
 
-    The shape of the whole is that of the storage that the box is of.
+    The shape of the whole is that of the box's storage.
     """
 
     starts: tuple[int, ...]
@@ -36,11 +36,11 @@ class Box(NamedTuple):
 
     @property
     def selection(self) -> tuple[slice | EllipsisType, ...]:
-        """What picks the box out of an array of the whole, as a view of it even where that is a scalar."""
+        """The index that selects the box from an array of the whole, as a view even if that is a scalar."""
         return (*map(slice, self.starts, self.ends), ...)
 
     def moved(self, by: tuple[int, ...]) -> Box:
-        """The box of what contains the whole: the whole begins at ``by`` of that."""
+        """The box in coordinates of an enclosing array, in which the whole begins at ``by``."""
         return Box(tuple(start + more for start, more in zip(self.starts, by, strict=True)), self.shape)
 
     def along(self, axis: int, start: int, size: int) -> Box:
@@ -53,7 +53,7 @@ class Box(NamedTuple):
         return all(map(lt, map(max, self.starts, other.starts), map(min, self.ends, other.ends)))
 
     def common(self, other: Box) -> Box | None:
-        """What two boxes of one whole have in common; None where that is nothing."""
+        """The intersection of two boxes of one whole; None if it is empty."""
         if not self.overlaps(other):
             return None
         return Box.between(map(max, self.starts, other.starts), map(min, self.ends, other.ends))
@@ -63,7 +63,7 @@ class Box(NamedTuple):
         return Box.between(map(min, self.starts, other.starts), map(max, self.ends, other.ends))
 
     def without(self, other: Box) -> list[Box]:
-        """What of the box is not in another of the same whole, as boxes that do not overlap: at most two an axis."""
+        """The difference of two boxes of the same whole, as disjoint boxes: at most two per axis."""
         if not self.overlaps(other):
             return [self]
         rest, left = self, list[Box]()
@@ -87,5 +87,5 @@ class Box(NamedTuple):
 
 
 def starting(rank: int, axis: int, start: int) -> tuple[int, ...]:
-    """The starts of a box that begins at ``start`` along one axis, and takes all of the others from 0."""
+    """The starts of a box that begins at ``start`` along one axis, and at 0 along the others."""
     return tuple(start if index == axis else 0 for index in range(rank))

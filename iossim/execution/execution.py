@@ -1,6 +1,6 @@
-"""One run of a plan: when each kernel ran, and what the device was doing meanwhile.
+"""One run of a plan: the time of each kernel, and the device's state meanwhile.
 
-An event-driven simulator finds it; reports draw it.
+An event-driven simulator computes it; reports draw it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Span:
     """Kernel ``name`` of unit ``unit`` runs on ``stream`` from ``start_us`` to ``end_us``, in stage number ``stage``.
 
     Stages are numbered over the whole schedule, from 0; times are microseconds since the first command was issued.
-    ``sms`` are the SMs that it may use, None for all.
+    ``sms`` are the SMs available to it, None for all.
     """
 
     name: str
@@ -38,7 +38,7 @@ Integers = NDArray[np.int64]
 class Execution(Printed):
     """One run of a plan. Times are microseconds since the host issued the first command.
 
-    ``spans`` are the kernels in the order they started, each from its first block's start to its last block's end.
+    ``spans`` are the kernels in the order of their starts, each from its first block's start to its last block's end.
     The device's state is a step function: state ``i`` holds from ``time_us[i]`` to ``time_us[i + 1]``, so ``time_us``
     has one entry more than the states, and the last is ``latency_us``, the end of the last kernel.
     """
@@ -50,7 +50,7 @@ class Execution(Printed):
     active_warps: Integers
     #: SMs that hold ``w`` resident warps, shape ``[states, most warps of an SM + 1]``.
     sms_by_warps: Integers
-    #: Parts in use, 0 to 1, shape ``[states]``: of the device's issue capacity, of all L2 ports, of DRAM bandwidth,
+    #: Utilisation, 0 to 1, shape ``[states]``: of the device's issue capacity, of all L2 ports, of DRAM bandwidth,
     #: and of the arithmetic that the board's power sustains.
     issue: Floats
     l2: Floats
@@ -62,7 +62,7 @@ class Execution(Printed):
 
     @property
     def mean_active_warps(self) -> float:
-        """Resident warps averaged over the whole run, gaps and synchronisations included."""
+        """Resident warps averaged over the whole run, including gaps and synchronisations."""
         return self._mean(self.active_warps)
 
     @property
@@ -83,7 +83,7 @@ class Execution(Printed):
 
     @property
     def occupied_sms(self) -> Floats:
-        """Part of the SMs that hold any block, shape ``[states]``."""
+        """Fraction of the SMs with at least one block, shape ``[states]``."""
         count: Floats = 1.0 - self.sms_by_warps[:, 0] / self.sms_by_warps.sum(axis=1)
         return count
 

@@ -1,8 +1,8 @@
-"""The happens-before checker: proves that a plan computes the same however its queues interleave.
+"""The happens-before checker: proves that a plan's results do not depend on the interleaving of its queues.
 
-Each queue counts its launches and copies, and carries a *vector clock*: for every queue, how many of those are sure
+Each queue counts its launches and copies, and has a *vector clock*: for every queue, the number of those that are sure
 to have run (Fidge 1988, Mattern 1989). A record copies its queue's clock into the event, a wait takes the maximum of
-both, a synchronise gives everyone the maximum of all. An access then happens before another exactly if the other's
+both, a synchronise sets all to the maximum of all. An access then happens before another exactly if the other's
 clock has reached its count. Two accesses *conflict* if they touch the same memory and one of them writes.
 """
 
@@ -20,9 +20,9 @@ Clock = dict[Queue, int]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A command touches memory: it is number ``count`` of ``queue``, and sees ``clock``.
+    """An access to memory by command number ``count`` of ``queue``, at vector clock ``clock``.
 
-    The host's accesses have no queue: it fills the inputs before all, and reads the outputs when it has synchronised.
+    The host's accesses have no queue: it fills the inputs first, and reads the outputs after synchronising.
     """
 
     who: str
@@ -34,7 +34,7 @@ class Access:
     count: int
     clock: Clock
     sms: range | None = None
-    #: Read by a launch that updates it in place.
+    #: The read of a launch that updates it in place.
     is_updated: bool = False
 
     def happens_before(self, other: Access) -> bool:
@@ -45,7 +45,7 @@ class Access:
 def timed_accesses(plan: Plan) -> Iterator[Access]:
     """All accesses of a plan in the order of issue, the host's to inputs first and to outputs last.
 
-    Raises ScheduleError for a wait whose event is not recorded before, or an event that is recorded twice.
+    Raises ScheduleError for a wait whose event was not recorded before, or an event that is recorded twice.
     """
     clocks: defaultdict[Queue, Clock] = defaultdict(dict)
     synchronised: Clock = {}
@@ -98,12 +98,12 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
 def check_happens_before(plan: Plan) -> None:
     """Raise ScheduleError, naming the pair of accesses, unless ``plan`` is free of races.
 
-    Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included,
-    and nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to
-    come first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which
-    nothing is read by another command. A launch may update in place what it adds to, and nothing else that it reads.
-    It touches memory of its own device alone; a copy may join two, one of them its own. Where a device is divided,
-    what may run at once has SMs of its own.
+    It proves that each read, including the host's of the outputs, sees the last write to all that it reads,
+    and nothing written to the same memory for another buffer; that two conflicting accesses are ordered;
+    and that each wait is for an event recorded before, and once. Workspaces are ordinary memory, of which
+    nothing is read by another command. A launch may update in place the buffer that it adds to, and no other input.
+    It accesses memory of its own device only; a copy may connect two, one of them its own. If a device is partitioned,
+    concurrent commands have separate SMs.
     """
     _check_devices(plan)
     if any(isinstance(command, Launch | Copy) and command.sms is not None for command in plan.commands):
@@ -124,7 +124,7 @@ def _check_devices(plan: Plan) -> None:
         ]
         if foreign and (isinstance(command, Launch) or len(foreign) == len(names)):
             raise ScheduleError(
-                f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its "
+                f"{command} touches {foreign[0]!r}, which is on device {plan.device(foreign[0])}; copy it to its "
                 "own device first"
             )
 
@@ -147,7 +147,7 @@ def _check_division(plan: Plan) -> None:
 
 
 def _not_before(issued: Sequence[Access], access: Access) -> Iterator[Access]:
-    """Those of one queue, in order, that need not have run when ``access`` runs."""
+    """The accesses of one queue, in order, that need not have run when ``access`` runs."""
     for other in reversed(issued):
         if other.happens_before(access):
             return
@@ -155,14 +155,14 @@ def _not_before(issued: Sequence[Access], access: Access) -> Iterator[Access]:
 
 
 def _share_sms(one: range | None, other: range | None) -> bool:
-    """Whether what has SMs of its own has some that the other uses: who has none of his own uses all."""
+    """Whether a command with SMs of its own shares some with another; None means all SMs."""
     if one is None or other is None:
         return one is not other
     return one.start < other.stop and other.start < one.stop
 
 
 def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) -> None:
-    """Compare an access with those issued before it to the same storage, and to others that share its memory."""
+    """Compare an access with earlier ones to the same storage, and to others that share its memory."""
     conflicting = [other for other in same if other.region.overlaps(access.region)]
     for other in (*conflicting, *foreign):
         if (other.writes or access.writes) and not (other.happens_before(access) or _updates(access, other)):
@@ -190,7 +190,7 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
 
 
 def _updates(access: Access, other: Access) -> bool:
-    """Whether the two are of one launch, which updates in place what it reads."""
+    """Whether the two belong to one launch, which updates an input in place."""
     is_own = (other.queue, other.count) == (access.queue, access.count)
     return is_own and other.is_updated and access.writes and other.region == access.region
 
@@ -200,7 +200,7 @@ def _verb(access: Access) -> str:
 
 
 def _sharing(plan: Plan) -> dict[str, list[str]]:
-    """For each storage the others that take some of the same bytes of the same device."""
+    """For each storage, the others that overlap its bytes on the same device."""
     found: dict[str, list[str]] = {storage.name: [] for storage in plan.storages}
     if plan.offsets is None:
         return found
@@ -215,5 +215,5 @@ def _sharing(plan: Plan) -> dict[str, list[str]]:
 
 
 def _joined(left: Clock, right: Clock) -> Clock:
-    """The clock of one who has seen both."""
+    """The element-wise maximum of two clocks."""
     return {queue: max(left.get(queue, 0), right.get(queue, 0)) for queue in {**left, **right}}

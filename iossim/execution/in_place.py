@@ -1,15 +1,15 @@
-"""Where values lie, so that moving data is no work: terms of a concat inside its result, parts of a split inside its
-input, a sum that is added to inside the sum that results.
+"""In-place placement of values, so that moving data is no work: terms of a concat inside its result, parts of a split
+inside its input, an accumulated sum inside the resulting sum.
 
-A concat of channels or of images launches nothing where whatever makes a term writes it into its slice of the result;
-a split or a slice of them launches nothing at all. The graph alone says so: a unit costs the same in every stage. Where
-channels lie last, a slice of them has gaps. Libraries convolve faster into a tensor without, and a kernel copies that
-behind: so ran every such convolution that was recorded on an H100.
+A concat of channels or of images launches nothing if the producer of each term writes it into its slice of the result;
+a split or a slice of them launches nothing at all. This depends on the graph only: a unit costs the same in any stage.
+With channels last, a slice of the channels has gaps. Libraries convolve faster into a dense tensor, which a kernel then
+copies: every such convolution recorded on an H100 ran so.
 
-A term is copied if it is an input of the network, lies elsewhere already (in another concat, or earlier in this one;
-it is a part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a filter is added
-in place to what it accumulates, where nothing else reads that: so the micro-batches of a batch update one buffer.
-What an input of the network holds stays: a plan may run again.
+A term is copied if it is an input of the network, is placed elsewhere already (in another concat, or earlier in this
+one; as part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a filter is added
+in place to its accumulator, if nothing else reads that: so the micro-batches of a batch update one buffer.
+Inputs of the network are never overwritten: a plan may run again.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from iossim.ir.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A box of another value: where it begins, an entry an axis. Its shape is that of the value that lies there."""
+    """A box of another value: its start, one entry per axis. Its shape is that of the value placed there."""
 
     value: str
     starts: tuple[int, ...]
 
     def at(self, starts: tuple[int, ...]) -> Slot:
-        """A box of what lies here, beginning at ``starts`` of it."""
+        """A box within this one, beginning at ``starts`` of it."""
         return Slot(self.value, tuple(map(sum, zip(self.starts, starts, strict=True))))
 
 
 @dataclass(frozen=True, eq=False)
 class InPlaceBuffers:
-    """What of a network's values lies inside another.
+    """Placement of a network's values inside others.
 
-    ``slots`` holds the values that lie inside another one, directly: that may lie in a third. ``moves`` holds for
-    each unit (index) that launches nothing of its own what it must copy, and where to, in order.
+    ``slots`` has the values placed directly inside another one, which may be inside a third. ``moves`` has for
+    each unit (index) that launches nothing of its own the copies it must make, with their destinations, in order.
     """
 
     network: Network
@@ -51,16 +51,16 @@ class InPlaceBuffers:
     moves: Mapping[int, tuple[tuple[str, Slot], ...]]
 
     def slot(self, value: str) -> Slot:
-        """The outermost value that a value lies in, and where: itself, if in none."""
+        """The outermost value that contains a value, and its place there: itself, if it is in none."""
         found = Slot(value, (0,) * len(self.network.graph.types[value].shape))
         while found.value in self.slots:
             found = self.slots[found.value].at(found.starts)
         return found
 
     def signature(self, unit: int) -> str:
-        """What of the placement changes how long a unit takes, as text: equal units of equal text do equal work.
+        """The placement properties that affect a unit's time, as text: equal units of equal text do equal work.
 
-        Which terms it copies, and which of its operands are strided because they lie inside others.
+        They are the terms that it copies, and the operands that are strided because they are inside others.
         """
         found = self.network.units[unit]
         parts = []
@@ -147,7 +147,7 @@ def in_place_buffers(network: Network) -> InPlaceBuffers:
 
 
 def _updated(graph: Graph, slots: Mapping[str, Slot]) -> Iterator[tuple[str, Slot]]:
-    """Sums that the gradient of a filter adds to, and where they lie: where it does, whole."""
+    """Accumulators that filter gradients are added to, placed at the whole output of the gradient."""
     for node in graph.of_kind.get("conv_backward_filter", ()):
         for value in node.inputs[2:]:
             read_once = graph.consumers[value] == (node,) and node.inputs.count(value) == 1
@@ -156,7 +156,7 @@ def _updated(graph: Graph, slots: Mapping[str, Slot]) -> Iterator[tuple[str, Slo
 
 
 def mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
-    """The one op of a unit, if it only moves whole images, or whole channels of all."""
+    """The one op of a unit that only moves whole images, or whole channels of all images; else None."""
     if len(nodes) != 1:
         return None
     graph = network.graph
@@ -175,7 +175,7 @@ def mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
 
 
 def starts_of_parts(graph: Graph, node: Node) -> Iterator[tuple[int, ...]]:
-    """Where each term of a concat begins in its result, or each output of a split or slice in its input."""
+    """Start of each term of a concat in its result, or of each output of a split or slice in its input."""
     whole = graph.types[node.inputs[0]].shape
     if isinstance(node.op, Slice):
         axis = node.op.axes[0] % len(whole)

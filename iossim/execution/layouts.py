@@ -1,8 +1,8 @@
-"""Which values of a network lie with their channels innermost, as cuDNN's kernels of 16-bit convolutions read them.
+"""Values of a network stored with channels innermost, as read by cuDNN's kernels of 16-bit convolutions.
 
-The layout is chosen once for a network (:func:`suits_channels_last`), so that no value is laid out anew between two
-units: images, that is, whatever a convolution or a pool reads or writes, and what element-wise ops, concats and parts
-make of such values. Other tensors (the heads of an attention, say) stay as they are. Only where they lie is different:
+The layout is chosen once per network (:func:`suits_channels_last`), so that no value is converted between two
+units: it applies to images, that is, all inputs and outputs of convolutions and pools, and of element-wise ops, concats
+and slices of such values. Other tensors (such as the heads of an attention) are unchanged. Only storage differs:
 shapes are those of the graph.
 """
 
@@ -28,23 +28,23 @@ _OF_IMAGES = (
 _CARRIES_ON = (Concat, Slice, Split, Identity)
 
 
-#: Channels come in so many numbers of 16 bits at a time, and this share of the work must do so.
+#: Multiple of channels for 16-bit vector access, and the share of the work that must satisfy it.
 CHANNELS_AT_ONCE = 8
 LEAST_SHARE = 2 / 3
-#: So few channels are an image's own, which libraries pad as they read it.
+#: Maximum channels of an input image, which libraries pad as they read it.
 COLOURS = 4
 
 
 def prefers_channels_last(precision: Precision) -> bool:
-    """Whether libraries convolve faster so: their kernels for numbers of 16 bits are written for it."""
+    """Whether libraries convolve faster in that layout: their kernels for 16-bit numbers are written for it."""
     return precision.storage.bytes == 2
 
 
 def suits_channels_last(graph: Graph) -> bool:
     """Whether most of a graph's convolutions, by their multiply-adds, have channels for which such kernels are written.
 
-    Those are multiples of eight, of which a load takes 16 bytes. Of RandWire (78 channels and multiples) half of the
-    work is; one unit after another it took 2.07 ms with channels last on an H200, and 1.83 ms otherwise.
+    Those are multiples of eight, for loads of 16 bytes. RandWire (78 channels and multiples) has them for half of its
+    work; sequentially it took 2.07 ms with channels last on an H200, and 1.83 ms otherwise.
     """
     work, suited = 0, 0
     for node in graph.nodes:
@@ -59,7 +59,7 @@ def suits_channels_last(graph: Graph) -> bool:
 
 
 class ImageLayout:
-    """The values of a graph that lie channels last; none where ``wanted`` is false."""
+    """The values of a graph stored channels last; none if ``wanted`` is false."""
 
     def __init__(self, graph: Graph, wanted: bool = True) -> None:
         self.wanted = wanted
@@ -68,7 +68,7 @@ class ImageLayout:
         self._storages: frozenset[str] = frozenset()
 
     def storage(self, plan: Plan, name: str) -> bool:
-        """Whether a storage of a plan lies so: it holds one of the values, or the parts of a merged convolution."""
+        """Whether a storage of a plan is channels last: it holds one of the values, or parts of a merged launch."""
         if self._plan is not plan:
             self._plan = plan
             merged = [launch.writes[0] for launch in plan.launches if launch.strategy is Strategy.MERGE]
@@ -93,7 +93,7 @@ def _images(graph: Graph) -> frozenset[str]:
 
 
 def _alike(graph: Graph, node: Node) -> list[str]:
-    """The values of a node that had best lie alike."""
+    """The values of a node that should have the same layout."""
     if not (isinstance(node.op, _CARRIES_ON) or node.op.is_elementwise):
         return []
     rank = len(graph.types[node.outputs[0]].shape)

@@ -1,7 +1,7 @@
-"""Device times that do not count the host: what is timed is issued behind a wait that outlasts its issue.
+"""Device times without host time: the timed work is issued after a device-side wait that outlasts its issue.
 
-Whether it did is checked: the wait cannot have ended before it was issued and had taken its time, and by then the host
-must be through. A time taken otherwise is taken again, behind a longer wait.
+This is verified: the wait cannot have ended before its own issue plus its duration, and by then the host
+must have finished. A time that fails the check is repeated, with a longer wait.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-#: How much longer than the host has needed lately is waited, and at least: host times scatter.
+#: The wait over the host's recent issue time, and its minimum: host times scatter.
 MARGIN = 2.0
 LEAST_US = 20.0
 MOST_US = 20_000.0
-#: Launches that the host's time is remembered of: one that was held up for long is forgotten after so many.
+#: Number of launches whose host times are remembered: a single delay is forgotten after that.
 REMEMBERED = 10
-#: How often a time is taken at most until the host is ahead.
+#: Maximum number of attempts until the host is ahead.
 ATTEMPTS = 5
 
 
 class Lead:
-    """What the host has needed to issue a graph, or several alike."""
+    """Recent host times for issuing a graph, or several alike."""
 
     def __init__(self) -> None:
         self._issue_us: deque[float] = deque(maxlen=REMEMBERED)
@@ -31,17 +31,17 @@ class Lead:
 
     @property
     def largest_us(self) -> float:
-        """The most of the last launches."""
+        """The longest of the last launches."""
         return max(self._issue_us, default=0.0)
 
     @property
     def wait_us(self) -> float:
-        """How long the device must wait for the host to be through."""
+        """Duration of the device's wait that lets the host finish."""
         return min(MOST_US, LEAST_US + MARGIN * self.largest_us)
 
 
 class Once(NamedTuple):
-    """One try, microseconds: what the device took, what the host took to issue it, and how long the wait was."""
+    """One attempt, microseconds: the device's time, the host's time to issue it, and the duration of the wait."""
 
     time_us: float
     issue_us: float
@@ -49,7 +49,7 @@ class Once(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The time of a graph; how many were thrown away before it; whether the host was through in time."""
+    """The time of a graph; the number of discarded attempts; whether the host finished in time."""
 
     time_us: float
     thrown_away: int
@@ -57,7 +57,7 @@ class Taken(NamedTuple):
 
 
 def take(once: Callable[[float], Once], lead: Lead) -> Taken:
-    """One time of what ``once`` issues behind a wait of so many microseconds."""
+    """One time of the work that ``once`` issues after a wait of the given duration in microseconds."""
     thrown_away = 0
     while True:
         found = once(lead.wait_us)

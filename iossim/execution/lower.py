@@ -1,13 +1,13 @@
-"""From a schedule to a plan: group ``i`` of a stage goes to stream ``i``, and stages are kept apart.
+"""Lowering of a schedule to a plan: group ``i`` of a stage goes to stream ``i``, and stages are separated.
 
 Under the *paper* engine the host waits for the device between two stages, unless both have a single group and so
 share stream 0 (as the published engine does). The *graph* engine never returns to the host: a stage forks off stream
 0 and joins it again by events, as a captured CUDA graph does. The *partition* engine is the graph engine with each
-group of a stage of several on SMs of its own, which ``divided`` names where the device is known. *onnxruntime* has no
+group of a stage of several on separate SMs, given by ``divided`` if the device is known. *onnxruntime* has no
 stages: they become streams, with an event wherever data crosses (:mod:`iossim.schedule.streams`).
 
-By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
-``in_place`` values lie where :mod:`iossim.execution.in_place` says, and what then is no work is not launched.
+By default each unit is launched, including concats, as the published engine does, and as simulators of it need. With
+``in_place`` values are placed by :mod:`iossim.execution.in_place`, and units without remaining work are not launched.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def lower_schedule(
 ) -> Plan:
     """The plan of a schedule on one device; ``engine`` is the name of one.
 
-    ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its
-    algorithm and workspace; without, the algorithm is the variant that the schedule names. Raises ScheduleError if
-    the schedule does not fit the network, OptionError for an unknown engine, or where streams are to be divided.
+    ``divided`` has the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its
+    algorithm and workspace; by default, the algorithm is the variant in the schedule. Raises ScheduleError if
+    the schedule does not fit the network, OptionError for an unknown engine, or if streams are to be partitioned.
     """
     chosen = Engine.named(engine)
     fit(schedule, network)
@@ -100,10 +100,10 @@ def lower_stage(
     choices: Choices | None = None,
     divided: Divided | None = None,
 ) -> Plan:
-    """The plan of one stage by itself: what a backend measures.
+    """The plan of a single stage, for measurement by a backend.
 
-    ``groups`` are indices of the network's units, each group in execution order (one group where they merge), and
-    ``variants`` what units run as, by name. The inputs of the plan are the values that they read and none of them
+    ``groups`` are indices of the network's units, each group in execution order (one group if they merge), and
+    ``variants`` the units' variants, by name. The inputs of the plan are the values that they read and none of them
     makes, its outputs those that are read elsewhere. Raises ScheduleError for units that do not merge, OptionError for
     an unknown engine.
     """
@@ -127,7 +127,7 @@ def lower_stage(
 
 
 class _Lowering:
-    """Lowers stage by stage; ``buffers`` grows."""
+    """Lowers stage by stage; ``buffers`` accumulates."""
 
     def __init__(
         self, network: Network, engine: Engine, in_place: bool, choices: Choices | None, divided: Divided | None
@@ -143,7 +143,7 @@ class _Lowering:
     def stage(
         self, groups: Sequence[Sequence[int]], strategy: Strategy, variants: Mapping[str, str] = _NO_VARIANTS
     ) -> list[Work]:
-        """The work of a stage; the host issues group after group, as the published engine does."""
+        """The work of a stage; the host issues groups sequentially, as the published engine does."""
         if strategy is Strategy.MERGE:
             if len(groups) != 1:
                 raise ScheduleError(f"a merged stage has one group, not {len(groups)}; give its units as one")
@@ -152,7 +152,7 @@ class _Lowering:
         contexts = list(dict.fromkeys(parts))
         work: list[Work] = []
         for stream, group in enumerate(groups):
-            # Groups on the same SMs share a stream: one after the other.
+            # Groups on the same SMs share a stream: they run sequentially.
             queue = Queue(MAIN.device, contexts.index(parts[stream]) if parts else stream)
             for unit in group:
                 issued = self._unit(unit, queue, variants.get(self.network.units[unit].name, FASTEST))
@@ -160,17 +160,17 @@ class _Lowering:
         return work
 
     def streams(self, schedule: StreamSchedule, engine: Engine) -> Iterator[Command]:
-        """The commands of streams: events where work must wait for work of others, one synchronise at the end.
+        """The commands of streams: events for dependences between streams, one synchronise at the end.
 
-        The events are the fewest that order what touches the same memory, and what else the schedule orders: what
-        launches nothing, as values lie in place, neither waits nor is waited for. Under the graph engine all streams
-        fork off the first and join it, as a captured graph does, where their events do not say that already.
+        The events are the fewest that order accesses to the same memory, and the schedule's other waits: a unit that
+        launches nothing, as values are in place, neither waits nor is waited for. Under the graph engine all streams
+        fork off the first and join it, as in a captured graph, unless their events imply that already.
         """
         issued = self._issued(schedule)
         stream_of = [stream for stream, _, _ in issued]
         reads: list[Iterable[int]] = [read for _, _, read in issued]
         last = {stream: number for number, stream in enumerate(stream_of)}
-        if engine.is_recorded:  # the first stream ends behind all others
+        if engine.is_recorded:  # the first stream ends after all others
             stream_of.append(0)
             reads.append(last.values())
         waits = reduced_waits(stream_of, reads)
@@ -193,12 +193,12 @@ class _Lowering:
         yield Synchronize()
 
     def _issued(self, schedule: StreamSchedule) -> list[tuple[int, list[Work], set[int]]]:
-        """The launches that are work, as the host issues them: of each its stream, its commands, and those that must
-        have ended before, by their numbers: what touches the same memory, and what else the schedule names.
+        """The launches with work, in the order of issue: for each its stream, its commands, and the numbers of those
+        that must have ended before: those that access the same memory, and those that the schedule names.
         """
         network = self.network
         issued: list[tuple[int, list[Work], set[int]]] = []
-        ends: dict[int, set[int]] = {}  # of each unit the launches behind which what it makes is there
+        ends: dict[int, set[int]] = {}  # for each unit the launches after which its outputs exist
         for stream, launch in issue_order(schedule):
             units = [network.unit_index[name] for name in launch.units]
             queue = Queue(MAIN.device, stream)
@@ -225,7 +225,7 @@ class _Lowering:
         return issued
 
     def buffer(self, value: str, slot: Slot | None = None, name: str | None = None) -> str:
-        """Make sure of the buffer of a value: at its place, or at ``slot`` under another ``name``."""
+        """Ensure that the buffer of a value exists: at its place, or at ``slot`` under another ``name``."""
         name = name or value
         if name in self.buffers:
             return name
@@ -239,7 +239,7 @@ class _Lowering:
         return name
 
     def _view(self, name: str, of_type: TensorType, slot: Slot) -> Buffer:
-        """A buffer at ``slot``: a view of the storage in which that lies."""
+        """A buffer at ``slot``: a view of the storage that contains it."""
         outer = self.buffers[self.buffer(slot.value)]
         return Buffer(name, of_type, outer.view_of or outer.name, outer.box.moved(slot.starts).starts)
 
@@ -265,15 +265,15 @@ class _Lowering:
         return [replace(launch, adds_to=updated[0]) if updated else launch]
 
     def _place(self, value: str, slot: Slot) -> str:
-        """The buffer for a copy of a value at ``slot``, wherever that value's own place is."""
+        """The buffer for a copy of a value at ``slot``, wherever the value itself is placed."""
         name = f"{value}@{slot.value}:{','.join(map(str, slot.starts))}"
         return self.buffer(value, self._slot(slot.value).at(slot.starts), name)
 
     def _merged(self, indices: Sequence[int], queue: Queue) -> list[Work]:
         """One stacked convolution into one buffer, of which the outputs of its parts are channel slices.
 
-        Parts that have a place of their own, in a concat, are copied there; unless all have, side by side in the same
-        order: then the convolution writes there itself.
+        Parts placed elsewhere, in a concat, are copied there; unless all are, adjacent and in the same
+        order: then the convolution writes there directly.
         """
         network = self.network
         units = [network.units[index] for index in indices]
@@ -323,7 +323,7 @@ class _Lowering:
 
 
 def _synchronise_between(stages: list[list[Work]]) -> Iterator[Command]:
-    """The paper engine: a device synchronise unless the stages on both sides run in stream 0 alone."""
+    """The paper engine: a device synchronise unless the stages on both sides run in stream 0 only."""
     before: set[Queue] = set()
     for stage in stages:
         queues = {work.queue for work in stage}
@@ -335,7 +335,7 @@ def _synchronise_between(stages: list[list[Work]]) -> Iterator[Command]:
 
 
 def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
-    """The graph engine: side streams wait for stream 0 before a stage, and it for them behind it."""
+    """The graph engine: side streams wait for stream 0 before a stage, and stream 0 for them after it."""
     event = count()
     for stage in stages:
         side = sorted({work.queue for work in stage} - {MAIN})

@@ -1,4 +1,4 @@
-"""The inputs of plans: those given are checked, others are made from a seed, equal for every backend."""
+"""Inputs of plans: given ones are checked, others are made from a seed, equal for every backend."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from iossim.ir.types import TensorType
 
 
 def check_graph(plan: Plan, network: Network) -> None:
-    """Raises ScheduleError, naming the network, where a plan is for another graph."""
+    """Raise ScheduleError, naming the network, if a plan is for another graph."""
     if plan.graph_hash != network.graph.hash:
         raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
 
 
 def check_one_device(plan: Plan, backend: str) -> None:
-    """Raises PlanError, naming the backend, where a plan is of other devices than the first."""
+    """Raise PlanError, naming the backend, if a plan uses devices other than the first."""
     if any(plan.devices):
         named = " and ".join(map(str, plan.devices))
         raise PlanError(
@@ -30,7 +30,7 @@ def check_one_device(plan: Plan, backend: str) -> None:
 
 
 def check_inputs(inputs: Mapping[str, Array], types: Mapping[str, TensorType]) -> None:
-    """Raises GraphError, naming the input, where one of ``types`` is missing, or of another shape or element type."""
+    """Raise GraphError, naming the input, if one of ``types`` is missing, or has another shape or element type."""
     for name, expected in types.items():
         if name not in inputs:
             raise GraphError(f"no array for input {name!r}; give one of {expected}")
@@ -47,7 +47,7 @@ def made_inputs(plan: Plan, network: Network, seed: int = 0) -> dict[str, Array]
 
 
 def made_arrays(names: Iterable[str], types: Mapping[str, TensorType], seed: int = 0) -> dict[str, Array]:
-    """Normal numbers, or small whole ones for integers, from ``seed`` and each name alone."""
+    """Normal numbers, or small integers for integer types, that depend only on ``seed`` and each name."""
     found: dict[str, Array] = {}
     for name in names:
         wanted = types[name]

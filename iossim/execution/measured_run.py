@@ -1,4 +1,4 @@
-"""Schedules run on a backend: are their outputs right, and how long do they take beside each other?"""
+"""Schedules run on a backend: correctness of their outputs, and their relative times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as long one thing takes as another: that of the medians, and where nine of ten resamples lie."""
+    """Ratio of two times: that of the medians, and its 90% bootstrap interval."""
 
     value: float
     low: float
@@ -40,7 +40,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One thing that was run: a schedule or a baseline. ``speedup`` is over the first row."""
+    """One measured schedule or baseline. ``speedup`` is over the first row."""
 
     name: str
     samples: Samples
@@ -49,7 +49,7 @@ class MeasuredRow:
 
     @property
     def error_percent(self) -> float | None:
-        """How far the prediction is from the measured median."""
+        """Relative error of the prediction, in percent of the measured median."""
         if self.predicted_us is None:
             return None
         return 100 * (self.predicted_us / self.samples.median_us - 1)
@@ -73,7 +73,7 @@ def for_backend(schedule: AnySchedule, network: Network, backend: Backend) -> tu
     """The schedule without variants that a backend of another device lacks, and a remark on them (or none).
 
     Variants name kernels of the device that the schedule was made for; another device computes the same values with
-    its own. On the same device nothing is left out, and a backend that does not know a variant refuses it.
+    its own. On the same device all are kept, and a backend that does not know a variant refuses it.
     """
     if schedule.device == backend.context.device:
         return schedule, ""
@@ -104,7 +104,7 @@ def for_backend(schedule: AnySchedule, network: Network, backend: Backend) -> tu
 
 
 def _variants(schedule: AnySchedule) -> Iterator[tuple[str, Strategy, str]]:
-    """The units that run as a variant, the strategy of their stage, and the variant."""
+    """The units with a variant, the strategy of their stage, and the variant."""
     if isinstance(schedule, StreamSchedule):
         launches = (launch for launch in schedule.launches if launch.variant)
         yield from ((launch.units[0], Strategy.CONCURRENT, launch.variant) for launch in launches)
@@ -119,7 +119,7 @@ def _without(stage: Stage, units: Mapping[str, str]) -> Stage:
 
 
 def plan_for(schedule: AnySchedule, network: Network, backend: Backend, choices: Choices | None = None) -> Plan:
-    """The plan of a schedule as a backend runs it: values in place, its choices, planned memory, free of races."""
+    """The plan of a schedule for a backend: values in place, its choices, planned memory, free of races."""
     lowered = lower_schedule(
         schedule,
         network,
@@ -147,9 +147,9 @@ def measure_schedules(
 def output_error(
     network: Network, schedule: AnySchedule, backend: Backend, reference: Reference, seed: int = 0
 ) -> float:
-    """The largest difference of an output from what ``reference`` says it is, over the largest value of that output.
+    """Largest difference of an output from ``reference``, over the largest value of that output.
 
-    Infinite where an output is not finite and the reference's is.
+    Infinite if an output is not finite and the reference's is.
     """
     return output_difference(network, schedule, backend, reference, seed).relative
 
@@ -157,7 +157,7 @@ def output_error(
 def output_difference(
     network: Network, schedule: AnySchedule, backend: Backend, reference: Reference, seed: int = 0
 ) -> Difference:
-    """Where outputs differ most from what ``reference`` says they are, and by how much."""
+    """Location and size of the largest difference between outputs and ``reference``."""
     plan = plan_for(schedule, network, backend)
     inputs = made_inputs(plan, network, seed)
     expected = reference(network, inputs)
@@ -165,14 +165,14 @@ def output_difference(
 
 
 def largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """The largest difference over the largest expected value; infinite where only one is not finite."""
+    """Largest difference over the largest expected value; infinite if only one is not finite."""
     return largest_difference(found, expected).relative
 
 
 def ratio_of(numerator: Samples, denominator: Samples, seed: int = 0) -> Ratio:
     """The ratio of two medians, with a bootstrap interval (5th and 95th percentile of resampled medians' ratios).
 
-    Rounds are interleaved, so that what slows the machine down slows both.
+    Rounds are interleaved, so that disturbances of the machine affect both.
     """
     generator = np.random.default_rng(seed)
     medians = []

@@ -1,10 +1,10 @@
-"""Memory planning: storages at offsets of one arena, so that what is never needed at the same time shares memory.
+"""Memory planning: storages at offsets of one arena, so that storages with disjoint lifetimes share memory.
 
 Two storages may share bytes only if every access to one *happens before* every access to the other: a plan's queues
-run in any order that its events allow, so positions in the list of commands say nothing. Storages that may not share
-*interfere*. Finding the least arena is bin packing (NP-hard); taken is the best of a few greedy orders, each storage
-at the lowest offset that its neighbours leave (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-Inference", 2020: greedy by size is the best of theirs).
+run in any order that its events allow, so positions in the list of commands are irrelevant. Storages that may not share
+*interfere*. Finding the smallest arena is bin packing (NP-hard); the plan is the best of a few greedy orders, each
+storage at the lowest offset that its neighbours leave (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural
+Net Inference", 2020: greedy by size is the best of theirs).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from iossim.execution.plan import Buffer, Plan, Queue, aligned
 
 
 def with_memory(plan: Plan) -> Plan:
-    """The plan as it is where its memory is planned, else with its memory planned."""
+    """The plan itself if its memory is planned, else with its memory planned."""
     return plan if plan.offsets is not None else plan_memory(plan)
 
 
 def plan_memory(plan: Plan) -> Plan:
-    """The plan with its storages at offsets of one arena (one a device), each a multiple of 256 bytes.
+    """The plan with its storages at offsets of one arena (per device), each a multiple of 256 bytes.
 
     Inputs keep their memory to the end, so that the plan can run again; outputs keep theirs from their first write.
     """
@@ -51,11 +51,11 @@ def plan_memory(plan: Plan) -> Plan:
 
 
 def interference(plan: Plan) -> NDArray[np.bool_]:
-    """Which storages (in the order of ``plan.storages``) may not share memory, shape ``[storages, storages]``."""
+    """Pairs of storages (in the order of ``plan.storages``) that must not share memory: ``[storages, storages]``."""
     index = {storage.name: number for number, storage in enumerate(plan.storages)}
     queues = {queue: column for column, queue in enumerate(plan.queues)}
     shape = (len(index), max(1, len(queues)))
-    first = np.full(shape, np.iinfo(np.int64).max)  # what is sure to have run at every access
+    first = np.full(shape, np.iinfo(np.int64).max)  # the commands that are sure to have run at every access
     last = np.zeros(shape, dtype=np.int64)  # the last access of each queue
     for access in timed_accesses(plan):
         row = index[access.region.storage]
@@ -65,13 +65,13 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
             column = queues[access.queue]
             last[row, column] = max(last[row, column], access.count)
     for name in plan.inputs:
-        # Filled before everything, and kept for the next run.
+        # Inputs are filled before everything, and kept for the next run.
         first[index[plan.region(name).storage]] = 0
     kept = [index[plan.region(name).storage] for name in (*plan.inputs, *plan.outputs)]
     last[kept] = np.iinfo(np.int64).max
     # [a, b]: all of a happens before all of b
     before = np.asarray((first[None, :, :] >= last[:, None, :]).all(axis=2))
-    never = np.asarray((last == 0).all(axis=1))  # not accessed at all: holds nothing
+    never = np.asarray((last == 0).all(axis=1))  # not accessed at all: never live
     device = np.array([storage.device for storage in plan.storages])
     apart = device[:, None] != device[None, :]
     result: NDArray[np.bool_] = ~(before | before.T | never[:, None] | never[None, :] | apart)
@@ -80,7 +80,7 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
 
 
 def memory_lower_bound_bytes(plan: Plan) -> int:
-    """A lower bound of any arena: the most that is alive at once on a device, in the order of issue."""
+    """Lower bound of any arena: the maximum of live bytes on a device, in the order of issue."""
     alive = _lifetimes(plan)
     return max((_most_alive_bytes(plan, alive, device) for device in plan.devices), default=0)
 
@@ -116,7 +116,7 @@ def _lifetimes(plan: Plan) -> dict[str, tuple[int, int]]:
 
 
 def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.bool_]) -> list[int]:
-    """Each storage in turn at the lowest offset where it meets no other that it interferes with."""
+    """Each storage in turn at the lowest offset without overlap with interfering ones."""
     offsets = [-1] * len(sizes)
     for index in order:
         taken = sorted(

@@ -1,8 +1,8 @@
-"""A plan is what every executor runs: a flat list of commands that the host issues in order to queues.
+"""Plans, the input of every executor: a flat list of commands that the host issues in order to queues.
 
-Commands of one queue run one after another, in the order issued. Commands of different queues run in any order,
-unless an event (:class:`Record`, then :class:`Wait`) or a :class:`Synchronize` stands between them. A plan says
-nothing about how an executor computes a unit, so that a simulator, a GPU and NumPy run the same one.
+Commands of one queue run sequentially, in the order of issue. Commands of different queues run in any order,
+unless an event (:class:`Record`, then :class:`Wait`) or a :class:`Synchronize` orders them. A plan does not
+specify how an executor computes a unit, so that a simulator, a GPU and NumPy run the same one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from iossim.execution.box import Box
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.batch import Strategy
 
-#: Where a storage may begin, in bytes: what CUDA's own allocator aligns to.
+#: Alignment of storages, in bytes: that of CUDA's own allocator.
 ALIGNMENT_BYTES = 256
 
 
 class Queue(NamedTuple):
-    """A stream of a device: commands in it run in the order issued."""
+    """A stream of a device, whose commands run in the order of issue."""
 
     device: int
     stream: int
@@ -32,11 +32,11 @@ class Queue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that holds a value of the graph, several values of a merged stage, or what a kernel works in.
+    """Memory that holds a value of the graph, several values of a merged stage, or a kernel's workspace.
 
-    A *view* has no memory of its own: it is a box of the buffer that ``view_of`` names, which is no view itself (a
-    *storage*), and has as many axes. It begins at ``starts``, an entry an axis, and is of the shape of its ``type``.
-    A storage lies on ``device``, and its views with it.
+    A *view* has no memory of its own: it is a box of the buffer that ``view_of`` names, which is not a view itself (a
+    *storage*), and has as many axes. It begins at ``starts``, one entry per axis, and has the shape of its ``type``.
+    A storage is on ``device``, as are its views.
     """
 
     name: str
@@ -47,17 +47,17 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """Memory of its own: a view takes none."""
+        """Size of its own memory: 0 for a view."""
         return 0 if self.view_of else self.type.bytes
 
     @property
     def box(self) -> Box:
-        """Where it lies in its storage: all of it, if it is one."""
+        """Its box in its storage: the whole, if it is a storage."""
         return Box(self.starts, self.type.shape) if self.view_of else Box.whole(self.type.shape)
 
 
 class Region(NamedTuple):
-    """Where a buffer lies: a box of ``storage``."""
+    """Location of a buffer: a box of ``storage``."""
 
     storage: str
     box: Box
@@ -74,11 +74,11 @@ class Region(NamedTuple):
 class Launch:
     """Run units (names) on a queue: one unit, or several as one stacked convolution.
 
-    ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are no buffers:
-    nothing writes them while the plan runs. ``algorithm`` is the executor's own name of how the unit runs, empty
-    where there is no choice; ``workspace`` names the buffer that it works in, which holds nothing before and nothing
-    after. ``sms`` are the numbers of the SMs that it may use: all, unless the device is divided. ``adds_to`` is that
-    of ``reads`` which lies where it writes: it is updated in place (beta 1).
+    ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are not buffers:
+    nothing writes them while the plan runs. ``algorithm`` is the executor's own name of the unit's algorithm, empty
+    if there is no choice; ``workspace`` names the buffer of its workspace, whose contents do not outlive it.
+    ``sms`` are the numbers of the SMs available to it: all, unless the device is partitioned. ``adds_to`` is the one
+    of ``reads`` at the same place as the output: it is updated in place (beta 1).
     """
 
     units: tuple[str, ...]
@@ -97,9 +97,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy a buffer to another of the same shape on a queue: what a unit that only moves data could not do by views.
+    """Copy a buffer to another of the same shape on a queue: data movement of a unit that views cannot replace.
 
-    ``unit`` is the unit on whose behalf it is; ``sms`` as of a launch. Where the two lie on different devices it
+    ``unit`` is the unit that needs it; ``sms`` as for a launch. If the two are on different devices it
     crosses the link between them (:meth:`Plan.transfer`), on a queue of either.
     """
 
@@ -114,7 +114,7 @@ class Copy:
 
 
 class Transfer(NamedTuple):
-    """What a copy moves from one device to another: so many bytes over the link between the two."""
+    """A copy's traffic from one device to another, in bytes over the link between the two."""
 
     source: int
     target: int
@@ -123,7 +123,7 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The event fires when all that was issued to ``queue`` before has run; a plan records an event once."""
+    """The event fires when everything issued to ``queue`` before has run; a plan records an event once."""
 
     event: int
     queue: Queue
@@ -131,7 +131,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What is issued to ``queue`` after this runs when the event has fired."""
+    """Commands issued to ``queue`` after this run once the event has fired."""
 
     event: int
     queue: Queue
@@ -139,10 +139,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Synchronize:
-    """The host waits until all queues are empty: what it issues afterwards, or reads, comes after all before."""
+    """The host waits until all queues are empty: its later commands and reads come after all earlier ones."""
 
 
-#: What is issued to a queue, and runs there in order.
+#: Commands that are issued to a queue, and run there in order.
 Queued = Launch | Copy | Record | Wait
 Command = Queued | Synchronize
 
@@ -152,10 +152,10 @@ class Plan:
     """Commands in the order that the host issues them.
 
     ``inputs`` are the buffers that the host fills before the first command, ``outputs`` those it reads after the
-    last; ``buffers`` holds every buffer by name. ``graph_hash`` is that of the graph.
+    last; ``buffers`` has every buffer by name. ``graph_hash`` is that of the graph.
 
     With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]``
-    of one arena of at most ``arena_bytes``, an arena a device; without, each has memory of its own.
+    of one arena of at most ``arena_bytes`` per device; without, each has separate memory.
     """
 
     graph_hash: str
@@ -172,12 +172,12 @@ class Plan:
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
-        """The queues that run something, in order."""
+        """The queues with commands, in order."""
         return tuple(sorted({command.queue for command in self.commands if isinstance(command, Launch | Copy)}))
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
-        """The devices that hold storages or run something, in order."""
+        """The devices with storages or commands, in order."""
         return tuple(sorted({storage.device for storage in self.storages} | {queue.device for queue in self.queues}))
 
     @cached_property
@@ -187,31 +187,31 @@ class Plan:
 
     @property
     def storage_bytes(self) -> int:
-        """What all storages take if none shares its memory with another."""
+        """Total size of all storages without sharing memory."""
         return sum(aligned(buffer.bytes) for buffer in self.storages)
 
     def region(self, name: str) -> Region:
-        """Where a buffer's contents lie, views resolved."""
+        """Location of a buffer's contents, views resolved."""
         buffer = self.buffers[name]
         return Region(buffer.view_of or name, buffer.box)
 
     def device(self, name: str) -> int:
-        """Where a buffer lies."""
+        """The device of a buffer."""
         return self.buffers[self.region(name).storage].device
 
     def transfer(self, copy: Copy) -> Transfer | None:
-        """What a copy moves between devices; None within one."""
+        """The traffic of a copy between devices; None within one."""
         source, target = self.device(copy.source), self.device(copy.target)
         return None if source == target else Transfer(source, target, self.buffers[copy.target].type.bytes)
 
 
 def sms_text(sms: range | None) -> str:
-    """The SMs of a launch as text behind what it is: " (SMs 0-39)"; nothing where they are all."""
+    """The SMs of a launch as a suffix: " (SMs 0-39)"; empty for all SMs."""
     return "" if sms is None else f" (SMs {sms.start}-{sms.stop - 1})"
 
 
 def segments(plan: Plan) -> Iterator[list[Queued]]:
-    """The commands between two synchronises; what follows the last one is a segment too."""
+    """The commands between two synchronises; those after the last one form a segment, too."""
     segment: list[Queued] = []
     for command in plan.commands:
         if isinstance(command, Synchronize):
@@ -236,20 +236,20 @@ def accesses(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def aligned(size_bytes: int) -> int:
-    """A size rounded up to where the next storage may begin."""
+    """A size rounded up to the alignment of storages."""
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def workspace_buffer(units: tuple[str, ...], queue: Queue, size_bytes: int) -> Buffer:
-    """The workspace of one launch: alive while that runs, so that planned memory shares it with all that is not."""
+    """The workspace of one launch: live while that runs, so that planned memory shares it with all that is not live."""
     return Buffer(f"workspace:{'+'.join(units)}", TensorType((size_bytes,), DType.UINT8), device=queue.device)
 
 
 def repeat(plan: Plan, copies: int, synchronise: bool) -> Plan:
     """The commands of a plan ``copies`` times in a row, on the same buffers; events are recorded anew each time.
 
-    The last synchronise of the plan comes once, at the end, or with ``synchronise`` after each copy: then a copy
-    takes what the stage takes with the boundary behind it. Without it, several streams must be joined.
+    The last synchronise of the plan comes once, at the end, or with ``synchronise`` after each copy: then the time of
+    a copy is that of the stage with its trailing boundary. Without it, several streams must be joined.
     """
     *body, end = plan.commands
     assert isinstance(end, Synchronize), "every plan ends in a synchronise"

@@ -1,4 +1,4 @@
-"""Plans as JSON: one object, commands in order, each tagged by its kind; what is as by default is left out."""
+"""Plans as JSON: one object, commands in order, each tagged by its kind; default values are left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from iossim.execution.plan import Command, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.schedule.batch import Strategy
 
-#: 1 knew views of channels alone, and one device.
+#: Version 1 had only views of channels, and one device.
 FORMAT_VERSION = 2
 
 
@@ -59,10 +59,10 @@ def _command(command: Command) -> dict[str, Any]:
 
 
 def _ends(sms: range | None) -> tuple[int, int] | None:
-    """The first of the SMs that a command may use, and the first after them."""
+    """The first SM available to a command, and the first one after the range."""
     return None if sms is None else (sms.start, sms.stop)
 
 
 def _given(**values: object) -> dict[str, Any]:
-    """Without what is empty."""
+    """The values that are not empty."""
     return {name: value for name, value in values.items() if value not in (None, "", ())}

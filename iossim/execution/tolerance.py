@@ -1,14 +1,14 @@
-"""How far outputs may be from NumPy's in the same storage, and where they are further.
+"""Tolerated difference of outputs from NumPy's in the same storage type, and the location of the largest.
 
-A value is rounded where it is stored, on both sides alike but not to the same neighbour, since sums are taken in
-another order; what is computed from it carries that on. Errors of ``n`` roundings in a row add up as the root of ``n``,
-and so do those of the ``k`` terms of a sum in fp32. So an output may be off, of its largest value, by
+A value is rounded when it is stored, on both sides but not to the same neighbour, since sums are computed in different
+orders; values computed from it propagate the error. Errors of ``n`` successive roundings add up to the root of ``n``,
+and so do those of the ``k`` terms of a sum in fp32. So an output may be off, relative to its largest value, by
 
     ``SAFETY * sqrt(n) * (u + sqrt(k) * 2**-24)`` (``2**-11`` where sums are of fp16)
 
-with ``n`` ops on the longest path, ``k`` terms of the deepest sum, and ``u`` half a step of the type that is stored
-(of TF32: that is multiplied; of whole numbers with scales: of 8 bits). No tolerance is below ``LEAST``: transforms of
-convolutions (Winograd's) lose that.
+with ``n`` ops on the longest path, ``k`` terms of the deepest sum, and ``u`` half a unit in the last place of the
+stored type (for TF32: the multiplied type; for scaled integers: 8 bits). No tolerance is below ``LEAST``: convolution
+transforms (Winograd's) lose that much.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from iossim.ir.types import DType, Precision
 
 SAFETY = 4.0
 LEAST = 1e-3
-#: Half a step beside one: the largest relative error of a rounding.
+#: Unit roundoff: the largest relative error of a rounding.
 ROUNDOFF = {
     Precision.FP32: 2.0**-24,
     Precision.TF32: 2.0**-11,
@@ -39,9 +39,9 @@ _WHOLE = (DType.INT8, DType.UINT8)
 
 
 def tolerance(network: Network, precision: Precision | None = None, sums: Precision = Precision.FP32) -> float:
-    """What outputs may differ by, of the largest value; of the network's own precision by default.
+    """Tolerated difference of outputs, relative to the largest value; for the network's own precision by default.
 
-    ``sums`` is what products are summed in.
+    ``sums`` is the accumulation type of products.
     """
     graph = network.graph
     terms = max((_terms(graph, index) for index in range(len(graph.nodes))), default=1)
@@ -59,7 +59,7 @@ def _terms(graph: Graph, index: int) -> int:
 
 
 def _roundings(graph: Graph) -> int:
-    """The ops that compute on the longest path."""
+    """Number of computing ops on the longest path."""
     longest: dict[str, int] = {}
     for node in graph.nodes:
         own = node.op.role not in (Role.VIEW, Role.CONCAT)
@@ -70,9 +70,9 @@ def _roundings(graph: Graph) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where outputs differ most: ``found`` instead of ``wanted``, ``relative`` to the largest value of that output.
+    """Largest difference of outputs: ``found`` instead of ``wanted``, ``relative`` to the largest value of that output.
 
-    Infinite where only one of the two is finite.
+    Infinite if only one of the two is finite.
     """
 
     output: str = ""
@@ -90,7 +90,7 @@ class Difference:
 
 
 def largest_difference(found: Mapping[str, Array], expected: Mapping[str, Array]) -> Difference:
-    """The largest difference of any output over the largest expected value of that output."""
+    """Largest difference of any output over the largest expected value of that output."""
     worst = Difference()
     for name, array in expected.items():
         wanted, got = array.astype(np.float64), found[name].astype(np.float64)

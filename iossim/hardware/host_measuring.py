@@ -105,7 +105,7 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     bandwidth_gbps, copied = _copy_gbps(last_cache, memory_bytes, cores)
     sources["copy"] = f"measured on {date}: copies of {copied >> 20} MiB by {cores} threads, bytes read and written"
-    sources["system"] = "physical memory as the system tells it"
+    sources["system"] = "physical memory as reported by the system"
     sources["computed"] = "cores x lanes x 2 x clock"
     facts: dict[str, tuple[Any, str]] = {
         "sm_count": (cores, "affinity"),
@@ -169,7 +169,7 @@ def _nominal_clock_ghz(says: Mapping[str, str]) -> tuple[float, str]:
     try:
         return float(says["cpu MHz"]) / 1e3, "/proc/cpuinfo"
     except (KeyError, ValueError):
-        return _UNKNOWN_CLOCK_GHZ, "assumed: the system tells no clock"
+        return _UNKNOWN_CLOCK_GHZ, "assumed: the system reports no clock"
 
 
 def _caches() -> tuple[int, int, str]:
@@ -185,7 +185,7 @@ def _caches() -> tuple[int, int, str]:
             own = max(own, size)
     source = "/sys/devices/system/cpu"
     if not last:
-        return _UNKNOWN_LAST_CACHE_BYTES, _UNKNOWN_CORE_CACHE_BYTES, "assumed: the system tells no caches"
+        return _UNKNOWN_LAST_CACHE_BYTES, _UNKNOWN_CORE_CACHE_BYTES, "assumed: the system reports no caches"
     if not own:
         own, source = min(last, _UNKNOWN_CORE_CACHE_BYTES), f"{source}; which a core has to itself is assumed"
     return last, own, source

@@ -1,6 +1,6 @@
-"""Measured operators, stages and networks, and the files that they come in.
+"""Measured operators, stages and networks, and their file formats.
 
 The contract: any known file becomes a :class:`~iossim.measurements.measurement.MeasurementSet`, a header and its rows
-(``measurement_set``). ``formats`` are found by looking, ``profilers`` read what profilers record, and
-``operator_kinds`` names operators by columns. A few bad rows are dropped and noted; a file with many is refused.
+(``measurement_set``). ``formats`` are detected by contents, ``profilers`` read profilers' recordings, and
+``operator_kinds`` names operators by columns. A few bad rows are dropped with a note; a file with many is refused.
 """

@@ -1,7 +1,7 @@
-"""Whole networks as they were measured on real devices: a file a device, JSON lines, a header and then a run a line.
+"""Whole networks as measured on real devices: one JSON lines file per device, a header and then one run per line.
 
-``benchmarks/gpu_report.py`` writes the files. A run of a schedule holds the whole schedule, so that its prediction
-can be computed anew with any model; a run of a baseline has none. Of equal runs the last counts.
+``benchmarks/gpu_report.py`` writes the files. The run of a schedule contains the whole schedule, so that its prediction
+can be recomputed with any model; the run of a baseline has none. Among equal runs the last counts.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from iossim.schedule.schedule import ScheduleField
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1
-#: What an output below fp32 may differ from the reference's, over its largest value, where the network is not known.
+#: Tolerated error of an output below fp32, relative to its largest value, if the network is not known.
 MOST_ROUGH_OUTPUT_ERROR = 5e-2
 
 
 class NetworkHeader(Value):
-    """The first line of a file: where and when its runs were measured."""
+    """The first line of a file: place and time of its runs."""
 
     format: Literal["iossim-measured-networks"] = "iossim-measured-networks"
     version: int = VERSION
-    #: A device that ships, or the name that its driver gives it.
+    #: A shipped device, or the name that its driver gives it.
     device: str = Field(min_length=1)
     driver: str = ""
     #: Day of the recording, ``2026-11-21``.
@@ -61,30 +61,30 @@ class NetworkRun(Value):
     rounds: int = Field(ge=1)
     rejected: int = Field(default=0, ge=0)
     conditions: dict[str, float | str] = Field(default_factory=dict)
-    #: Of the backend, by name; and what else its times depend on.
+    #: Versions of the backend's libraries, by name; and other influences on its times.
     libraries: dict[str, str] = Field(default_factory=dict)
     options: dict[str, str] = Field(default_factory=dict)
-    #: The largest difference of an output from the reference's, over the largest value of that output; none where it
-    #: was not looked at, or is not finite.
+    #: Largest difference of an output from the reference's, over the largest value of that output; None if it
+    #: was not checked, or is not finite.
     output_error: float | None = Field(default=None, ge=0)
-    #: Whether the outputs are what they should be, as far as was looked at.
+    #: Whether the outputs are right, as far as they were checked.
     outputs_right: bool = True
-    #: What the search measured, and how long it took.
+    #: Number of measurements of the search, and its duration.
     measurements: int | None = None
     search_s: float | None = None
-    #: What its stages take by themselves, added up: repeated back to back, and each with a flushed L2 cache.
+    #: Sum of its stages' separate times: repeated back to back, and each with a flushed L2 cache.
     stages_warm_us: TimeUs | None = None
     stages_cold_us: TimeUs | None = None
     schedule: ScheduleField | None = None
 
     @property
     def key(self) -> tuple[str, int, str, str, str, str]:
-        """Runs of equal key are of the same thing."""
+        """The identity of a run: runs of equal key measure the same."""
         return self.model, self.batch, self.dtype, self.engine, self.backend, self.name
 
     @property
     def wrong_outputs(self) -> str:
-        """How the outputs are wrong, in words; empty where they are right, or nobody looked."""
+        """Description of wrong outputs; empty if they are right or were not checked."""
         if self.outputs_right:
             return ""
         if self.output_error is None:
@@ -95,7 +95,7 @@ class NetworkRun(Value):
     def of(
         samples: Samples, *, dtype: str, output_error: float | None = None, most: float | None = None, **fields: Any
     ) -> NetworkRun:
-        """A run of these samples; ``fields`` are the others. An infinite ``output_error``: outputs are not finite.
+        """A run with these samples; ``fields`` are the others. An infinite ``output_error``: outputs are not finite.
 
         ``most`` is the network's tolerance (:mod:`iossim.execution.tolerance`).
         """
@@ -118,7 +118,7 @@ class NetworkRun(Value):
 
 @dataclass(frozen=True)
 class MeasuredNetworks:
-    """What one file holds."""
+    """Contents of one file."""
 
     path: Path
     header: NetworkHeader
@@ -126,7 +126,7 @@ class MeasuredNetworks:
 
 
 def run_line(run: NetworkRun) -> str:
-    """A run as a line of a file; what is as by default is left out."""
+    """A run as a line of a file; default values are left out."""
     return json.dumps(run.model_dump(mode="json", exclude_defaults=True), separators=(",", ":")) + "\n"
 
 
@@ -136,12 +136,12 @@ def header_line(header: NetworkHeader) -> str:
 
 
 def find_measured_networks(places: Sequence[Path]) -> list[MeasuredNetworks]:
-    """Those in files and folders (subfolders included), by path; raises MeasurementError."""
+    """The measured networks in files and folders (including subfolders), by path; raises MeasurementError."""
     return [read_measured_networks(path) for path in measured_network_files(places)]
 
 
 def measured_network_files(places: Sequence[Path]) -> list[Path]:
-    """Those among files and folders, subfolders included, that are of measured networks."""
+    """The files of measured networks among files and folders, including subfolders."""
     paths: list[Path] = []
     for place in places:
         paths += sorted((*place.rglob("*.jsonl"), *place.rglob("*.jsonl.gz"))) if place.is_dir() else [place]
@@ -149,7 +149,7 @@ def measured_network_files(places: Sequence[Path]) -> list[Path]:
 
 
 def read_measured_networks(path: Path) -> MeasuredNetworks:
-    """A file; raises MeasurementError naming the line and the field at fault."""
+    """The contents of a file; raises MeasurementError naming the line and the invalid field."""
     first, *lines = [line for line in read_file(path).splitlines() if line.strip()]
     try:
         header = NetworkHeader.model_validate_json(first)

@@ -1,4 +1,4 @@
-"""What was measured: operators alone, stages of operators, on which device, how and with what."""
+"""Measurements of operators alone and of stages of operators: values, device, method and conditions."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ def unusable(place: object, problem: str) -> MeasurementError:
 
 
 class Header(Value):
-    """What is true of all measurements of a set."""
+    """Properties common to all measurements of a set."""
 
     measurement_schema: Literal["iossim-measurements"] = Field(default="iossim-measurements", alias="schema")
     version: Literal[1] = 1
-    #: A device's name, as ``iossim devices list`` has it where it ships.
+    #: A device's name, as in ``iossim devices list`` if it is shipped.
     device: str = Field(min_length=1)
-    #: What this recording is called, in reports and in a profile's provenance.
+    #: Name of this recording in reports and in a profile's provenance.
     data_set: str = Field(min_length=1)
     #: Library or driver to its version.
     libraries: dict[str, str] = Field(default_factory=dict)
     host: str = ""
-    #: Of rows that do not say otherwise.
+    #: Default precision of rows.
     precision: Precision = Precision.FP32
     time_unit: Literal["us"] = "us"
-    #: A time of one call that waits for the host, not of one among many with the host ahead.
+    #: Times are of single calls that wait for the host, not of back-to-back calls with the host ahead.
     includes_host_overhead: bool = False
     #: The host's overhead changes over the recording, in the order of ``row``.
     host_overhead_drifts: bool = False
     #: Times span a call from start to end: gaps between its kernels and the dispatch floor are included. Otherwise
-    #: they are the sum of the durations of the call's kernels, as profilers give them.
+    #: they are the sum of the durations of the call's kernels, as reported by profilers.
     includes_gaps: bool = True
-    #: ``calls``: an operator called again and again; ``stream``: a call of a network; ``graph``: a node of a CUDA
+    #: ``calls``: an operator called repeatedly; ``stream``: a call of a network; ``graph``: a node of a CUDA
     #: graph; ``profiler``: one kernel at a time from flushed caches, its start and end in its duration.
     issue: Issue = Issue.CALLS
-    #: Images lay channels last, as inference compilers have them.
+    #: Images were stored channels last, as by inference compilers.
     channels_last: bool = False
-    #: The SM clock that the recording was held at, where that is not the boost clock.
+    #: Locked SM clock of the recording, if it is not the boost clock.
     clock_ghz: float | None = Field(default=None, gt=0)
-    #: What times were rounded to.
+    #: Rounding of times.
     resolution_us: float = Field(default=0.0, ge=0)
     #: Day of the recording, ``2026-11-21``; empty if unknown.
     date: str = ""
-    #: Program, paper or person that the numbers come from.
+    #: Program, paper or person that is the source of the numbers.
     source: str = ""
 
     @property
     def called(self) -> Libraries:
-        """The age of the libraries whose kernels ran: a compiler's, cuDNN 7 called directly, or others."""
+        """Libraries whose kernels ran: a compiler's, cuDNN 7 called directly, or others."""
         if "tensorrt" in self.libraries or self.channels_last:
             return Libraries.COMPILED
         cudnn = self.libraries.get("cudnn")
@@ -98,20 +98,20 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The latency of one operator alone, and what is known of how it ran."""
+    """The latency of one operator alone, and known details of its execution."""
 
     operator: Operator
     latency_us: float
-    #: Position in the recording, by which the host's overhead drifts.
+    #: Position in the recording, with which the host's overhead drifts.
     row: int | None = None
-    #: 90th less 10th percentile of the samples.
+    #: 90th minus 10th percentile of the samples.
     spread_us: float | None = None
-    #: How many samples ``latency_us`` is the median of.
+    #: Number of samples whose median is ``latency_us``.
     samples: int | None = None
     algorithm: str = ""
     #: Names of the kernels launched, in order.
     kernels: tuple[str, ...] = ()
-    #: Of the main kernel: the one that takes longest.
+    #: Grid and block of the main kernel, the one that takes longest.
     grid: Extent | None = None
     block: Extent | None = None
     #: Every call found its inputs in DRAM, not in L2.
@@ -120,20 +120,20 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class StageMeasurement:
-    """The latency of groups of operators that run at the same time, one stream a group."""
+    """The latency of concurrent groups of operators, one stream per group."""
 
     groups: tuple[tuple[Operator, ...], ...]
     latency_us: float
     row: int | None = None
     spread_us: float | None = None
     samples: int | None = None
-    #: The same operators in one stream.
+    #: Latency of the same operators in one stream.
     serial_us: float | None = None
 
 
 @dataclass(frozen=True)
 class MeasurementSet:
-    """Measurements of one recording on one device. ``notes`` tell what reading left out, a line each.
+    """Measurements of one recording on one device. ``notes`` list omissions by the reader, a line each.
 
     ``path`` is the file that they were read from, for error messages.
     """
@@ -150,16 +150,16 @@ class MeasurementSet:
 
     @property
     def name(self) -> str:
-        """The file, or where there is none the data set."""
+        """The file, or if there is none the data set."""
         return str(self.path or repr(self.header.data_set))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of the operators that were measured alone, sorted."""
+        """Kinds of the operators measured alone, sorted."""
         return tuple(sorted({measurement.operator.kind for measurement in self.measurements}))
 
 
-#: Names in recordings of devices that ship under another; those of drivers as :func:`device_of_product` spells them.
+#: Recorded names of shipped devices; those of drivers as spelled by :func:`device_of_product`.
 ALIASES = {
     "v100-dgx1": "v100-sxm2",
     "v100-sxm2-16gb": "v100-sxm2",
@@ -177,9 +177,9 @@ ALIASES = {
 
 
 def device_of(path: Path, recorded: str | None, given: str | None) -> str:
-    """The device's name: ``recorded``, the file's own, or where it has none ``given``, the user's.
+    """The device's name: ``recorded``, the file's own, or if it has none ``given``, the user's.
 
-    Raises MeasurementError without both.
+    Raises MeasurementError if both are missing.
     """
     if not (recorded or given):
         raise unusable(path, "the file names no device; give one with `device`")
@@ -187,7 +187,7 @@ def device_of(path: Path, recorded: str | None, given: str | None) -> str:
 
 
 def device_of_product(product: str) -> str:
-    """A driver's name of a product in the style of ours: ``Tesla V100-PCIE-32GB`` as ``v100-pcie-32gb``."""
+    """A driver's product name in iossim's style: ``Tesla V100-PCIE-32GB`` as ``v100-pcie-32gb``."""
     words = re.split(r"[^a-z0-9]+", product.lower())
     name = "-".join(word for word in words if word not in ("", "nvidia", "tesla", "geforce"))
     return ALIASES.get(name, name)

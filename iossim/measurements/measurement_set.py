@@ -1,7 +1,7 @@
-"""Measurement sets in files and folders: in iossim's own format, or any other that can be read.
+"""Measurement sets in files and folders: in iossim's own format, or any other readable one.
 
 The format is JSON lines (``.jsonl``). The first line is the header, an object of the fields of
-:class:`~iossim.measurements.measurement.Header` and the counts of what follows::
+:class:`~iossim.measurements.measurement.Header` and the counts of the following lines::
 
     {"schema": "iossim-measurements", "version": 1, "device": "v100-sxm2", "data_set": "lab-1",
      "libraries": {"cudnn": "7.6.5"}, "host": "dgx1", "precision": "fp32", "time_unit": "us",
@@ -10,14 +10,14 @@ The format is JSON lines (``.jsonl``). The first line is the header, an object o
      "measurements": 2, "stages": 1}
 
 Then a line for each measurement: the operator (``op`` and the columns of its kind, see ``operator_kinds``),
-``latency_us``, and what else is known of it::
+``latency_us``, and further known properties::
 
     {"op": "conv", "batch": 1, "in_channels": 3, "out_channels": 64, "in_h": 224, "in_w": 224, "kernel_h": 3,
      "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1, "latency_us": 41.2, "spread_us": 0.8,
      "samples": 20, "algorithm": "IMPLICIT_GEMM", "kernels": ["..."], "grid": [7, 7, 1], "block": [256, 1, 1],
      "is_cold": false, "precision": "fp16", "row": 0}
 
-and a line for each stage of groups that ran at the same time, one stream a group::
+and a line for each stage of concurrent groups, one stream per group::
 
     {"stage": [[{"op": "conv", ...}, {"op": "relu", "rows": 64, "cols": 784}], [{"op": "conv", ...}]],
      "latency_us": 61.0, "serial_us": 80.4}
@@ -26,7 +26,7 @@ The same as CSV (``.csv``): the header as comment lines ``# key: value``, the sc
 table with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage`` is
 text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
 
-Rows that cannot be right are dropped and noted; a file with more than a tenth of them, or too few rows, is refused.
+Impossible rows are dropped and noted; a file with more than a tenth of them, or too few rows, is refused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_measurements(
 ) -> MeasurementSet:
     """The measurements in a file of any known format; ``others`` are tried first.
 
-    ``device`` is what they are of where the file does not say; ``fewest`` usable rows are needed. Raises
+    ``device`` is the default if the file does not name one; ``fewest`` usable rows are needed. Raises
     MeasurementError naming the file, the line and the remedy.
     """
     path = Path(path)
@@ -66,7 +66,7 @@ def read_measurements(
 
 
 def read_measurement_sets(path: Path, others: Sequence[Format] = ()) -> tuple[MeasurementSet, ...]:
-    """The same of a file that may hold several devices; sets of too few rows give way to others."""
+    """The same for a file that may have several devices; sets of too few rows are left out if others remain."""
     path = Path(path)
     known = _format_of(path, others)
     if known.read_sets is None:
@@ -94,7 +94,7 @@ def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSe
 
 
 def write_measurements(measured: MeasurementSet, path: Path) -> None:
-    """Write a set as CSV if the path ends in ``.csv``, else as JSON lines; whole or not at all."""
+    """Write a set as CSV if the path ends in ``.csv``, else as JSON lines; completely or not at all."""
     path = Path(path)
     try:
         write_atomically(path, to_csv(measured) if path.suffix == ".csv" else to_json_lines(measured))
@@ -107,7 +107,7 @@ _SUFFIXES = (".csv", ".jsonl", ".json", ".csv.gz", ".jsonl.gz", ".json.gz")
 
 @dataclass(frozen=True)
 class DataSets:
-    """Measurement sets, each with the profile of its device, and what was left out, a line each."""
+    """Measurement sets, each with the profile of its device, and what was omitted, a line each."""
 
     sets: tuple[tuple[MeasurementSet, DeviceProfile], ...]
     notes: tuple[str, ...] = ()
@@ -116,11 +116,11 @@ class DataSets:
 def read_data_sets(
     places: Sequence[Path], profiles: Sequence[DeviceProfile] | None = None, others: Sequence[Format] = ()
 ) -> DataSets:
-    """All sets in files and folders, subfolders included, of the known formats; ``others`` are tried first.
+    """All sets in files and folders, including subfolders, of the known formats; ``others`` are tried first.
 
-    Only sets of ``profiles`` are kept, if they are given; otherwise each set is of the shipped device that its header
-    names. Files of a folder that are no measurements are passed over. Raises MeasurementError for measurements that
-    cannot be read or cannot be of their device, and OptionError for a place that is not there.
+    Only sets of ``profiles`` are kept, if given; otherwise each set belongs to the shipped device named in its header.
+    Other files of a folder are skipped. Raises MeasurementError for measurements that cannot be read or cannot be
+    of their device, and OptionError for a missing file or folder.
     """
     notes: list[str] = []
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
@@ -160,7 +160,7 @@ def _profile(
 
 
 def _files(place: Path, others: Sequence[Format]) -> list[Path]:
-    """The file itself, or the files of a folder that look like measurements, by path; none of measured networks."""
+    """The file itself, or the files of a folder that look like measurements, by path; no measured networks."""
     if not place.is_dir():
         return [] if measured_network_files([place]) else [place]
     files = [path for path in sorted(place.rglob("*")) if path.is_file() and path.name.endswith(_SUFFIXES)]

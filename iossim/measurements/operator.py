@@ -1,4 +1,4 @@
-"""An operator that is measured or predicted: an op of the IR with its shapes and precision, no network."""
+"""A measured or predicted operator: an op of the IR with its shapes and precision, outside a network."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.op import Op, Work
 from iossim.ir.types import Precision, TensorType
 
-#: The part of all shapes that no fit ever sees.
+#: Fraction of all shapes that no fit ever uses.
 HELD_OUT_FRACTION = 0.3
 
-_HASH_DIGITS = 15  # hexadecimal digits of the hash that decide: as many as a float holds exactly, nearly
+_HASH_DIGITS = 15  # hexadecimal digits of the hash that decide: nearly as many as a float holds
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One op on inputs of given types; raises GraphError if they do not fit, or if nothing comes out.
+    """One op on inputs of given types; raises GraphError if they do not fit, or if there is no output.
 
-    ``kind`` is what tables call it (``conv``, ``linear``, ``gemm``, ``add``, ``relu`` ...): ``linear`` and ``gemm``
+    ``kind`` is its name in tables (``conv``, ``linear``, ``gemm``, ``add``, ``relu`` ...): ``linear`` and ``gemm``
     are both :class:`~iossim.ir.ops.matmul.Gemm`. ``weights`` are the indices of the inputs that are weights.
     """
 
@@ -53,13 +53,13 @@ class Operator:
         return self.work.bytes
 
     def step(self) -> Step:
-        """What is lowered: a unit of this op alone."""
+        """The step for lowering: a unit of this op alone."""
         operands = tuple(Operand(value, index in self.weights) for index, value in enumerate(self.inputs))
         return Step(self.op, operands, self.outputs, self.flops, self.precision)
 
     @cached_property
     def key(self) -> str:
-        """Op and shapes as readable text, the same whatever table named them.
+        """Op and shapes as readable text, independent of the table's naming.
 
         Precision and the table's kind are left out: one shape at two precisions, or a layer that one table calls
         ``linear`` and another ``gemm``, is the same work and stays on the same side of a split.
@@ -73,9 +73,9 @@ class Operator:
         return hashlib.sha256(self.key.encode()).hexdigest()
 
     def is_held_out(self, fraction: float = HELD_OUT_FRACTION) -> bool:
-        """Whether fits leave this shape out, to be judged by it.
+        """Whether fits leave this shape out for evaluation.
 
-        The hash alone decides: its first 60 bits, read as a fraction of one, are below ``fraction``. So the split is
+        Only the hash decides: its first 60 bits, read as a fraction of one, are below ``fraction``. So the split is
         the same for every device, data set, order of rows and program run, and larger fractions hold out more.
         """
         return bool(int(self.shape_hash[:_HASH_DIGITS], 16) < fraction * 2 ** (4 * _HASH_DIGITS))

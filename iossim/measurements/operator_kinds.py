@@ -1,4 +1,4 @@
-"""The columns by which tables name operators, kind by kind, and back.
+"""The columns that name operators in tables, by kind, and the conversion in both directions.
 
 ====================  ================================================================================================
 kind                  columns
@@ -26,7 +26,7 @@ global_max_pool
 A square size may be one column: ``in_size``, ``kernel``, ``stride``, ``padding``, ``dilation``. Height is the first
 spatial axis of the IR, width the second.
 
-A dense layer is one product of ``batch * m`` rows by a transposed weight; its key is that of the gemm. **Mind that
+A dense layer is one product of ``batch * m`` rows by a transposed weight; its key is that of the gemm. **Note that
 the inner size of ``linear`` is n, that of ``gemm`` is k**: in the recorded tables of dense layers the grid of every
 row is ``ceil(k / tile) x ceil(m / tile)``, whatever n is, and splits follow n; n is the layer's in_features, k its
 out_features, and the kernels' names end in "tn". BLAS stores matrices by columns, the IR by rows, so that a gemm is
@@ -53,7 +53,7 @@ KINDS: dict[str, OperatorKind] = {
 }
 ALIASES = {alias: kind.name for kind in KINDS.values() for alias in kind.aliases}
 
-#: Every column that a size may stand in, to tell shape columns from others.
+#: All columns of sizes, to distinguish shape columns from others.
 SHAPE_COLUMNS = frozenset(
     name for kind in KINDS.values() for column in kind.columns for name in (column.name, column.square) if name
 )
@@ -68,7 +68,7 @@ def kind_named(name: object) -> OperatorKind:
 
 
 def missing_columns(kind: OperatorKind, present: Collection[str]) -> list[str]:
-    """The columns that operators of a kind need and ``present`` has under no spelling."""
+    """The columns that operators of a kind need and that ``present`` lacks in any spelling."""
     return [
         column.spelling
         for column in kind.columns
@@ -80,7 +80,7 @@ _CELL_TYPES = {int, float, str, type(None), Precision}
 
 
 class RecordReader:
-    """Makes operators of a kind from records that all have the same columns.
+    """Makes operators of a kind from records with equal columns.
 
     Raises RecordError at once if a column is missing; equal shapes give the same Operator object.
     """
@@ -99,9 +99,9 @@ class RecordReader:
         self._known: dict[tuple[Any, ...], Operator] = {}
 
     def __call__(self, record: Mapping[str, Any], precision: Precision) -> Operator:
-        """The operator of a record; raises RecordError. Columns that are no sizes, or empty, are ignored."""
+        """The operator of a record; raises RecordError. Columns that are not sizes, or are empty, are ignored."""
         cells = (*[record.get(source) for _, source in self._columns], precision)
-        # True is equal to 1, and a list has no hash: only numbers and text may be looked up.
+        # True equals 1, and a list has no hash: only numbers and text may be looked up.
         if not set(map(type, cells)) <= _CELL_TYPES:
             return self._make(record, precision)
         found = self._known.get(cells)
@@ -130,7 +130,7 @@ def read_record(record: Mapping[str, Any], precision: Precision = Precision.FP32
 
 
 def record_of(operator: Operator) -> dict[str, int | str]:
-    """``op`` and the columns of an operator, optional ones at their default left out.
+    """``op`` and the columns of an operator, without optional ones at their default.
 
     Raises RecordError if its attributes have no columns.
     """
@@ -143,7 +143,7 @@ def record_of(operator: Operator) -> dict[str, int | str]:
 
 
 def describe(operator: Operator) -> str:
-    """The record as one line of text: ``conv batch=1 in_channels=3 ...``; what NVTX ranges are named."""
+    """The record as one line of text: ``conv batch=1 in_channels=3 ...``; the name of NVTX ranges."""
     record = record_of(operator)
     return " ".join((str(record.pop("op")), *(f"{name}={value}" for name, value in record.items())))
 

@@ -1,4 +1,4 @@
-"""Files that profilers write and no reader takes: what each of them is, and the export to give in its place."""
+"""Files of profilers that no reader accepts: their descriptions, and the export to use instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRACE = "export it with profiler.export_chrome_trace('trace.json')"
 MATCH = "'iossim profile-report MODEL FILE --measurements OUT.jsonl' makes measurements of it"
 
 _PROTOBUF = "a binary protobuf, as traces of Perfetto and XLA are", f"{_TRACE}, or {_NSYS}"
-#: The first bytes or the ends of the names of files that are no text; Perfetto's traces are packets of field 1.
+#: Initial bytes or file name suffixes of non-text files; Perfetto's traces are packets of field 1.
 _BINARY: Mapping[bytes | str, tuple[str, str]] = {
     ".nsys-rep": ("a report of Nsight Systems", _NSYS),
     ".qdrep": ("a report of Nsight Systems", _NSYS),
@@ -27,7 +27,7 @@ _BINARY: Mapping[bytes | str, tuple[str, str]] = {
     ".pftrace": _PROTOBUF,
     b"\n": _PROTOBUF,
 }
-#: Columns that Nsight Systems gives its reports, and their names; the first whose columns are all there counts.
+#: Columns of Nsight Systems' reports, by report; the first report with all its columns present counts.
 _REPORTS: Mapping[str, tuple[str, ...]] = {
     "cuda_gpu_sum": ("Total Time", "Category", "Operation"),
     "cuda_gpu_mem_time_sum": ("Total Time", "Operation"),
@@ -42,11 +42,11 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
     "cuda_gpu_kern_sum": ("Total Time", "Instances"),
 }
 _REPORT_AS_TEXT = re.compile(r"\*\* .*\((\w+)\):")
-#: Keys of JSON objects that tell what a document is; the first that fits counts.
+#: Keys of JSON objects that identify a document; the first match counts.
 _JSON: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("computeMs", "latencyMs"): ("trtexec's --exportTimes, which has the times of whole runs", _TRTEXEC),
     ("name", "dimensions", "values"): ("trtexec's --exportOutput, which has values of tensors", _TRTEXEC),
-    ("name", "averageMs"): ("trtexec's --exportProfile, which tells no kernels", MATCH),
+    ("name", "averageMs"): ("trtexec's --exportProfile, which has no kernels", MATCH),
     ("Layers",): ("trtexec's --exportLayerInfo, which has no times", _TRTEXEC),
     ("format_version", "stages"): ("a schedule of iossim", "give a recording"),
 }
@@ -61,9 +61,9 @@ def binary_export(path: Path, data: bytes) -> str:
 
 
 def text_export(text: str, expected: str) -> str:
-    """The name of a text format that no reader takes, with the remedy; empty for an unknown one.
+    """The name of a text format that no reader accepts, with the remedy; empty for an unknown one.
 
-    ``expected`` is the remedy for JSON that is neither a profile nor anything known.
+    ``expected`` is the remedy for JSON that is neither a profile nor a known document.
     """
     begin = text.lstrip()[:1]
     if begin in ("{", "["):

@@ -1,15 +1,15 @@
-"""Whether measurements can be of a device: nothing beats its arithmetic peak and its bandwidth by much.
+"""Plausibility of measurements of a device: nothing exceeds its arithmetic peak and its bandwidth by much.
 
-What a call cannot be faster than, generously:
+Generous lower bounds of a call's time:
 
 - its arithmetic at the datasheet's peak. Winograd's F(4x4, 3x3) needs a fourth of the multiplications of a direct
   convolution (Lavin and Gray 2016, section 4.3) and transforms around them: the fastest of 17,000 recorded 3x3 kernels
-  seems 2.4 times as fast as the peak. FFT and larger tiles need less still, so larger kernels may seem faster;
+  appears 2.4 times as fast as the peak. FFT and larger tiles need even less, so larger kernels may appear faster;
   everything else may not;
 - its bytes beyond L2 at the peak of DRAM, and all bytes at several times that;
 - a fraction of a microsecond: no kernel starts and ends in less.
 
-A set in another unit breaks these almost everywhere, a faster device's set in its largest rows.
+A set in a wrong unit violates these almost everywhere, a faster device's set in its largest rows.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 
-#: Boards run above the clock that the datasheet gives by this much.
+#: Ratio by which boards may exceed the datasheet's clock.
 CLOCK_MARGIN = 1.25
-#: Apparent arithmetic of convolutions by fast algorithms, over the peak: of windows up to that size, and of larger.
+#: Apparent arithmetic of convolutions by fast algorithms, over the peak: for windows up to that size, and for larger.
 SMALL_WINDOW, SMALL_WINDOW_GAIN, LARGE_WINDOW_GAIN = 3, 2.5, 5.0
 #: Bandwidth of L2 over that of DRAM.
 L2_GAIN = 12.0
 SHORTEST_KERNEL_US = 0.5
-#: Above this part of impossible rows the set is refused; up to it they are dropped.
+#: Above this fraction of impossible rows the set is refused; up to it they are dropped.
 LARGEST_IMPOSSIBLE_PART = 0.02
 
-#: Beyond both of these a call is far slower than any library leaves it.
+#: A call beyond both of these is far slower than with any library.
 SLOWEST_RATIO = 300.0
 SLOWEST_OVERHEAD_US = 5_000.0
 
@@ -84,12 +84,12 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
 
 
 def fastest_possible_us(operator: Operator, profile: DeviceProfile) -> float:
-    """A time that no library comes below on this device."""
+    """Lower bound of the operator's time with any library on this device."""
     return max(SHORTEST_KERNEL_US, fastest_arithmetic_us(operator, profile), fastest_transfer_us(operator, profile))
 
 
 def fastest_arithmetic_us(operator: Operator, profile: DeviceProfile, precision: Precision | None = None) -> float:
-    """The least time of its arithmetic in a precision, by default its own."""
+    """Lower bound of its arithmetic's time in a precision, by default its own."""
     precision = precision or operator.precision
     accumulation = profile.datasheet.fp16_accumulation_tflops if precision is Precision.FP16 else None
     reduced = accumulation.value if accumulation else profile.reduced_precision_tflops(precision)
@@ -100,7 +100,7 @@ def fastest_arithmetic_us(operator: Operator, profile: DeviceProfile, precision:
 
 
 def fastest_transfer_us(operator: Operator, profile: DeviceProfile) -> float:
-    """The least time of moving its bytes: those beyond L2 from DRAM, all of them from L2."""
+    """Lower bound of its memory time: bytes beyond L2 from DRAM, all bytes from L2."""
     bandwidth = profile.dram_bandwidth_gbps * 1e3 * CLOCK_MARGIN
     moved = _moved_bytes(operator)
     beyond_l2 = max(0, moved - profile.datasheet.l2_bytes.value)
@@ -108,7 +108,7 @@ def fastest_transfer_us(operator: Operator, profile: DeviceProfile) -> float:
 
 
 def possible_precision(operators: Sequence[Operator], latency_us: float, profile: DeviceProfile) -> Precision | None:
-    """The first precision that the device has in which the arithmetic of operators takes no longer than that."""
+    """The device's first precision in which the arithmetic of operators takes no longer than that."""
     for precision in (Precision.TF32, Precision.FP16, Precision.BF16, Precision.INT8):
         least_us = sum(fastest_arithmetic_us(operator, profile, precision) for operator in operators)
         if profile.reduced_precision_tflops(precision) and least_us <= latency_us:
@@ -117,7 +117,7 @@ def possible_precision(operators: Sequence[Operator], latency_us: float, profile
 
 
 def _moved_bytes(operator: Operator) -> int:
-    """Bytes that must be moved: of a convolution's input, what lies under its windows."""
+    """Bytes that must be moved: for a convolution's input, those under its windows."""
     if not isinstance(operator.op, Conv):
         return operator.bytes
     shape = ConvolutionShape.of(operator.step())

@@ -8,12 +8,12 @@ from typing import Any
 
 from iossim.base.shipped_yaml import read_shipped
 
-#: The scheduler whose figures fits may see; those of all others are a test.
+#: The scheduler whose figures fits may use; those of all others are held out.
 SEQUENTIAL = "sequential"
 
 
 def published_latency_us(model: str, device: str, batch: int, scheduler: str) -> float | None:
-    """The published latency of a network (fp32, streams with syncs between stages), or None where none is known."""
+    """The published latency of a network (fp32, streams with syncs between stages), or None if unknown."""
     for row in published_figures()["networks"]:
         if (row["model"], row["device"], row["batch"]) == (model, device, batch):
             latency_ms = row["latency_ms"].get(scheduler)
@@ -22,7 +22,7 @@ def published_latency_us(model: str, device: str, batch: int, scheduler: str) ->
 
 
 def published_stages_us(device: str) -> dict[str, float]:
-    """Published latencies of stages of the sample network at batch 1: unit names joined by commas, a unit a group."""
+    """Published latencies of stages of the sample network at batch 1: unit names joined by commas, a unit per group."""
     for row in published_figures()["sample_stages"]:
         if (row["device"], row["batch"]) == (device, 1):
             return {stage: 1e3 * float(latency_ms) for stage, latency_ms in row["latency_ms"].items()}
@@ -35,18 +35,18 @@ def fitted_networks(device: str) -> list[dict[str, Any]]:
 
 
 def is_pinned(model: str, scheduler: str) -> bool:
-    """Whether a number of the simulator was chosen by hand to give the figure of a network by a scheduler."""
+    """Whether a number of the simulator was chosen by hand to match the figure of a network by a scheduler."""
     return any(row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"])
 
 
 def operator_model(name: str) -> dict[str, Any]:
-    """What is published of a model of single operators: mean errors (%) by family, in distribution and out."""
+    """Published results of a model of single operators: mean errors (%) by family, in distribution and out."""
     found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)
     return found
 
 
 def published_dataflow(device: str) -> dict[str, list[float]]:
-    """What Xenos's ``horizontal`` and ``vertical`` steps take off on a device, least and most, in per cent."""
+    """Minimum and maximum saving of Xenos's ``horizontal`` and ``vertical`` steps on a device, in per cent."""
     return next((row for row in published_figures()["dataflow"] if row["device"] == device), {})
 
 

@@ -1,4 +1,4 @@
-"""From the rows of a file to measurements: a few bad rows are dropped and told, many are a refusal."""
+"""Conversion of a file's rows to measurements: a few bad rows are dropped and noted, many cause a refusal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from iossim.measurements.measurement import Extent, Header, Measurement, StageMe
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import RecordReader, kind_named, parse_description, read_record
 
-#: Rows that may be dropped before the whole file is refused.
+#: Fraction of rows that may be dropped before the whole file is refused.
 LARGEST_DROPPED_PART = 0.1
-#: Fewer usable rows than this say nothing about a device.
+#: Fewer usable rows than this are not representative of a device.
 FEWEST_ROWS = 5
 
 T = TypeVar("T")
@@ -25,23 +25,23 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NumberedRow:
-    """A row, and the line of the file that it stands on."""
+    """A row, and its line number in the file."""
 
     line: int
     cells: Row
 
 
 class RowError(ValueError):
-    """Why a row is not usable; the text is the same for all rows with the same fault."""
+    """Reason why a row is not usable; the text is the same for all rows with the same fault."""
 
 
 @dataclass
 class Sieve:
-    """Keeps the rows that can be read, counts the others by reason."""
+    """Keeps the readable rows, counts the others by reason."""
 
     path: Path
     total: int = 0
-    #: What the numbers of rows count.
+    #: Unit of the numbers of rows.
     place: str = "line"
     dropped: dict[str, list[int]] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Sieve:
         self.dropped.setdefault(reason, []).append(line)
 
     def notes(self) -> tuple[str, ...]:
-        """What was dropped, a line for each reason; raises MeasurementError if too much was."""
+        """The dropped rows, a line for each reason; raises MeasurementError if there are too many."""
         count = sum(map(len, self.dropped.values()))
         if count > LARGEST_DROPPED_PART * self.total:
             reason, lines = max(self.dropped.items(), key=lambda item: len(item[1]))
@@ -86,7 +86,7 @@ def number(cells: Row, column: str) -> float:
 
 
 def optional_number(cells: Row, column: str) -> float | None:
-    """The same or 0, or None where the cell is empty; raises RowError."""
+    """The same or 0, or None if the cell is empty; raises RowError."""
     value = cells.get(column)
     if value in ("", None):
         return None
@@ -94,7 +94,7 @@ def optional_number(cells: Row, column: str) -> float | None:
 
 
 def optional_count(cells: Row, column: str) -> int | None:
-    """A whole number, or None where the cell is empty; raises RowError."""
+    """An integer, or None if the cell is empty; raises RowError."""
     value = optional_number(cells, column)
     if value is not None and value != int(value):
         raise RowError(f"{column} is not a whole number")
@@ -102,7 +102,7 @@ def optional_count(cells: Row, column: str) -> int | None:
 
 
 def extent(cells: Row, name: str) -> Extent | None:
-    """``name`` as three numbers, or ``name_x``, ``name_y`` and ``name_z``; None where they are left out."""
+    """``name`` as three numbers, or ``name_x``, ``name_y`` and ``name_z``; None if they are left out."""
     listed = cells.get(name)
     values: Sequence[Any] = listed if isinstance(listed, list) else [cells.get(f"{name}_{axis}") for axis in "xyz"]
     if all(value in ("", None) for value in values):
@@ -117,7 +117,7 @@ def extent(cells: Row, name: str) -> Extent | None:
 
 
 class RowReader:
-    """Makes measurements of rows that say their operator in columns; ``kind`` where they have no ``op``."""
+    """Makes measurements from rows that name their operator in columns; ``kind`` is used if they have no ``op``."""
 
     def __init__(self, header: Header, kind: str | None = None) -> None:
         self._default_precision = header.precision
@@ -125,7 +125,7 @@ class RowReader:
         self._readers: dict[tuple[str, tuple[str, ...]], RecordReader] = {}
 
     def measurement(self, cells: Row) -> Measurement:
-        """Raises RowError or RecordError."""
+        """The measurement in a row; raises RowError or RecordError."""
         names = cells.get("kernels") or ()
         if isinstance(names, str):
             names = names.split(";")
@@ -145,7 +145,7 @@ class RowReader:
         )
 
     def stage(self, cells: Row) -> StageMeasurement:
-        """Raises RowError or RecordError. ``stage``: lists of records, or text with ``|`` and ``;`` between them."""
+        """The stage in a row: lists of records, or text with ``|`` and ``;``; raises RowError or RecordError."""
         groups = cells["stage"]
         precision = self._precision(cells)
         if isinstance(groups, str):

@@ -1,8 +1,8 @@
 """The text of measurement files, and the rows of those that are CSV.
 
-:func:`parse_table` reads recordings, which have a bad row now and then: it drops that into a sieve, and tells a file
-that is cut short. :func:`csv_rows` reads tables written by hand, and refuses the first line that is wrong. Both pass
-over lines before the header that are empty or begin with ``#``, but count them.
+:func:`parse_table` reads recordings, which occasionally have a bad row: it drops that into a sieve, and detects a
+truncated file. :func:`csv_rows` reads tables written by hand, and refuses the first invalid line. Both skip
+lines before the header that are empty or begin with ``#``, but count them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read_file(path: Path) -> str:
 
 
 def header_cells(head: str) -> list[str]:
-    """The column names in the first line that is no comment; none if that is no CSV."""
+    """The column names in the first line that is not a comment; empty if that is not CSV."""
     return [cell.strip() for cell in next(csv.reader([header_line(head)]), [])]
 
 
@@ -84,7 +84,7 @@ def parse_table(text: str, path: Path) -> Table:
         sieve.total += 1
         sieve.drop(line, f"the row has not the {len(columns)} cells of the header")
     if rows and rows[-1].line == last and not ends_whole:
-        # Its last number may have lost digits, and nothing could tell.
+        # Its last number may have lost digits, which would go unnoticed.
         rows.pop()
         sieve.total += 1
         sieve.drop(last, "the file does not end with an end of line, so its last row may be cut short")
@@ -92,7 +92,7 @@ def parse_table(text: str, path: Path) -> Table:
 
 
 class CsvError(ValueError):
-    """Why a text is no table: ``reason`` of ``line``, or of the whole where that is None, and the ``remedy``."""
+    """Reason why a text is no table: ``reason`` for ``line``, or for the whole if that is None, and the ``remedy``."""
 
     def __init__(self, reason: str, remedy: str, line: int | None = None) -> None:
         super().__init__(reason)
@@ -103,20 +103,20 @@ class CsvError(ValueError):
 
 @dataclass(frozen=True)
 class CsvRows:
-    """The columns of a table, and its rows that are not empty: text by column."""
+    """The columns of a table, and its non-empty rows: text by column."""
 
     columns: tuple[str, ...]
     rows: tuple[NumberedRow, ...]
 
 
 def header_line(text: str) -> str:
-    """The first line that is not empty and no comment; empty where there is none."""
+    """The first line that is neither empty nor a comment; empty if there is none."""
     return next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
 
 
 def csv_rows(text: str) -> CsvRows:
-    """The rows of a table; raises CsvError for what has no header or no rows, for a column that is there twice, and
-    for a line that has not the header's cells.
+    """The rows of a table; raises CsvError if there is no header or no row, for a repeated column, and
+    for a line whose number of cells differs from the header's.
     """
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     first = next((index for index, line in enumerate(lines) if line.strip() and not line.startswith("#")), None)

@@ -28,8 +28,8 @@ def partition_graph(
 ) -> Network:
     """The network of a canonical graph, cut into blocks; of its own precision by default.
 
-    Where the model has units and blocks, ``given`` is the network of those, else None. ``where`` begins the message
-    of a ModelError.
+    If the model has units and blocks, ``given`` is the network of those, else None. ``where`` begins the message of a
+    ModelError.
     """
     own = _weights_type(graph)
     precision = options.dtype or (Precision(own) if own in _PRECISIONS else Precision.FP32)

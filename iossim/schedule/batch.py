@@ -1,7 +1,7 @@
-"""Stages to be priced together: a problem and arrays of bitmasks, since a search asks for millions of them.
+"""Batches of stages to be priced: a problem and arrays of bitmasks, since a search requests millions of them.
 
-A unit runs as one of its *variants*: the one that is fastest alone, unless something else is named. A variant's name
-is that of the kernel candidate of each of its unit's steps, joined by ``+``; the default has none.
+A unit runs as one of its *variants*: by default the one that is fastest alone. A variant's name joins the kernel
+candidates of its unit's steps by ``+``; the default has no name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iossim.schedule.problem import Masks, ScheduleProblem
 class Strategy(StrEnum):
     """The two strategies of a stage (IOS thesis, section 3.1)."""
 
-    CONCURRENT = "concurrent"  #: groups (connected components) side by side, the units of a group one after another
+    CONCURRENT = "concurrent"  #: groups (connected components) run concurrently, units of a group sequentially
     MERGE = "merge"  #: all units as one stacked convolution
 
     @property
@@ -47,17 +47,17 @@ def variant_of(steps: Iterable[str]) -> str:
 
 
 def steps_of(variant: str) -> list[str]:
-    """The candidate of each step of a variant that is named."""
+    """The candidate of each step of a named variant."""
     return variant.split("+")
 
 
 @dataclass(frozen=True, eq=False)
 class Variants:
-    """What the units of many stages run as.
+    """Variants of the units of many stages.
 
     ``names[u]`` are the variants of unit ``u`` that occur, the first of them :data:`FASTEST`. ``chosen[i, u]``
-    (uint16, shape ``[stages, units]``) is the number among those of what unit ``u`` runs as in stage ``i``; it says
-    nothing where the stage does not hold the unit.
+    (uint16, shape ``[stages, units]``) is the index among those of unit ``u``'s variant in stage ``i``; it is
+    meaningless if the stage does not contain the unit.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -65,7 +65,7 @@ class Variants:
 
     @staticmethod
     def of(named: Sequence[Sequence[str]], units: int) -> Variants:
-        """Those of stages in order: for each the names of all ``units``."""
+        """The variants of stages in order, given the names of all ``units`` for each."""
         names = tuple(tuple(sorted({FASTEST, *(stage[unit] for stage in named)})) for unit in range(units))
         numbers = [[names[unit].index(name) for unit, name in enumerate(stage)] for stage in named]
         return Variants(names, np.array(numbers, dtype=np.uint16).reshape(len(named), units))
@@ -74,10 +74,10 @@ class Variants:
 @dataclass(frozen=True, eq=False)
 class StageBatch:
     """``masks[i]`` (uint64) are the units of stage ``i``, ``strategies[i]`` (uint8,
-    :attr:`~iossim.schedule.batch.Strategy.code`) how they run; both have shape ``[stages]``.
+    :attr:`~iossim.schedule.batch.Strategy.code`) its strategy; both have shape ``[stages]``.
 
-    ``variants`` say what each unit runs as; without, each runs as what is fastest alone. A merged stage is one
-    convolution of its own, and has no variants.
+    ``variants`` has each unit's variant; without it, each unit runs as fastest alone. A merged stage is one separate
+    convolution, and has no variants.
     """
 
     problem: ScheduleProblem
@@ -95,17 +95,17 @@ class StageBatch:
 
     @property
     def merged(self) -> NDArray[np.bool_]:
-        """Which of the stages are merged, shape ``[stages]``; the others are concurrent."""
+        """Mask of the merged stages, shape ``[stages]``; the others are concurrent."""
         found: NDArray[np.bool_] = self.strategies == Strategy.MERGE.code
         return found
 
     def take(self, stages: NDArray[np.intp]) -> StageBatch:
-        """The stages of these places, or those that an array of truth values of shape ``[stages]`` picks."""
+        """The stages at these indices, or those selected by a boolean array of shape ``[stages]``."""
         chosen = None if self.variants is None else Variants(self.variants.names, self.variants.chosen[stages])
         return StageBatch(self.problem, self.masks[stages], self.strategies[stages], chosen)
 
     def by_variants(self) -> Iterator[tuple[tuple[str, ...], NDArray[np.intp]]]:
-        """The names of variants, one for each unit of the problem, and the places of the stages that run so."""
+        """Combinations of variants, one name per unit of the problem, each with the indices of its stages."""
         fastest = (FASTEST,) * len(self.problem)
         if self.variants is None:
             yield fastest, np.arange(len(self))
@@ -118,7 +118,7 @@ class StageBatch:
             yield names, np.flatnonzero(of_stage.reshape(-1) == number)
 
     def refuse_variants(self) -> None:
-        """Raises PlanError where a unit runs as another variant than the fastest: for whoever knows no other."""
+        """Raise PlanError if a unit has a variant other than the fastest: for callers that support no other."""
         if self.variants is not None and any(any(names) for names, _ in self.by_variants()):
             raise PlanError(
                 f"stages of {self.problem.name!r} name variants of their units, which are not known here; "
@@ -126,7 +126,7 @@ class StageBatch:
             )
 
     def stages(self) -> Iterator[tuple[int, Strategy]]:
-        """The mask and the strategy of each stage: all there is to know of it, or PlanError where it has variants."""
+        """The mask and the strategy of each stage: complete without variants; raises PlanError if there are any."""
         self.refuse_variants()
         for mask, code in zip(self.masks.tolist(), self.strategies.tolist(), strict=True):
             yield mask, Strategy.of_code(code)

@@ -1,9 +1,9 @@
-"""Whether a schedule is one of a network's: same graph and blocks, each unit once, all stages or streams valid.
+"""Checks that a schedule fits a network: same graph and blocks, each unit once, all stages or streams valid.
 
-A stage is valid if everything its units read is made in an earlier stage or earlier in the same group, if its groups
-are the connected components of its units (so that they may run side by side, and are priced as they run), and, for a
+A stage is valid if all inputs of its units are made in an earlier stage or earlier in the same group, if its groups
+are the connected components of its units (so that they may run concurrently, as priced), and, for a
 merged stage, if one convolution computes all of its units. Streams are valid if their launches can be issued in some
-order, and everything that a launch reads is made by one that its stream's order and the waits put before it.
+order, and every producer of a launch's inputs precedes it by its stream's order and the waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MERGED_VARIANT = "it is merged and names variants; leave them out: it is one co
 
 
 def fit(schedule: AnySchedule, network: Network) -> None:
-    """Raise ScheduleError, naming stage or stream and unit, unless ``schedule`` is one of ``network``'s."""
+    """Raise ScheduleError, naming stage or stream and unit, unless ``schedule`` fits ``network``."""
     if schedule.graph_hash != network.graph.hash:
         raise ScheduleError(
             f"the schedule of {schedule.network!r} is for a graph with hash {schedule.graph_hash}, "
@@ -58,7 +58,7 @@ def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
             _fit_merged(network, launch.units, where, "give each unit a launch of its own")
             if launch.variant:
                 raise ScheduleError(f"{where}: {_MERGED_VARIANT}")
-    # For each launch, by its place in the order of issue, the places of those that are sure to have run before it.
+    # For each launch, by its position in the order of issue, the positions of those that surely ran before it.
     order = issue_order(schedule)
     place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
     before: list[int] = []
@@ -103,7 +103,7 @@ def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
 def _fit_members(
     parts: Sequence[tuple[str, Sequence[str]]], members: set[str], network: Network, whole: str, part: str
 ) -> None:
-    """Each of ``members`` is in one of the parts, once; a part is where it stands, and its units."""
+    """Check that each of ``members`` is in exactly one of the parts, each given as its description and its units."""
     seen: set[str] = set()
     for where, units in parts:
         for name in units:
@@ -120,7 +120,7 @@ def _fit_members(
 
 
 def _fit_variants(stage: Stage, where: str) -> None:
-    """Variants are of units of the stage; which there are knows whoever prices or runs it."""
+    """Check that variants are of the stage's units; whether they exist is checked when pricing or running."""
     for name in stage.variants:
         if name not in stage.units:
             raise ScheduleError(
@@ -138,7 +138,7 @@ def _fit_merged(network: Network, units: Sequence[str], where: str, remedy: str)
 
 
 def _fit_order(network: Network, stage: Stage, members: set[str], done: set[str], where: str) -> None:
-    """Everything read within the block is made in an earlier stage, or earlier in the same group."""
+    """Check that all inputs from within the block are made in an earlier stage, or earlier in the same group."""
     group_of = {name: number for number, group in enumerate(stage.groups) for name in group}
     for group in stage.groups:
         ran: set[str] = set()
@@ -147,7 +147,7 @@ def _fit_order(network: Network, stage: Stage, members: set[str], done: set[str]
                 if before not in members or before in done or before in ran:
                     continue
                 if before not in group_of:
-                    reason = "which runs in a later stage; move it behind that stage"
+                    reason = "which runs in a later stage; move it after that stage"
                 elif group_of[before] != group_of[name]:
                     reason = "which runs in another group of the stage; put both in one group"
                 else:
@@ -157,7 +157,7 @@ def _fit_order(network: Network, stage: Stage, members: set[str], done: set[str]
 
 
 def _fit_connected(network: Network, group: Sequence[str], stage: Stage, where: str) -> None:
-    """A group of a concurrent stage is one connected component, since that is what its price is for."""
+    """Check that a group of a concurrent stage is one connected component, as its price assumes."""
     if stage.strategy is Strategy.MERGE:
         return
     neighbours: dict[str, set[str]] = {name: set() for name in group}

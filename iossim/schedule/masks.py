@@ -1,4 +1,4 @@
-"""Compiled operations on masks, which are sets of units as bits of a 64-bit integer, and hash tables of them."""
+"""Compiled operations on masks (sets of units as bits of a 64-bit integer), and hash tables of masks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def count_bits(mask: np.uint64) -> int:
 
 @jit(inline="always")
 def scramble(value: np.uint64) -> np.uint64:
-    """A well-mixed hash of a 64-bit number, one to one; for a table, cut it to its low bits.
+    """A well-mixed, bijective hash of a 64-bit number; for a table, use its low bits.
 
     The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
     with the constants of variant 13 of Stafford, "Better bit mixing", 2011).
@@ -55,11 +55,11 @@ def scramble(value: np.uint64) -> np.uint64:
 
 @jit
 def find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
-    """Write the groups of a stage, as ``ScheduleProblem.groups`` has them, into ``groups``; returns how many.
+    """Write the groups of a stage, as from ``ScheduleProblem.groups``, into ``groups``; returns their number.
 
-    That one is for whoever asks of few stages, and would wait longer for compiled code to be loaded. ``predecessors``
+    The latter is for callers with few stages, which would wait longer for compiled code to load. ``predecessors``
     and ``groups`` are uint64 of shape ``[units]``. They are the connected components, lowest unit first: a joined one
-    takes the place of its lowest part.
+    takes the position of its lowest part.
     """
     count = 0
     rest = mask
@@ -89,7 +89,7 @@ def find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
 
 
 def count_groups(masks: Masks, predecessors: Masks) -> NDArray[np.int64]:
-    """How many groups each stage has, shape ``[len(masks)]``."""
+    """Number of groups of each stage, shape ``[len(masks)]``."""
     counts = np.empty(len(masks), dtype=np.int64)
     _count_groups(masks, predecessors, counts)
     return counts
@@ -105,7 +105,7 @@ def _count_groups(masks: Masks, predecessors: Masks, counts: NDArray[np.int64]) 
 Floats = NDArray[np.float64]
 
 _FIRST_SIZE = 1 << 12
-#: Compiled code moves so many entries at one go: only in between an interrupt is heard.
+#: Number of entries that compiled code moves per call: interrupts are handled only between calls.
 _MOVED_AT_A_TIME = 1 << 21
 
 
@@ -117,7 +117,7 @@ class FloatTable(NamedTuple):
 
 
 class GrowingTable:
-    """A float for each key, in a table that grows so that it is at most half full."""
+    """A float for each key, in a table that grows so as to be at most half full."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -136,13 +136,13 @@ class GrowingTable:
             self.table = table
 
     def unknown(self, keys: Masks) -> NDArray[np.int64]:
-        """The places of keys that are not in the table, each key once; enters them without a value (NaN)."""
+        """The indices of keys that are not in the table, each key once; enters them without a value (NaN)."""
         self.reserve(len(keys))
         places = np.empty(len(keys), dtype=np.int64)
         return places[: _enter_unknown(keys, *self.table, places)]
 
     def enter(self, keys: Masks, values: Floats) -> None:
-        """Give the keys that were unknown their values."""
+        """Set the values of keys that were unknown."""
         enter(keys, values, *self.table)
         self.used += len(keys)
 
@@ -153,7 +153,7 @@ def _empty_table(size: int) -> FloatTable:
 
 @jit(inline="always")
 def find_slot(key: np.uint64, keys: Masks) -> np.uint64:
-    """The slot that holds a key; where none does, the empty one that it belongs in (linear probing)."""
+    """The slot of a key; if absent, the empty slot where it belongs (linear probing)."""
     last = np.uint64(len(keys) - 1)
     slot = scramble(key) & last
     while keys[slot] != 0 and keys[slot] != key:
@@ -162,13 +162,13 @@ def find_slot(key: np.uint64, keys: Masks) -> np.uint64:
 
 
 def empty_set() -> Masks:
-    """A set of no keys, uint64."""
+    """An empty set of keys, uint64."""
     return np.zeros(_FIRST_SIZE, dtype=np.uint64)
 
 
 @jit
 def insert(key: np.uint64, keys: Masks) -> bool:
-    """Add a key to a set at most half full (see :func:`grown`); False if it was there."""
+    """Add a key to a set at most half full (see :func:`grown`); False if it was present."""
     slot = find_slot(key, keys)
     if keys[slot] == key:
         return False
@@ -177,7 +177,7 @@ def insert(key: np.uint64, keys: Masks) -> bool:
 
 
 def grown(keys: Masks) -> Masks:
-    """The set with four times the room."""
+    """The set with four times the capacity."""
     larger = np.zeros(4 * len(keys), dtype=np.uint64)
     _insert_all(keys, larger)
     return larger
@@ -192,7 +192,7 @@ def _insert_all(keys: Masks, larger: Masks) -> None:
 
 @jit
 def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
-    """Give keys their values, ``[entered]`` each, in a table that has room for them."""
+    """Set the values of keys, ``[entered]`` each, in a table with sufficient capacity."""
     for index in range(len(entered)):
         slot = find_slot(entered[index], keys)
         keys[slot] = entered[index]

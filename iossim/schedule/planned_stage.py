@@ -1,4 +1,4 @@
-"""A stage as a search plans it, a mask over the units of a problem, and the same stage as a schedule names it."""
+"""A stage as planned by a search, a mask over the units of a problem, and its conversion to a schedule's stage."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from iossim.schedule.schedule import BlockSchedule, Stage
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """Units (a mask of the problem) and how they run.
+    """Units (a mask of the problem) and their execution.
 
-    ``variants`` are pairs of a unit and the name of what it runs as, by unit; of others what is fastest alone.
+    ``variants`` are pairs of a unit and the name of its variant, by unit; others run as fastest alone.
     """
 
     mask: int
@@ -26,32 +26,32 @@ class PlannedStage:
 
     @staticmethod
     def of(problem: ScheduleProblem, stage: Stage) -> PlannedStage:
-        """A stage of a schedule that fits the problem's block."""
+        """The planned form of a stage of a schedule that fits the problem's block."""
         position = {name: index for index, name in enumerate(problem.unit_names)}
         variants = sorted((position[unit], variant) for unit, variant in stage.variants.items())
         return PlannedStage(sum(1 << position[unit] for unit in stage.units), stage.strategy, tuple(variants))
 
     def groups(self, problem: ScheduleProblem) -> list[int]:
-        """The masks of what runs side by side: connected components, lowest unit first; merged units are one."""
+        """The masks of concurrent groups: connected components, lowest unit first; merged units are one."""
         return [self.mask] if self.strategy is Strategy.MERGE else problem.groups(self.mask)
 
     def is_concurrent(self, problem: ScheduleProblem) -> bool:
-        """Whether several groups run side by side: the one bit that boundaries depend on."""
+        """Whether several groups run concurrently: the only property that boundaries depend on."""
         return len(self.groups(problem)) > 1
 
     def spread(self, units: Sequence[int]) -> PlannedStage:
-        """A stage of a part of a problem as one of the whole: ``units`` are the part's, as the whole counts them."""
+        """A stage of a subproblem as one of the whole problem: ``units`` are the subproblem's, by their index there."""
         variants = tuple((units[unit], variant) for unit, variant in self.variants)
         return PlannedStage(sum(1 << units[unit] for unit in bits(self.mask)), self.strategy, variants)
 
     def within(self, units: Sequence[int]) -> PlannedStage:
-        """A stage of a problem as one of a part that holds its units; ``units`` are the part's, ascending."""
+        """A stage of a problem as one of a subproblem that contains its units; ``units`` are the latter's, rising."""
         position = {unit: index for index, unit in enumerate(units)}
         variants = tuple((position[unit], variant) for unit, variant in self.variants)
         return PlannedStage(sum(1 << position[unit] for unit in bits(self.mask)), self.strategy, variants)
 
     def named(self, problem: ScheduleProblem, latency_us: float = 0.0, boundary_us: float = 0.0) -> Stage:
-        """The stage by the names of its units, with its price and what stands before it, in us."""
+        """The stage by the names of its units, with its price and its preceding boundary, in us."""
         groups = [[problem.unit_names[unit] for unit in bits(group)] for group in self.groups(problem)]
         return Stage(
             strategy=self.strategy,
@@ -63,14 +63,14 @@ class PlannedStage:
 
 
 def planned(problem: ScheduleProblem, block: BlockSchedule) -> tuple[PlannedStage, ...]:
-    """The stages of a block's schedule, which fits the problem."""
+    """The stages of a block's schedule that fits the problem."""
     return tuple(PlannedStage.of(problem, stage) for stage in block.stages)
 
 
 def batches_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> Iterator[StageBatch]:
-    """Planned stages of one problem in order: in one batch, or, of a wide problem, one for each run of few units.
+    """Planned stages of one problem in order: in one batch, or for a wide problem one per run of few units.
 
-    Raises PlanError for a stage of more units than compiled code takes.
+    Raises PlanError for a stage of more units than compiled code supports.
     """
     if not problem.is_wide:
         yield batch_of(problem, stages)
@@ -91,7 +91,7 @@ def batches_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> Iter
 
 
 def batch_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> StageBatch:
-    """Planned stages of one problem that is not wide, to be priced together."""
+    """Planned stages of one problem that is not wide, as a batch for pricing."""
     masks = np.array([stage.mask for stage in stages], dtype=np.uint64)
     strategies = np.array([stage.strategy.code for stage in stages], dtype=np.uint8)
     if not any(stage.variants for stage in stages):

@@ -1,8 +1,8 @@
 """The scheduling problem of one block: a directed acyclic graph of units, sets of units as bitmasks.
 
 Unit ``i`` of a problem is bit ``1 << i``; units are in topological order, so a unit's predecessors have lower bits.
-Compiled code takes masks of 64 bits. A *wide* problem has more units: its masks are Python's integers, and whoever
-prices or solves it restricts it to some of its units first.
+Compiled code takes masks of 64 bits. A *wide* problem has more units: its masks are Python integers, and it has to be
+restricted to some of its units before it is priced or solved.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from iossim.base.errors import GraphError
 from iossim.ir.merging import merge_keys
 from iossim.ir.network import Block, Network
 
-#: The units of a problem that compiled code takes.
+#: Maximum number of units of a problem for compiled code.
 MAX_UNITS = 64
 Masks = NDArray[np.uint64]
 
 
 def masks_of(values: Sequence[int], units: int) -> Masks:
-    """Masks over so many units: of 64 bits each where these suffice, else of dtype object."""
+    """Masks over this number of units: of 64 bits each if that suffices, else of dtype object."""
     return np.array(values, dtype=np.uint64 if units <= MAX_UNITS else object)
 
 
@@ -34,10 +34,10 @@ def masks_of(values: Sequence[int], units: int) -> Masks:
 class ScheduleProblem:
     """A block to be scheduled.
 
-    ``predecessors[i]`` (uint64, of a wide problem object; shape ``[n]``) is the mask of the units whose outputs unit
+    ``predecessors[i]`` (uint64, for a wide problem object; shape ``[n]``) is the mask of the units whose outputs unit
     ``i`` reads.
     ``merge_class[i]`` (int32, shape ``[n]``) is equal for units that may merge into one convolution, -1 for those
-    that merge with nothing. ``signatures[i]`` names unit ``i``'s work: equal signatures have equal prices.
+    that merge with nothing. ``signatures[i]`` identifies unit ``i``'s work: equal signatures have equal prices.
     ``units[i]`` is the unit's index in ``network.units``; a problem made for a test has no network.
     """
 
@@ -48,11 +48,11 @@ class ScheduleProblem:
     signatures: tuple[str, ...]
     network: Network | None = None
     units: tuple[int, ...] = ()
-    #: ``not_before[i]`` (shape and dtype as above) is the mask of interchangeable units, none of which unit ``i`` need
-    #: start before (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
+    #: ``not_before[i]`` (shape and dtype as above) is the mask of interchangeable units before which unit ``i`` need
+    #: not start (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
     not_before: Masks | None = None
     #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in
-    #: one, by their lowest unit. Empty where each unit is for itself.
+    #: one, by their lowest unit. Empty if units are not clustered.
     clusters: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class ScheduleProblem:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it has more units than compiled code takes."""
+        """Whether it has more units than compiled code supports."""
         return len(self) > MAX_UNITS
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class ScheduleProblem:
         return (1 << len(self)) - 1
 
     def restrict(self, units: Sequence[int]) -> ScheduleProblem:
-        """The problem of some of the units, in ascending order; what they read from the others is there already."""
+        """The problem of some of the units, in ascending order; their inputs from other units are already available."""
         position = {unit: index for index, unit in enumerate(units)}
         predecessors = [
             sum(1 << position[before] for before in bits(int(self.predecessors[unit])) if before in position)
@@ -129,7 +129,7 @@ class ScheduleProblem:
 
     @cached_property
     def order(self) -> Masks:
-        """For each unit the mask of those that are in every state that it is in: predecessors, and ``not_before``."""
+        """Mask per unit of those that are in every state that contains it: predecessors, and ``not_before``."""
         return self.predecessors if self.not_before is None else self.predecessors | self.not_before
 
     @cached_property
@@ -143,7 +143,7 @@ class ScheduleProblem:
 
     @cached_property
     def ancestors(self) -> Masks:
-        """``ancestors[i]``: mask of all units that must be done before unit ``i``."""
+        """``ancestors[i]``: mask of all units that must finish before unit ``i`` starts."""
         result: list[int] = self.predecessors.tolist()
         for index, mask in enumerate(self.predecessors.tolist()):
             for before in bits(mask):
@@ -152,7 +152,7 @@ class ScheduleProblem:
 
     @cached_property
     def descendants(self) -> Masks:
-        """``descendants[i]``: mask of all units that unit ``i`` must be done before."""
+        """``descendants[i]``: mask of all units that must start after unit ``i``."""
         result: list[int] = self.successors.tolist()
         for index, mask in reversed(list(enumerate(self.successors.tolist()))):
             for after in bits(mask):
@@ -161,7 +161,7 @@ class ScheduleProblem:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """For each unit the number of units on the longest way to it."""
+        """Number of units on the longest path to each unit."""
         depths: list[int] = []
         for mask in self.predecessors.tolist():
             depths.append(max((depths[before] + 1 for before in bits(mask)), default=0))
@@ -174,7 +174,7 @@ class ScheduleProblem:
 
     @cached_property
     def key(self) -> str:
-        """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
+        """A text equal for blocks with the same units in the same positions, hence the same schedules and prices."""
         order = [] if self.not_before is None else [_text(self.not_before)]
         together = [f"clusters {self.clusters}"] if self.clusters else []
         arrays = [_text(self.predecessors), self.merge_class.tobytes().hex()]
@@ -183,18 +183,18 @@ class ScheduleProblem:
 
     @property
     def works(self) -> tuple[str, ...]:
-        """The work of each unit, equal for equal work; ``signatures`` may tell more apart (:meth:`priced_by`)."""
+        """The work of each unit, equal for equal work; ``signatures`` may distinguish more (:meth:`priced_by`)."""
         return self.signatures if self.network is None else tuple(self.network.signatures[unit] for unit in self.units)
 
     def priced_by(self, keys: Sequence[str]) -> ScheduleProblem:
-        """The problem where units of equal ``keys`` have equal prices: those stand for one another, and no others."""
+        """The problem in which exactly the units of equal ``keys`` have equal prices and are interchangeable."""
         if tuple(keys) == self.signatures:
             return self
         tells_equal_work_apart = len(set(zip(self.signatures, keys, strict=True))) > len(set(self.signatures))
         return replace(self, signatures=tuple(keys), not_before=None if tells_equal_work_apart else self.not_before)
 
     def ready(self, done: int) -> int:
-        """The mask of the units that can run next once those of the mask ``done`` have."""
+        """The mask of the units that can run after those of the mask ``done``."""
         predecessors = self.predecessors.tolist()
         return sum(1 << unit for unit in range(len(self)) if not done >> unit & 1 and not predecessors[unit] & ~done)
 
@@ -215,7 +215,7 @@ class ScheduleProblem:
 
 
 def _text(masks: Masks) -> str:
-    """Masks in text: the same in every process."""
+    """Masks as text, the same in every process."""
     return " ".join(map(str, masks.tolist())) if masks.dtype == object else masks.tobytes().hex()
 
 

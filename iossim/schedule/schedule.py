@@ -1,7 +1,7 @@
-"""A schedule is data: for each block its stages, in order, and what they were priced at; or streams of launches.
+"""Schedules as data: for each block its stages, in order, with their prices; or streams of launches.
 
 One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the
-search options, so that it can be replayed, compared and explained. Reading checks every field, fitting it every unit.
+search options, so that it can be replayed, compared and explained. Reading validates every field, fitting every unit.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from iossim.base.values import TimeUs, Value, first_problem
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
 
-#: Of the format: stages are as in its first version, streams came with the second.
+#: Versions of the format: stages are as in the first, streams were added by the second.
 STAGES_VERSION, STREAMS_VERSION = 1, 2
 
 
 class Stage(Value):
     """Units that run together: groups (unit names, each group in execution order) and the strategy.
 
-    A merged stage has one group, whose units run as one stacked convolution. ``variants`` names what units run as
-    (:mod:`iossim.schedule.batch`); one that it leaves out runs as what is fastest alone.
+    A merged stage has one group, whose units run as one stacked convolution. ``variants`` has the units' variants
+    (:mod:`iossim.schedule.batch`); units not in it run as fastest alone.
     """
 
     strategy: Strategy = Field(strict=False)
     groups: list[list[str]]
     variants: dict[str, str] = Field(default_factory=dict)
     latency_us: TimeUs
-    #: What stands between the stage before it and this one.
+    #: Overhead between the preceding stage and this one.
     boundary_us: TimeUs = 0.0
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without variants where there are none."""
+        """The fields to be written: ``variants`` only if there are any."""
         fields: dict[str, Any] = write(self)
         return fields if self.variants else {name: value for name, value in fields.items() if name != "variants"}
 
@@ -50,7 +50,7 @@ class Stage(Value):
 
     @property
     def concurrent(self) -> bool:
-        """Whether several groups run side by side: the one bit that boundaries depend on."""
+        """Whether several groups run concurrently: the only property that boundaries depend on."""
         return self.strategy is Strategy.CONCURRENT and len(self.groups) > 1
 
 
@@ -62,18 +62,18 @@ class BlockSchedule(Value):
 
 
 class ModelReference(Value):
-    """The model that the schedule is for, enough to load it again."""
+    """The model that the schedule is for, sufficient to load it again."""
 
     model: str
     batch: int = Field(ge=1)
     options: dict[str, str] = Field(default_factory=dict)
 
     def to_source(self, model: str | None = None) -> ModelSource:
-        """Where to load it from; ``model`` is where it is now, if its file has moved."""
+        """The source to load it from; ``model`` is its present path, if its file has moved."""
         return ModelSource(model or self.model, self.batch, tuple(self.options.items()))
 
     def found_from(self, file: Path) -> ModelReference:
-        """The reference, read from ``file``, with its paths as they are from here: beside the file, from the working
+        """The reference, read from ``file``, with paths that are valid here: next to the file, from the working
         directory, or from a folder above the file.
         """
         options = {name: _found_from(file, text) if name == "graphs" else text for name, text in self.options.items()}
@@ -89,7 +89,7 @@ def _found_from(file: Path, name: str) -> str:
 
 
 class SavedSchedule(Value):
-    """What is said of any schedule, of stages or of streams: what it is for, and where it comes from."""
+    """Common fields of schedules of stages and of streams: the model, device and origin."""
 
     format_version: int = STAGES_VERSION
     network: str
@@ -102,37 +102,37 @@ class SavedSchedule(Value):
     scheduler: str
     options: dict[str, Any] = Field(default_factory=dict)
     latency_us: TimeUs
-    #: What no schedule of the stages that were searched costs less than at these prices: what it costs itself, where
-    #: that is proven.
+    #: Lower bound of any schedule of the searched stages at these prices: its own latency, if it is proven
+    #: optimal.
     lower_bound_us: float | None = None
-    #: What no schedule of whatever stages costs less than: critical paths, or work over the capacity of a resource.
+    #: Lower bound of any schedule of any stages: critical paths, or work over the capacity of a resource.
     relaxed_bound_us: float | None = None
-    #: Where nine of ten measurements are expected, from and to; None where the prices are no prediction.
+    #: 90% prediction interval of a measurement; None if the prices are no prediction.
     interval_us: list[float] | None = None
-    #: Schedulers compared with it whose schedules differ by less than the noise: measured, either may win.
+    #: Compared schedulers whose schedules differ by less than the noise: either may win when measured.
     ties: list[str] = Field(default_factory=list)
     search_s: float = Field(default=0.0, ge=0)
-    #: False if the search was interrupted: the best schedule so far.
+    #: False if the search was interrupted: then this is the best schedule so far.
     complete: bool = True
-    #: Whether a search proves that no schedule of its whole space costs less at these prices.
+    #: Whether a search proves that no schedule in its whole space costs less at these prices.
     proven: bool = False
     notes: list[str] = Field(default_factory=list)
-    #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`), and what its prices rest on.
+    #: Unknown properties of the network (:attr:`iossim.ir.network.Network.remarks`), and the basis of its prices.
     remarks: list[str] = Field(default_factory=list)
 
     @property
     def gap(self) -> float | None:
-        """How far above the lower bound the schedule is, as a fraction; None without a bound."""
+        """Excess over the lower bound, as a fraction; None without a bound."""
         if not self.lower_bound_us:
             return None
         return self.latency_us / self.lower_bound_us - 1
 
     def excess(self, other_us: float) -> float:
-        """How far ``other_us`` is above the latency, as a fraction; 0 where the schedule takes no time."""
+        """Excess of ``other_us`` over the latency, as a fraction; 0 if the schedule takes no time."""
         return other_us / self.latency_us - 1.0 if self.latency_us else 0.0
 
     def speedup(self, baseline_us: float) -> float:
-        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time."""
+        """Speedup over a latency of ``baseline_us``; 1 if nothing takes time."""
         return baseline_us / self.latency_us if self.latency_us else 1.0
 
     def _shown(self, kind: str) -> str:
@@ -145,7 +145,7 @@ class SavedSchedule(Value):
 
 
 class Schedule(SavedSchedule, Displayed):
-    """A schedule of stages. ``latency_us`` is the sum of its stages and boundaries."""
+    """A schedule of stages. ``latency_us`` is the sum over its stages and boundaries."""
 
     blocks: list[BlockSchedule]
 
@@ -160,12 +160,12 @@ class Schedule(SavedSchedule, Displayed):
 
     @property
     def streams(self) -> int:
-        """The most groups that run side by side."""
+        """Maximum number of concurrent groups."""
         return max((len(stage.groups) for stage in self.stages), default=0)
 
     @staticmethod
     def read(path: Path) -> Schedule:
-        """Raises ScheduleError naming the file and the field, or where it holds streams."""
+        """The schedule in a file; raises ScheduleError naming the file and the field, or if it holds streams."""
         found = read_schedule(path)
         if isinstance(found, StreamSchedule):
             raise ScheduleError(
@@ -179,7 +179,7 @@ class StreamLaunch(Value):
     """One launch of a stream: a unit, or several that run as one stacked convolution.
 
     ``after`` are units of other streams that must have ended before: the stream waits for them, by the fewest events.
-    ``variant`` names what the unit runs as, as a stage does.
+    ``variant`` is the unit's variant, as in a stage.
     """
 
     units: list[str] = Field(min_length=1)
@@ -188,10 +188,10 @@ class StreamLaunch(Value):
 
 
 class StreamSchedule(SavedSchedule, Printed):
-    """A schedule of streams: each runs its launches in order, and waits for others by events alone.
+    """A schedule of streams: each runs its launches in order, and waits for others only by events.
 
-    The host issues all of it without waiting. ``issue`` names the stream of each launch, as the host issues them;
-    without it they are issued as :func:`issue_order` says.
+    The host issues all of it without waiting. ``issue`` has the stream of each launch, in the order of issue;
+    without it the order is that of :func:`issue_order`.
     """
 
     format_version: int = STREAMS_VERSION
@@ -205,7 +205,7 @@ class StreamSchedule(SavedSchedule, Printed):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without an order of issue where none is given."""
+        """The fields to be written: ``issue`` only if it is given."""
         fields: dict[str, Any] = write(self)
         return fields if self.issue else {name: value for name, value in fields.items() if name != "issue"}
 
@@ -222,7 +222,7 @@ def _kind(document: object) -> str:
     return "streams" if has_streams else "stages"
 
 
-#: Either, as a field of another value: what is wrong in it is said of the one that it is.
+#: Either kind, as a field of another value: errors are reported for the kind that it is.
 ScheduleField = Annotated[
     Annotated[Schedule, Tag("stages")] | Annotated[StreamSchedule, Tag("streams")], Discriminator(_kind)
 ]
@@ -246,8 +246,8 @@ def read_schedule(path: Path) -> AnySchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Whether a file is a saved schedule, be it valid or not, and no model; one in JSON that is not there, or cannot be
-    read, is to be one.
+    """Whether a file is a saved schedule, valid or not, and not a model; a JSON file that is missing or unreadable
+    counts as one.
     """
     try:
         document = from_json(path.read_bytes())
@@ -259,17 +259,17 @@ def is_schedule(path: Path) -> bool:
 def _has_streams(text: str) -> bool:
     try:
         document = from_json(text)
-    except ValueError:  # what is wrong with it is said where it is read
+    except ValueError:  # the reader reports the error
         return False
     return isinstance(document, dict) and "streams" in document
 
 
 def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
-    """The launches with the numbers of their streams, as the host issues them: in the order that the schedule gives,
-    else as :func:`ready_order` does.
+    """The launches with the numbers of their streams, in the order of issue: the schedule's own, else that of
+    :func:`ready_order`.
 
-    Raises ScheduleError, naming a launch, where streams wait for each other, or for a unit that is in none, and for an
-    order that is not of the streams, or that issues a launch before what it waits for.
+    Raises ScheduleError, naming a launch, if streams wait for each other, or for a unit that is in none, and for an
+    order that does not match the streams, or issues a launch before one that it waits for.
     """
     ready = ready_order(schedule.streams)
     if not schedule.issue:
@@ -293,8 +293,8 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
 
 
 def ready_order(streams: Sequence[Sequence[StreamLaunch]]) -> list[tuple[int, StreamLaunch]]:
-    """The launches with the numbers of their streams, each behind all that it waits for: of the next ones of all
-    streams that wait for nothing more the one of the first stream.
+    """The launches with the numbers of their streams, each after all that it waits for: among the next ones of all
+    streams that wait for nothing more, that of the first stream is first.
 
     Raises ScheduleError as :func:`issue_order`.
     """

@@ -1,9 +1,9 @@
-"""The identity of a stage: what it does, in whatever block, network or rewrite, and not what its units are called.
+"""Identity of a stage by its work, in any block, network or rewrite, independent of its units' names.
 
-It is the strategy and the groups, a multiset (where the host issues one after another, a sequence), each the sequence
+It is the strategy and the groups, a multiset (or a sequence, if the host issues them in order), each the sequence
 of its units' keys, which the caller chooses: units with equal keys are equal, one with an empty key does nothing. It
-comes as a 64-bit number of each of millions of stages (:func:`stage_hashes`; among a million different stages two
-share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
+is available as a 64-bit number for each of millions of stages (:func:`stage_hashes`; among a million different stages
+two share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
 def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Masks:
     """The hash of each stage, uint64 of shape ``[len(batch)]``, the same in every process.
 
-    ``keys``, uint64 of shape ``[units]``: the key of each unit of the problem (:func:`unit_keys`), 0 for one that
-    does nothing. A stage of such units alone has the hash 0. Units are told apart by the names of their variants too,
-    where the batch has any. With ``ordered``, groups are a sequence, by their lowest units.
+    ``keys``, uint64 of shape ``[units]``: the key of each unit of the problem (:func:`unit_keys`), 0 for one that does
+    nothing. A stage of such units only has the hash 0. Units are also distinguished by the names of their variants, if
+    the batch has any. With ``ordered``, groups are a sequence, by their lowest units.
     """
     masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
     strategies = np.ascontiguousarray(batch.strategies)
@@ -50,8 +50,8 @@ def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Ma
 def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | None:
     """The identity of one stage as 32 hexadecimal digits; None for a stage that does nothing.
 
-    ``groups`` hold the key of each unit, in order; a merged stage is one group. Stores are keyed by this: another
-    text under the hash needs another ``_FORMAT``.
+    ``groups`` hold the key of each unit, in order; a merged stage is one group. Stores are keyed by this: changing the
+    hashed text requires a new ``_FORMAT``.
     """
     sequences = [[key for key in group if key] for group in groups]
     if strategy is Strategy.MERGE:
@@ -90,6 +90,6 @@ def _hash_stages(
                 if key != 0:
                     sequence = scramble(sequence ^ key) + one
             if sequence != 0:
-                # A sum has no order.
+                # A sum is independent of the order.
                 total = scramble(total ^ sequence) + one if ordered else total + scramble(sequence)
         hashes[index] = scramble(total)

@@ -1,4 +1,4 @@
-"""What a search of streams orders: launches and what they read of each other; and many schedules of them at once."""
+"""Problem of a stream search: launches and their dependences; and batches of schedules of it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from iossim.schedule.streams import IssuedLaunch
 
 Integers = NDArray[np.int64]
 
-#: The most streams of a schedule that is priced.
+#: Maximum number of streams of a schedule that is priced.
 MAX_STREAMS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class StreamProblem:
-    """Launches in an order in which they may be issued.
+    """Launches in a possible order of issue.
 
     ``launches[i]`` are units by their index in the network; several run as one stacked convolution, whose launch has
-    no variant. ``reads[i]`` are the launches, all before, whose outputs launch ``i`` reads; ``variants[i]`` what it
-    runs as.
+    no variant. ``reads[i]`` are the launches, all earlier, whose outputs launch ``i`` reads; ``variants[i]`` its
+    variant.
     """
 
     network: Network
@@ -35,9 +35,9 @@ class StreamProblem:
 
     @staticmethod
     def of(network: Network, launches: Sequence[Sequence[int]], variants: Sequence[str] = ()) -> StreamProblem:
-        """The problem of some launches: what they read of others is there already.
+        """The problem of some launches: their inputs from others are already available.
 
-        Raises ScheduleError where a launch comes before what it reads.
+        Raises ScheduleError if a launch precedes one that it reads.
         """
         launch_of = {unit: number for number, units in enumerate(launches) for unit in units}
         reads = []
@@ -54,17 +54,17 @@ class StreamProblem:
         return len(self.launches)
 
     def key(self, priced: Mapping[int, str]) -> tuple[object, ...]:
-        """Equal for problems whose launches, in the same places, are of units with equal texts in ``priced``."""
+        """A key equal for problems whose launches, in the same positions, have units with equal texts in ``priced``."""
         return tuple(tuple(priced[unit] for unit in units) for units in self.launches), self.reads, self.variants
 
     @cached_property
     def flat_reads(self) -> tuple[Integers, Integers]:
-        """``reads`` one after another, and where those of each launch begin, shape ``[len(self) + 1]``."""
+        """``reads`` concatenated, and the start of each launch's part, shape ``[len(self) + 1]``."""
         return flat(self.reads)
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
-        """For each launch those that read it."""
+        """Consumers of each launch."""
         found: list[list[int]] = [[] for _ in self.launches]
         for launch, before in enumerate(self.reads):
             for one in before:
@@ -72,17 +72,17 @@ class StreamProblem:
         return tuple(map(tuple, found))
 
     def issued(self, order: Sequence[int], streams: Sequence[int]) -> list[IssuedLaunch]:
-        """The launches by name, in the order of issue; ``streams`` has an entry a launch."""
+        """The launches by name, in the order of issue; ``streams`` has one entry per launch."""
         names = [tuple(self.network.units[unit].name for unit in units) for units in self.launches]
         return [IssuedLaunch(names[launch], int(streams[launch]), self.variants[launch]) for launch in order]
 
 
 @dataclass(frozen=True, eq=False)
 class StreamBatch:
-    """Schedules of one problem: ``orders``, ``[n, launches]``, are launches as the host issues them, each behind all
-    that it reads; ``streams``, of the same shape, has the stream of each launch, by its number.
+    """Schedules of one problem: ``orders``, ``[n, launches]``, are launches in the order of issue, each after all
+    that it reads; ``streams``, of the same shape, has the stream number of each launch.
 
-    The host begins to issue ``ahead_us`` before the device is there.
+    The host starts issuing ``ahead_us`` before the device is available.
     """
 
     problem: StreamProblem
@@ -95,6 +95,6 @@ class StreamBatch:
 
 
 def flat(lists: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
-    """Numbers one after another, and where those of each list begin."""
+    """Lists of numbers concatenated, and the start of each list."""
     begin = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     return np.array([one for own in lists for one in own], dtype=np.int64), begin

@@ -1,9 +1,9 @@
-"""A schedule of stages as one of streams: the same work without barriers, with an event wherever data crosses.
+"""Conversion of a schedule of stages to streams: the same work without barriers, with events where data crosses.
 
-Of a stage the groups of most work go first, each to the stream that has least of the stage yet, and of these to the
-one that made most of what it reads, so that few events are needed. Events are the fewest that order what is read
-behind what makes it, and nothing else: the transitive reduction (Aho, Garey and Ullman, SIAM J. Comput. 1, 1972) of
-what launches read and of the order of each stream.
+In each stage the groups with the most work go first, each to the stream with the least work of the stage so far, and
+among these to the one that produced most of its inputs, so that few events are needed. The events are the fewest that
+order consumers after producers: the transitive reduction (Aho, Garey and Ullman, SIAM J. Comput. 1, 1972) of
+the data dependences of launches and of the order of each stream.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from iossim.schedule.schedule import (
 def as_streams(schedule: AnySchedule, network: Network, most: int | None = None) -> StreamSchedule:
     """The streams of a schedule that fits ``network``; at most ``most``, so that groups of a stage share some.
 
-    One of more streams already has them share in turn: the first with that of number ``most``, and so on.
+    In a schedule that already has more streams they share in turn: the first with that of number ``most``, and so on.
 
     Its latency is still that of the stages, whose boundaries may cost more than events do. Raises OptionError for
-    fewer streams than one.
+    fewer than one stream.
     """
     if most is not None and most < 1:
         raise OptionError(f"`streams` {most} is not possible; give 1 or more")
@@ -56,7 +56,7 @@ def as_streams(schedule: AnySchedule, network: Network, most: int | None = None)
 
 
 def with_barriers(schedule: Schedule) -> StreamSchedule:
-    """The same order of the same work: group ``i`` is in stream ``i``, and waits for all groups of the stage before.
+    """The same work in the same order: group ``i`` is in stream ``i``, and waits for all groups of the previous stage.
 
     Its latency is still that of the stages, whose boundaries may cost more than events do.
     """
@@ -99,7 +99,7 @@ class IssuedLaunch:
 
 
 def in_streams(network: Network, order: Sequence[IssuedLaunch]) -> dict[str, list[list[StreamLaunch]] | list[int]]:
-    """The ``streams`` and the ``issue`` of a :class:`StreamSchedule` of launches as the host issues them.
+    """The ``streams`` and the ``issue`` of a :class:`StreamSchedule` of launches in their order of issue.
 
     Streams without launches are left out.
     """
@@ -126,10 +126,10 @@ def in_streams(network: Network, order: Sequence[IssuedLaunch]) -> dict[str, lis
 def reduced_waits(stream_of: Sequence[int], reads: Sequence[Iterable[int]]) -> list[list[int]]:
     """For each launch, in the order of issue, the launches of other streams whose events it must wait for.
 
-    ``stream_of`` are the streams of launches, ``reads`` the launches before that each reads. No wait is implied by
+    ``stream_of`` are the streams of launches, ``reads`` the earlier launches that each reads. No wait is implied by
     others and the order of streams.
     """
-    # A clock says how many launches of each stream have ended.
+    # A clock has the number of finished launches of each stream.
     clocks: list[dict[int, int]] = []
     last: dict[int, int] = {}
     position: list[int] = []
@@ -138,7 +138,7 @@ def reduced_waits(stream_of: Sequence[int], reads: Sequence[Iterable[int]]) -> l
         clock = dict(clocks[last[stream]]) if stream in last else {}
         position.append(clock.get(stream, 0))
         own: list[int] = []
-        # What implies another is issued behind it.
+        # A wait that implies another is issued later.
         for before in sorted(reads[launch], reverse=True):
             if clock.get(stream_of[before], 0) <= position[before]:
                 own.append(before)
@@ -162,7 +162,7 @@ def _multiply_adds(network: Network, group: Sequence[str]) -> int:
 
 
 def _bytes_made(network: Network, group: Sequence[str], stream_of: dict[str, int], width: int) -> list[int]:
-    """By stream the bytes that a group reads and it made."""
+    """By stream, the bytes of a group's inputs that it produced."""
     found = [0] * width
     reads = {value for name in group for value in network.units[network.unit_index[name]].inputs}
     for value in reads:

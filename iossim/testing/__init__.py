@@ -1,25 +1,25 @@
-"""For the tests of those who use iossim: a pytest plugin of fixtures and assertions that need no GPU.
+"""A pytest plugin for projects that use iossim: fixtures and assertions that need no GPU.
 
-Ask for it in the topmost ``conftest.py`` of the tests (or with ``pytest -p iossim.testing``)::
+Enable it in the topmost ``conftest.py`` of the tests (or with ``pytest -p iossim.testing``)::
 
     pytest_plugins = ["iossim.testing"]
 
-It is no entry point of pytest, which every pytest of an environment would load, in other projects too.
+It is not an entry point of pytest, which every pytest of an environment would load, in other projects too.
 
 Fixtures:
 
-- ``iossim_device``: a small GPU, an eighth of a T4, on which small networks already fill something.
+- ``iossim_device``: a small GPU, an eighth of a T4, which small networks already fill.
 - ``iossim_network``: makes a network from a seed (:func:`~iossim.models.seeded_network.seeded_network`).
-- ``iossim_table``: makes a cost model of a few prices that a test writes down.
+- ``iossim_table``: makes a cost model from a few prices written in a test.
 - ``iossim_recorded``: makes a :class:`~iossim.cost.table.RecordingCostModel` of another cost model or of the
   simulator of ``iossim_device``.
 
 The assertions (:func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
-:func:`assert_plan_race_free`) say what they found where they fail.
+:func:`assert_plan_race_free`) report what they found when they fail.
 
-Whoever adds a cost model, a scheduler, a backend or a device subclasses a conformance class of
+To test a cost model, a scheduler, a backend or a device of your own, subclass a conformance class of
 :mod:`iossim.testing.cost_models`, :mod:`~iossim.testing.schedulers`, :mod:`~iossim.testing.backends` or
-:mod:`~iossim.testing.devices`, and pytest holds it to its contract. So are those of iossim.
+:mod:`~iossim.testing.devices`, and pytest checks its contract. iossim's own are tested in the same way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import AnySchedule
     from iossim.tasks.checks import Check
 
-# iossim is imported where it is used: loading the plugin costs nothing. pytest is optional: nothing else imports
+# iossim is imported on use: loading the plugin costs nothing. pytest is optional: nothing else imports
 # this.
 
 MakeTable = Callable[..., "TableCostModel"]
@@ -68,7 +68,7 @@ def iossim_network() -> Callable[..., Network]:
 def iossim_table() -> MakeTable:
     """``iossim_table({"a": 5.0, ("a", "b"): 6.0}, merged={("a", "b"): 4.0}, boundary_us=2.0)`` is a cost model.
 
-    A key is a unit or several; what is not priced cannot run. ``boundary_us`` is beside stages of several groups.
+    A key is a unit or several; unpriced stages cannot run. ``boundary_us`` applies next to stages of several groups.
     """
     from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
     from iossim.schedule.batch import Strategy
@@ -98,7 +98,7 @@ def iossim_table() -> MakeTable:
 
 @pytest.fixture
 def iossim_recorded(iossim_device: DeviceProfile) -> MakeRecorded:
-    """``iossim_recorded()`` or ``iossim_recorded(cost_model)``: ``.asked`` and ``.prices_us`` tell."""
+    """``iossim_recorded()`` or ``iossim_recorded(cost_model)``, with results in ``.asked`` and ``.prices_us``."""
     from iossim.cost.table import RecordingCostModel
 
     def make(inner: CostModel | None = None, precision: str = "fp32", engine: str = "paper") -> RecordingCostModel:
@@ -110,16 +110,16 @@ def iossim_recorded(iossim_device: DeviceProfile) -> MakeRecorded:
 
 
 def assert_schedule_valid(schedule: AnySchedule, network: Network) -> None:
-    """The schedule runs each unit of the network once, behind all that it reads."""
-    __tracebackhide__ = True  # the test is shown, not this
+    """Assert that the schedule runs each unit of the network once, after all its predecessors."""
+    __tracebackhide__ = True  # tracebacks show the test
     from iossim.tasks.checks import valid
 
     _assert(valid(schedule, network))
 
 
 def assert_latency_at_most(schedule: AnySchedule, limit_ms: float) -> None:
-    """The schedule takes at most so many milliseconds, by the prices that it was found with."""
-    __tracebackhide__ = True  # the test is shown, not this
+    """Assert that the schedule takes at most this number of milliseconds, at the prices that it was found with."""
+    __tracebackhide__ = True  # tracebacks show the test
     from iossim.tasks.checks import latency_at_most
 
     _assert(latency_at_most(schedule, limit_ms))
@@ -133,10 +133,10 @@ def assert_no_slower_than(
     tolerance: float = 0.0,
     changed_model: bool = False,
 ) -> None:
-    """The schedule takes no longer than a saved one, priced by ``prices`` too
+    """Assert that the schedule takes no longer than a saved one, both priced by ``prices``
     (:func:`iossim.tasks.checks.no_slower_than`).
     """
-    __tracebackhide__ = True  # the test is shown, not this
+    __tracebackhide__ = True  # tracebacks show the test
     from iossim.schedule.schedule import read_schedule
     from iossim.tasks.checks import no_slower_than
 
@@ -145,8 +145,8 @@ def assert_no_slower_than(
 
 
 def assert_plan_race_free(plan: Plan | AnySchedule, network: Network | None = None, engine: str = "paper") -> None:
-    """A plan, or the one of a schedule of ``network``, computes the same however its streams interleave."""
-    __tracebackhide__ = True  # the test is shown, not this
+    """Assert that a plan's result, or that of a schedule of ``network``, does not depend on interleaving."""
+    __tracebackhide__ = True  # tracebacks show the test
     from iossim.execution.plan import Plan
     from iossim.tasks.checks import race_free, runs_without_races
 

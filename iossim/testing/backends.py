@@ -1,4 +1,4 @@
-"""What every backend keeps (:class:`iossim.execution.backend.Backend`): subclass, and say how one is made.
+"""Contract of every backend (:class:`iossim.execution.backend.Backend`): subclass, and construct yours.
 
 class TestMine(BackendConformance):
     def backend(self, engine):
@@ -29,7 +29,7 @@ class BackendConformance(ABC):
 
     engines = ("paper", "graph")
     seeds = (1, 2, 3)
-    #: How far an output may be from NumPy's, of the largest value.
+    #: Tolerated difference of an output from NumPy's, relative to the largest value.
     tolerance = 1e-4
 
     @abstractmethod
@@ -37,7 +37,7 @@ class BackendConformance(ABC):
         """A backend under that engine."""
 
     def plans(self, network: Network, backend: Backend) -> list[Plan]:
-        """The network's plans by schedulers at random prices, values in place, with their memory laid out."""
+        """The network's plans by schedulers at random prices, values in place, with their memory planned."""
         prices = RandomCostModel(seed=5)
         found = (schedule(network, prices, name) for name in ("sequential", "greedy", "ios-both"))
         choices, engine = backend.choices(network), backend.context.engine

@@ -1,4 +1,4 @@
-"""What every cost model keeps (:class:`iossim.cost.model.CostModel`): subclass, and say how one is made.
+"""Contract of every cost model (:class:`iossim.cost.model.CostModel`): subclass, and construct yours.
 
 class TestMine(CostModelConformance):
     def cost_model(self, device):
@@ -25,20 +25,20 @@ from iossim.search.options import StageSpace
 from iossim.search.scheduler import schedule
 from iossim.testing.least_prices import least_price_us
 
-#: The relative difference that sums of the same numbers in another order may have.
+#: Tolerated relative difference of sums of the same numbers in another order.
 ROUNDING = 1e-9
 
 
 class CostModelConformance(ABC):
     """Prices are finite or inf, the same in any batch and for equal work, and never below the bounds."""
 
-    #: Seeds of the networks that are priced; each has two blocks of so many units.
+    #: Seeds of the priced networks, each with two blocks of equal size.
     seeds = (1, 2, 3)
     units = 6
 
     @abstractmethod
     def cost_model(self, device: DeviceProfile) -> CostModel:
-        """A cost model as it is created; ``device`` is a small GPU for those that need one."""
+        """A new cost model; ``device`` is a small GPU for those that need one."""
 
     @pytest.fixture
     def prices(self, iossim_device: DeviceProfile) -> CostModel:
@@ -95,7 +95,7 @@ class CostModelConformance(ABC):
             assert best.latency_us <= sequential.latency_us * (1 + ROUNDING)
 
     def test_blocks_that_look_alike_are_solved_by_their_own_prices(self, prices: CostModel) -> None:
-        """Their units have equal work and other names; what is proven of a schedule is held to all schedules."""
+        """Their units have equal work but different names; proofs about a schedule are checked for all schedules."""
         network = twin_network()
         for plain, told_apart in zip(batches(network), problems_of(network, prices), strict=True):
             asked = StageBatch.concurrent(told_apart, plain.masks)
@@ -117,7 +117,7 @@ def twin_network() -> Network:
 
 
 def least_latency_us(network: Network, prices: CostModel) -> float:
-    """The least latency of all schedules of concurrent stages, from every state of every block in turn."""
+    """Minimum latency of all schedules of concurrent stages, from every state of every block in turn."""
     best = {START: 0.0}
     for batch in batches(network):
         stages = list(zip(batch.masks.tolist(), prices.price_stages(batch).tolist(), strict=True))
@@ -137,6 +137,6 @@ def least_latency_us(network: Network, prices: CostModel) -> float:
 
 
 def batches(network: Network) -> list[StageBatch]:
-    """For each block of a network all its concurrent stages."""
+    """For each block of a network, all its concurrent stages."""
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     return [StageBatch.concurrent(problem, distinct_stages(problem, StageSpace())) for problem in problems]

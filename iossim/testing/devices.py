@@ -1,4 +1,4 @@
-"""What every device's profile keeps: subclass, and say how it is loaded.
+"""Contract of every device profile: subclass, and load yours.
 
 class TestMine(DeviceConformance):
     def profile(self):
@@ -22,7 +22,7 @@ from iossim.search.scheduler import schedule
 
 
 class DeviceConformance(ABC):
-    """A profile is plausible, and schedules on it are finite, and no slower than one operator by one."""
+    """A profile is plausible, and schedules on it are finite, and no slower than the sequential one."""
 
     models = ("squeezenet", "ios_sample")
 

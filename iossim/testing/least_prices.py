@@ -1,4 +1,4 @@
-"""The inequalities of :class:`iossim.cost.model.StageBounds` as they are stated, one stage at a time."""
+"""The inequalities of :class:`iossim.cost.model.StageBounds` in their literal form, one stage at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from iossim.schedule.problem import bits
 
 
 def least_price_us(bounds: StageBounds, groups: list[int]) -> float:
-    """What a concurrent stage costs at least; its groups (masks) in the order of issue."""
+    """Lower bound of a concurrent stage's price; its groups (masks) in the order of issue."""
     units = bits(sum(groups))
     issue_us = np.zeros(len(bounds.serial_us)) if bounds.issue_us is None else bounds.issue_us
     issued_us = np.cumsum([0.0, *(issue_us[bits(group)].sum() for group in groups)])[:-1]

@@ -1,4 +1,4 @@
-"""What every op keeps (:class:`iossim.ir.op.Op`): subclass, and give cases, each an op with arrays that it takes.
+"""Contract of every op (:class:`iossim.ir.op.Op`): subclass, and give cases, each an op with its input arrays.
 
 @pytest.mark.parametrize("case", [OpCase(Mine(axis=1), (np.ones((2, 3), np.float32),))], ids=str)
 class TestMine(OpConformance):
@@ -46,7 +46,7 @@ class OpCase:
         return [TensorType(array.shape, dtype_of(array)) for array in self.inputs]
 
     def network(self) -> Network:
-        """The op behind its inputs; all but the first are weights."""
+        """The op applied to its inputs; all but the first are weights."""
         b = GraphBuilder("one_op")
         x, *rest = self.types
         values = [b.input("x", x.shape) if x.dtype == b.dtype else b.constant("x", x.shape, x.dtype)]
@@ -58,13 +58,13 @@ class OpCase:
 
 
 class OpConformance:
-    """Outputs have the types that are inferred, work is counted, and the op has prices and is kept in files."""
+    """Outputs have the inferred types, work is counted, and the op has prices and can be saved in files."""
 
-    #: How far an output may be from the reference's, absolutely and relatively.
+    #: Tolerated absolute and relative difference of an output from the reference's.
     tolerance = 2e-5
 
     def reference(self, case: OpCase) -> Sequence[Array] | None:
-        """The outputs, computed some other way than by the op; None where there is none."""
+        """The outputs, computed independently of the op; None if there is no reference."""
         return None
 
     def test_it_is_found_by_its_kind(self, case: OpCase) -> None:

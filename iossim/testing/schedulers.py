@@ -1,4 +1,4 @@
-"""What every scheduler keeps (:mod:`iossim.search.scheduler`): subclass, and say its name.
+"""Contract of every scheduler (:mod:`iossim.search.scheduler`): subclass, and set its name.
 
 class TestMine(SchedulerConformance):
     scheduler = "mine"
@@ -22,7 +22,7 @@ from iossim.tasks.checks import race_free
 
 
 class SchedulerConformance:
-    """Schedules fit their network, take what their stages take, run without races, and are the same each time."""
+    """Schedules fit their network, have the latency of their stages, run without races, and are reproducible."""
 
     scheduler: str
     #: Seeds of networks and of prices.

@@ -1,4 +1,4 @@
-"""A schedule bound to the arguments of one call: its plan in memory of its own, its weights, and how it returns."""
+"""A schedule bound to the arguments of one call: its plan in its own memory, its weights, and its form of results."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from iossim.torch.forms import form, told
 from iossim.torch.results import Results, twins
 from iossim.torch.state import unchanged
 
-#: How each launch runs, by the names of its units.
+#: Algorithm of each launch, by the names of its units.
 Chosen = dict[str, Choice]
 
 
 def executor(network: Network, place: str) -> TensorBackend | TorchBackend:
-    """Backend that runs plans: cuDNN and kernels where the GPU has them, else PyTorch's operators (there a warning)."""
+    """Backend that runs plans: cuDNN and kernels if the GPU has them, else PyTorch's operators (with a warning)."""
     if place == "cuda":
         try:
             return tensor_backend(network.precision)
@@ -47,7 +47,7 @@ def executor(network: Network, place: str) -> TensorBackend | TorchBackend:
 
 
 class Bound:
-    """A schedule of ``module`` ready to run calls like ``given``; raises ModelError where its outputs differ."""
+    """A schedule of ``module`` ready to run calls like ``given``; raises ModelError if its outputs differ."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Bound:
 
     @property
     def chosen(self) -> Chosen:
-        """How each launch of the plan runs."""
+        """Algorithm of each launch of the plan."""
         sizes = self.plan.buffers
         return {
             " ".join(each.units): Choice(each.algorithm, 0 if each.workspace is None else sizes[each.workspace].bytes)
@@ -102,11 +102,11 @@ class Bound:
         }
 
     def run(self, given: Mapping[str, Any]) -> Any:
-        """The result of a run as the module returns it."""
+        """The result of a run in the form that the module returns."""
         return self._run(given, self._results)
 
     def _run(self, given: Mapping[str, Any], results: Results | None) -> Any:
-        """The result of a run as the module returns it; without ``results`` the outputs of its graph."""
+        """The result of a run in the form that the module returns; without ``results`` the outputs of its graph."""
         tensors = self._program.tensors
         with one_thread, torch.no_grad(), self._in_turn():
             with self._settings():
@@ -118,7 +118,7 @@ class Bound:
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """Work issued here comes after all earlier work of the plan, in whatever stream: both use one memory."""
+        """Order work issued here after all earlier work of the plan, on any stream: both use one memory."""
         if self._ended is None:
             yield
             return
@@ -137,8 +137,8 @@ class Bound:
         return to_tensor(self.network.graph.constants[name].load(), self._place)
 
     def _learned(self) -> Results:
-        """Form of the results, from a run of the module itself; raises ModelError where outputs differ from it."""
-        # The seed is not the one that the module was traced with, so that random results are seen to differ.
+        """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""
+        # The seed differs from that of tracing, so that random results are detected as differences.
         with unchanged(self._module, seed=1) as state, torch.inference_mode(mode=False), torch.no_grad():
             own = twins(self.given)
             versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}
@@ -191,7 +191,7 @@ def _recalled(chosen: Chosen, choices: Choices) -> Choices:
 
 
 def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tensor]:
-    """The module's tensors that constants of the network are equal to, by constant: those that no pass changed."""
+    """The module's tensors that equal constants of the network, by constant: those that no pass changed."""
     state = named_tensors(module)
     found: dict[Constant, torch.Tensor] = {}
     for name, constant in network.graph.constants.items():
@@ -203,5 +203,5 @@ def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tenso
 
 
 def named_tensors(module: Any) -> dict[str, torch.Tensor]:
-    """A module's parameters and buffers; each name of a shared tensor counts."""
+    """A module's parameters and buffers; a shared tensor appears under each of its names."""
     return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))

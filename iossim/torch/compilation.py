@@ -1,4 +1,4 @@
-""":func:`compile`: the schedule of a module is found, and given to what runs it."""
+""":func:`compile`: finds the schedule of a module, and passes it to the executor."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def compile(
 ) -> CompiledModule:
     """A callable with the signature of ``module`` that runs its best schedule.
 
-    ``example_inputs``: a tuple of its arguments, a dict of them by name, or one tensor, where the module is: on CUDA
-    the schedule runs on streams, captured as one CUDA graph, on a CPU in the order of issue. ``device`` is whom to
-    schedule for, by default this GPU, where it has a profile; where nothing says it, units run one after another.
-    ``scheduler`` names any, of stages or of streams. With ``tune`` stages are chosen by measuring them where the
-    module is, for about so many seconds; the simulator of ``device`` proposes them. Other shapes are compiled when they
-    are first met, up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
+    ``example_inputs``: a tuple of its arguments, a dict of them by name, or one tensor, on the module's device: on CUDA
+    the schedule runs on streams, captured as one CUDA graph, on a CPU in the order of issue. ``device`` is the profile
+    to schedule for, by default this GPU's, if it has one; without a profile, units run sequentially. ``scheduler``
+    names any, of stages or of streams. With ``tune`` stages are selected by measurement on the module's device, for
+    about that many seconds; the simulator of ``device`` proposes them. Other shapes are compiled at their first call,
+    up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
 
-    Under autocast it computes as autocast has it, and is called under it. The module is run to compare outputs, and
-    left as it was, as are generators of random numbers. Raises ModelError for a module that torch cannot export, that
-    has forward hooks, that changes its arguments or itself, or that does not compute its outputs from its arguments
-    alone; BackendError naming the op that is not covered; OptionError or DeviceError.
+    Under autocast it computes in autocast's precisions, and must be called under it. The module is run to compare
+    outputs; its state, and that of random number generators, is restored. Raises ModelError for a module that torch
+    cannot export, that has forward hooks, that changes its arguments or itself, or whose outputs do not depend on its
+    arguments only; BackendError naming the op that is not covered; OptionError or DeviceError.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
@@ -75,10 +75,10 @@ def compile(
 
 
 def load(path: str | Path, module: Any) -> CompiledModule:
-    """What :meth:`CompiledModule.save` wrote, for the same module: nothing is traced, searched or timed.
+    """Load the file of :meth:`CompiledModule.save` for the same module: nothing is traced, searched or timed.
 
-    Weights are those of ``module``. Raises ModelError for a file of another module, or of other weights where the
-    file holds some that were computed from them.
+    Weights are those of ``module``. Raises ModelError for a file of another module, or of other weights if the
+    file has some that were computed from them.
     """
     saved = [*read(Path(path), type(module).__name__, named_tensors(module))]
     place = _place(saved[0][2])
@@ -90,7 +90,7 @@ def load(path: str | Path, module: Any) -> CompiledModule:
 
 
 def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
-    """The network of a module at the shapes of its arguments; raises ModelError where it has none."""
+    """The network of a module at the shapes of its arguments; raises ModelError if it has none."""
     name = type(module).__name__
     with unchanged(module, seed=0) as state:
         if hooks := state.hooks():
@@ -106,7 +106,7 @@ def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
 
 
 def _in_tf32(network: Network, place: str) -> Network:
-    """The network, in TF32 where it is of fp32 on a GPU and PyTorch is allowed to multiply so."""
+    """The network, in TF32 if it is an fp32 one on a GPU and PyTorch's settings allow TF32."""
     allowed = place == "cuda" and torch.get_float32_matmul_precision() != "highest"
     return replace(network, precision=Precision.TF32) if allowed and network.precision is Precision.FP32 else network
 
@@ -122,13 +122,13 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
 
 
 def _place(given: Mapping[str, Any]) -> str:
-    """The kind of device that all tensors are on; raises BackendError where there are several."""
+    """The kind of device of all tensors; raises BackendError if there are several."""
     places = {value.device.type for value in given.values() if isinstance(value, torch.Tensor)}
     return usable_device(places.pop() if len(places) == 1 else "several")
 
 
 def _own_device(place: str) -> str | None:
-    """The profile of the GPU that torch uses; None where there is none."""
+    """The profile of the GPU that torch uses; None if there is none."""
     if place != "cuda":
         return None
     name = device_of_product(torch.cuda.get_device_name())
@@ -143,7 +143,7 @@ def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name, those left out missing."""
+    """The arguments of a call by name, without omitted ones."""
     try:
         return dict(inspect.signature(module.forward).bind(*arguments, **keywords).arguments)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""A module that runs its schedule where a call is what was compiled, and eagerly, with a warning, where it is not."""
+"""A module that runs its schedule for calls that match the compilation, and otherwise eagerly, with a warning."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from iossim.torch.forms import Form, differs_in_shape, form, settings, told
 from iossim.torch.saved import write
 from iossim.torch.state import State
 
-#: Shapes that are compiled before others run eagerly, as many as torch.compile's.
+#: Number of shapes that are compiled before others run eagerly, the same as torch.compile's.
 MOST_SHAPES = 8
 #: Compiles a module for arguments by name.
 Compile = Callable[[Mapping[str, Any]], Bound]
 
 
 class CompiledModule:
-    """Runs a module's schedule; called as the module is, it returns what the module does.
+    """Runs a module's schedule; it is called like the module, and returns the same.
 
-    With ``again`` other shapes and strides are compiled when they are first met, :data:`MOST_SHAPES` of them. What it
-    was not compiled for runs eagerly, with one warning for each thing: other arguments (shape, strides, element
-    type, place, or a value that is no tensor), a module that changed, other settings of PyTorch, a gradient that is
-    asked for. Calls from several threads run one after another. It can be neither copied nor pickled: :meth:`save` it.
+    With ``again`` other shapes and strides are compiled at their first call, :data:`MOST_SHAPES` of them. Calls that do
+    not match run eagerly, with one warning per reason: other arguments (shape, strides, element
+    type, device, or a value that is no tensor), a changed module, other settings of PyTorch, a requested
+    gradient. Calls from several threads run sequentially. It can be neither copied nor pickled: :meth:`save` it.
     """
 
     def __init__(self, module: Any, bounds: Sequence[Bound], place: str, again: Compile | None = None) -> None:
@@ -72,14 +72,14 @@ class CompiledModule:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the schedules of all shapes, with what runs each launch, for :func:`iossim.torch.load`.
+        """Write the schedules of all shapes, with the algorithm of each launch, for :func:`iossim.torch.load`.
 
-        Of weights those are written which are no tensors of the module. Raises ModelError where that cannot be done.
+        Weights that are not tensors of the module are included. Raises ModelError if the file cannot be written.
         """
         write(Path(path), self._name, [bound for bound in self._bounds.values() if bound is not None])
 
     def _bound(self, given: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[Bound | None, str]:
-        """What runs a call, or why none does; compiles it where its shapes are new."""
+        """The bound schedule for a call, or the reason why there is none; compiles new shapes."""
         forms = tuple(map(form, arguments.values()))
         if (found := self._bounds.get(forms)) is not None:
             return found, ""
@@ -101,7 +101,7 @@ class CompiledModule:
         return found, reason
 
     def _unfit(self, given: Mapping[str, Any]) -> tuple[str, str]:
-        """The kind of mismatch between a call and what was compiled, and a sentence on it; empty where they match."""
+        """The kind of mismatch between a call and the compilation, and a sentence on it; empty if they match."""
         if self._on_gpu and torch.cuda.is_current_stream_capturing():
             return "capture", "the caller captures a CUDA graph"
         if path := self._state.change():

@@ -14,9 +14,9 @@ from iossim.torch.compilation import compile
 
 
 def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A callable for a graph of dynamo's: weights, which come as inputs, are put back; shapes are fixed.
+    """A callable for a graph of dynamo's: weights, which are passed as inputs, are restored; shapes are fixed.
 
-    A graph of which sizes are inputs, or gradients are asked, runs eagerly, with a warning, and so does a call with
+    A graph with sizes as inputs, or with requested gradients, runs eagerly, with a warning, and so does a call with
     other weights. Raises as :func:`iossim.torch.compile`.
     """
     eager: Callable[..., Any] = body.forward
@@ -24,14 +24,14 @@ def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., An
         return _eager(eager, "sizes are inputs of this graph")
     if torch.is_grad_enabled() and any(value.requires_grad for value in example_inputs):
         return _eager(eager, "gradients are asked of this graph; call it under torch.no_grad()")
-    # A copy: dynamo calls with what its own graph takes, and its module makes its forward when it is first called.
+    # A copy: dynamo's calls match the arguments of its own graph, and its module makes its forward at its first call.
     whole = torch.fx.GraphModule(body, deepcopy(body.graph))
     places = [node for node in whole.graph.nodes if node.op == "placeholder"]
     free, weights = [], {}
     for number, (node, value) in enumerate(zip(places, example_inputs, strict=True)):
         if not _is_weight(node.name, value):
             free.append(number)
-            node.target = node.name  # what the exporter calls it
+            node.target = node.name  # the exporter's name for it
             continue
         weights[number] = value
         keep = whole.register_parameter if isinstance(value, torch.nn.Parameter) else whole.register_buffer
@@ -59,5 +59,5 @@ def _eager(forward: Callable[..., Any], reason: str) -> Callable[..., Any]:
 
 
 def _is_weight(name: str, value: Any) -> bool:
-    """Whether an input of a graph of dynamo's is a parameter or buffer of the module that it was made of."""
+    """Whether an input of a dynamo graph is a parameter or buffer of the module that it was made from."""
     return isinstance(value, torch.nn.Parameter) or "_buffers_" in name

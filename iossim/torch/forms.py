@@ -1,4 +1,4 @@
-"""Forms of arguments (shape, strides, element type, place, value): calls share them with those of the compilation."""
+"""Forms of arguments (shape, strides, element type, device, value), which calls share with the compilation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-#: Properties shared with the compiled argument: of a tensor class, element type, place, shape and strides or layout.
+#: Properties shared with the compiled argument: of a tensor class, element type, device, shape and strides or layout.
 Form = tuple[Any, ...]
 
 
@@ -23,12 +23,12 @@ def form(value: Any) -> Form:
 
 
 def differs_in_shape(now: Form, then: Form) -> bool:
-    """Whether two forms are of tensors in memory that may differ in shape and strides, and in nothing else."""
+    """Whether two forms are of tensors in memory that differ at most in shape and strides."""
     return now[:3] == then[:3] and len(now) == len(then) == 5 and isinstance(now[4], tuple)
 
 
 def told(seen: Form) -> str:
-    """A form in words."""
+    """A form as text."""
     if len(seen) == 2:
         return str(seen[1])
     kind, dtype, device, shape, layout = seen
@@ -42,7 +42,7 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def settings(place: str) -> dict[str, Any]:
-    """The settings of PyTorch that decide what a module computes."""
+    """The settings of PyTorch that affect a module's results."""
     return {
         "autocast": torch.is_autocast_enabled(place) and torch.get_autocast_dtype(place),
         "the default dtype": torch.get_default_dtype(),

@@ -1,4 +1,4 @@
-"""How a module returns its outputs: their structure, their layout, and which share memory with others."""
+"""Form of a module's outputs: their structure, their layout, and shared memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iossim.base.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """An argument, or some of its memory, ``offset`` values behind its first."""
+    """An argument, or part of its memory, ``offset`` values after its first."""
 
     argument: str
     is_whole: bool
@@ -30,9 +30,9 @@ class _View:
 
 
 class Results:
-    """The pattern of what a module returned for ``given``, for other calls; ``kept`` are the module's own tensors.
+    """The form of what a module returned for ``given``, for other calls; ``kept`` are the module's own tensors.
 
-    Raises ModelError where outputs share memory in a way that is not reproduced.
+    Raises ModelError if outputs share memory in a way that cannot be reproduced.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Results:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
         own = {*map(_memory, kept)}
-        #: For each output: a view, a kept tensor, the number of an equal one, or shape, strides and type of its own.
+        #: For each output: a view, a kept tensor, the number of an equal output, or its own shape, strides and type.
         self._results: list[_View | torch.Tensor | int | tuple[Sequence[int], Sequence[int], torch.dtype]] = []
         for number, output in enumerate(outputs):
             one = f"output {number} of module {module}"
@@ -65,7 +65,7 @@ class Results:
                 self._results.append(others[0] if others else _layout(output))
 
     def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
-        """The module's result for these outputs of its graph, in memory of its own."""
+        """The module's result for these outputs of its graph, in newly allocated memory."""
         made: list[torch.Tensor] = []
         for result, output in zip(self._results, outputs, strict=True):
             match result:
@@ -82,7 +82,7 @@ class Results:
 
 
 def twins(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments whose tensors are copies that lie, and share memory, as those do."""
+    """Arguments whose tensors are copies with the same layout and shared memory."""
     memory: dict[int, torch.UntypedStorage] = {}
 
     def twin(value: Any) -> Any:
@@ -99,7 +99,7 @@ def twins(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layout(output: torch.Tensor) -> tuple[Sequence[int], Sequence[int], torch.dtype]:
-    """Shape, strides and type of an output; strides are those of a new tensor where its values share memory."""
+    """Shape, strides and type of an output; strides are those of a new tensor if its values share memory."""
     expanded = any(length > 1 and not stride for length, stride in zip(output.shape, output.stride(), strict=True))
     stride = torch.empty(output.shape, device="meta").stride() if expanded else output.stride()
     return output.shape, stride, output.dtype
@@ -110,7 +110,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a value of one lies in memory where one of the other does; of other types, whether it may."""
+    """Whether two tensors have a value at the same address; for different types, whether they may."""
     if not _memory(one) or _memory(one) != _memory(other):
         return False
     if one.dtype != other.dtype:

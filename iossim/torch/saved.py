@@ -1,6 +1,6 @@
-"""Compiled modules as files: for each shape its graph as ONNX, its schedule, and what runs each launch.
+"""Compiled modules as files: for each shape its graph as ONNX, its schedule, and the algorithm of each launch.
 
-A file is PyTorch's, read without unpickling objects. Weights that are the module's own are not in it: they are taken
+A file is in PyTorch's format, read without unpickling objects. The module's own weights are not included: they come
 from the module that it is loaded for.
 """
 
@@ -34,7 +34,7 @@ FORMAT = 1
 
 
 def write(path: Path, name: str, bounds: Sequence[Bound]) -> None:
-    """Write what a module of class ``name`` was compiled to; raises ModelError for a path that cannot be written."""
+    """Write the compilation of a module of class ``name``; raises ModelError for a path that cannot be written."""
     shapes = []
     for bound in bounds:
         shared = [each for each, constant in bound.network.graph.constants.items() if constant in bound.shared_weights]
@@ -56,7 +56,7 @@ def write(path: Path, name: str, bounds: Sequence[Bound]) -> None:
 
 
 def read(path: Path, name: str, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[Any, ...]]:
-    """Network, schedule, arguments and chosen calls of each shape that was saved; raises ModelError."""
+    """Network, schedule, arguments and algorithms of each saved shape; raises ModelError."""
     try:
         found = torch.load(path, weights_only=True)
         if found["format"] != FORMAT:
@@ -89,7 +89,7 @@ def _shape(saved: Mapping[str, Any], name: str, weights: Mapping[str, torch.Tens
 
 
 def _model(network: Network, shared: Sequence[str]) -> bytes:
-    """The graph as ONNX, without the weights that are the module's own."""
+    """The graph as ONNX, without the module's own weights."""
     import onnx
 
     from iossim.models.onnx.export import export_graph

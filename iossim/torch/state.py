@@ -1,9 +1,9 @@
-"""The state of a module on which its outputs depend: found once, and compared before each call, by loops in C.
+"""The state of a module that its outputs depend on: collected once, and compared before each call, by loops in C.
 
-It is what PyTorch's own guards follow: parameters, buffers and other tensors, submodules, their classes and modes,
-hooks, attributes with what they hold, and what ``forward`` and the functions that it calls read by name from their
-class, module or closure. Tensors are compared by identity, address, version and layout. What is written through
-``.data``, or under inference mode, changes none of these, so that the first and last values of a tensor are compared
+It covers what PyTorch's own guards do: parameters, buffers and other tensors, submodules, their classes and modes,
+hooks, attributes and their contents, and names that ``forward`` and its callees read from their class, module or
+closure. Tensors are compared by identity, address, version and layout. Writes through ``.data``, or under
+inference mode, change none of these, so that the first and last values of a tensor are compared,
 too.
 """
 
@@ -26,11 +26,11 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-#: A container of more values is compared by its size; what is found behind so many is not compared.
+#: A larger container is compared by its size only; values found after this total number are not compared.
 _LONGEST, _MOST = 1_000, 50_000
-#: How many values of a tensor are compared at its beginning, and as many at its end.
+#: Number of values of a tensor that are compared at its beginning, and at its end.
 _PROBED = 32
-#: Objects of these packages are not looked into, but for containers and name spaces.
+#: Objects of these packages are not inspected, except for containers and name spaces.
 _OPAQUE = (stdlib_module_names | {"torch", "numpy"}) - {"argparse", "collections", "types"}
 #: Devices whose values are read without a kernel.
 _READABLE = {"cpu"}
@@ -40,17 +40,17 @@ _QUIET = vars(nn.Module()).keys() - {"training", *_TABLES}
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-#: Values that something holds: their paths, and how they are read.
+#: Contents of a value: their paths, and the function that reads them.
 _Part = tuple[Iterable[str], Callable[[], Iterable[Any]]]
 
 
 class State:
-    """A module's state when this is made; ``tensors`` are all that were found, ``plain`` those of known memory."""
+    """A module's state at construction; ``tensors`` are all that were found, ``plain`` those in known memory."""
 
     def __init__(self, module: nn.Module) -> None:
         self.tensors: list[torch.Tensor] = []
         self._module = module
-        #: The path and token of each value; all values are kept, so that no other gets the same identity.
+        #: The path and token of each value; all values are kept alive, so that no other gets the same identity.
         self._tokens: list[tuple[str, object]] = []
         self._values: list[Any] = []
         self._reads: list[Callable[[], Iterable[Any]]] = []
@@ -75,11 +75,11 @@ class State:
         self._found, self._reason = self._now(), ""
 
     def hooks(self) -> str:
-        """The path of a table of forward hooks that holds any; empty where none does."""
+        """The path of a non-empty table of forward hooks; empty if there is none."""
         return next((path for path, hooks in self._sized.items() if hooks and path.endswith(_HOOKS)), "")
 
     def change(self, *, waits: bool = False) -> str:
-        """The path of a value that is another now; empty while there is none.
+        """The path of a value that was replaced; empty if there is none.
 
         Unless it ``waits``, values on a device are those of the last comparison that the device has come to.
         """
@@ -87,7 +87,7 @@ class State:
         if found != self._found:
             now, self._found = State(self._module), found
             self._reason = self._difference(now) or ("" if found[-1] else "a weight")
-            if not self._reason:  # an equal number is another object
+            if not self._reason:  # an equal number may be another object
                 vars(self).update(vars(now))
         return self._reason
 
@@ -99,7 +99,7 @@ class State:
         return next(different, "the order of its parts") or "a table of its parts"
 
     def restore(self, copies: Iterable[torch.Tensor]) -> None:
-        """Put what was held back in its place, and the values of ``copies`` into ``plain`` tensors."""
+        """Restore the values, and copy those of ``copies`` into ``plain`` tensors."""
         for holder, kept in self._held:
             if not _same(holder, kept):
                 holder.clear()
@@ -110,7 +110,7 @@ class State:
                     tensor.data.copy_(copy)
 
     def _now(self, waits: bool = True) -> tuple[Any, ...]:
-        """Every value that is compared; the last says whether probed values are as they were."""
+        """Every compared value; the last says whether probed values are unchanged."""
         far = [each.is_same(waits) for each in self._far]
         try:
             identities = [*map(id, chain.from_iterable([read() for read in self._reads]))]
@@ -154,7 +154,7 @@ class State:
         keep((self._sized, lambda: map(len, self._sized.values())))
 
     def _parts(self, path: str, value: Any) -> Iterator[_Part]:
-        """The parts of a value that may be exchanged."""
+        """The parts of a value that may be replaced."""
         match value:
             case torch.Tensor():
                 self.tensors.append(value)
@@ -192,7 +192,7 @@ class State:
                 yield from self._parts(path, vars(value))
 
     def _class_parts(self, kind: type) -> Iterator[_Part]:
-        """The attributes of a class, and of those above it, that its forward and the methods that it names read."""
+        """The attributes of a class and its bases that its forward, and the methods named there, read."""
         if kind in self._classes:
             return
         self._classes.add(kind)
@@ -205,7 +205,7 @@ class State:
             functions = {name: function for name, function in named if function is not None}
             more = {name for function in functions.values() for name in _names_in(function)} - names
             for name, function in functions.items():
-                if _is_opaque(function):  # it is looked into here only
+                if _is_opaque(function):  # it is inspected here only
                     yield from _function_parts(f"{kind.__name__}.{name}", function)
         ordered = sorted(names)
         for base in bases:
@@ -271,7 +271,7 @@ def _names_in(function: FunctionType) -> set[str]:
 
 
 def _codes(function: FunctionType) -> list[CodeType]:
-    """The code of a function, of those inside it, and of those in its closure, which a decorator calls."""
+    """The code of a function, of nested functions, and of those in its closure, which a decorator calls."""
     inside = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     codes = [function.__code__, *(each.__code__ for each in inside if isinstance(each, FunctionType))]
     for code in codes:
@@ -280,7 +280,7 @@ def _codes(function: FunctionType) -> list[CodeType]:
 
 
 def _fixed(path: str, value: Any) -> _Part:
-    """The fixed part of a value, which may hold parts that can be exchanged."""
+    """The fixed part of a value, which may contain parts that can be replaced."""
     held: Iterable[Any] = ()
     match value:
         case tuple() | frozenset():
@@ -296,7 +296,7 @@ def _fixed(path: str, value: Any) -> _Part:
 
 
 def _function(value: Any) -> FunctionType | None:
-    """The function behind what a class has under a name."""
+    """The function underlying a class attribute."""
     for name in ("__func__", "fget", "func"):
         value = getattr(value, name, value)
     return value if isinstance(value, FunctionType) else None
@@ -318,13 +318,13 @@ def _join(path: str, name: str) -> str:
 
 
 def _same(holder: Any, kept: Any) -> bool:
-    """Whether two containers hold the same objects in the same order."""
+    """Whether two containers have the same objects in the same order."""
     both = [[*each, *each.values()] if isinstance(each, dict) else [*each] for each in (holder, kept)]
     return [*map(id, both[0])] == [*map(id, both[1])]
 
 
 def _token(value: Any) -> object:
-    """A token that tells a value from others: for a number, its type and digits."""
+    """A token that distinguishes a value from others: for a number, its type and digits."""
     if isinstance(value, _SCALARS):
         return type(value), repr(value)
     if isinstance(value, torch.Tensor) and _is_plain(value):
@@ -338,7 +338,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _blocks(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The first and last values of a tensor in memory, as integers of their bits; none where memory has gaps."""
+    """The first and last values of a tensor in memory, as integers of their bits; empty if memory has gaps."""
     number, size = tensor.numel(), tensor.element_size()
     span = 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
     if number != span or size not in _INTEGERS or tensor.is_complex() or tensor.is_quantized:
@@ -349,7 +349,7 @@ def _blocks(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 @contextmanager
 def unchanged(module: nn.Module, seed: int) -> Iterator[State]:
-    """The state of a module, to which it is put back in the end, as are generators, which are seeded."""
+    """The state of a module, which is restored in the end, as are random number generators, which are seeded."""
     state = State(module)
     copies = [tensor.detach().clone() for tensor in state.plain]
     chance, numpys = random.getstate(), np.random.get_state()

@@ -142,7 +142,7 @@ def test_a_launch_touches_its_own_device_alone() -> None:
     assert isinstance(launch, Launch)
     for change, name in (({"reads": ("a",)}, "a"), ({"writes": ("x",)}, "x"), ({"workspace": "x"}, "x")):
         commands = (*plan.commands[:4], replace(launch, **change), *plan.commands[5:])
-        with pytest.raises(ScheduleError, match=f"b on queue 1:0 touches '{name}', which lies on device 0; copy it"):
+        with pytest.raises(ScheduleError, match=f"b on queue 1:0 touches '{name}', which is on device 0; copy it"):
             check_happens_before(replace(plan, commands=commands))
     stray = replace(plan.commands[3], queue=Queue(2, 0))  # type: ignore[type-var]
     with pytest.raises(ScheduleError, match="the copy of 'a' to 'a there' on queue 2:0 touches 'a'"):

@@ -131,7 +131,7 @@ def test_operators_that_cannot_be_taken_are_all_named_at_once(tmp_path):
     assert "Mystery ('odd'): ONNX has no such operator; " in text
     assert "NonZero ('first' and 1 more): the shape of its output depends on data; " in text
     assert "RandomNormalLike ('dice'): it draws random numbers; " in text
-    assert "com.microsoft.FusedConv ('fused'): neither ONNX nor the file tells the shape of its output" in text
+    assert "com.microsoft.FusedConv ('fused'): neither ONNX nor the file determines the shape of its output" in text
     assert text.endswith("; export the model without them")
 
 

@@ -144,7 +144,7 @@ def test_odd_ops(opset: int) -> None:
 @pytest.mark.parametrize(
     ("op", "opset", "message"),
     [
-        (Softmax(1), 12, "op 'y': below operator set 13 a softmax takes all axes behind its own; write 13"),
+        (Softmax(1), 12, "op 'y': below operator set 13 a softmax takes all axes after its own; write 13"),
         (
             Resize((1.0, 1.0, 2.0, 2.0)),
             11,

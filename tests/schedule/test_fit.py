@@ -73,7 +73,7 @@ def merged_as(units: list[str], **variants: str) -> Stage:
         ([make_stage([])], "block 'main', stage 0: it has a group without units"),
         (
             [make_stage([["b"]]), make_stage([["a", "c", "d", "e"]])],
-            "block 'main', stage 0: unit 'b' reads 'a', which runs in a later stage; move it behind that stage",
+            "block 'main', stage 0: unit 'b' reads 'a', which runs in a later stage; move it after that stage",
         ),
         (
             [make_stage([["a", "c", "e"], ["b"]]), make_stage([["d"]])],

@@ -1,1 +1,1 @@
-"""Prices by measurement: the cost model, the store of all that was measured, and what a profile measures."""
+"""Prices by measurement: the cost model, the store of all measurements, and the profiling of networks."""

@@ -1,12 +1,12 @@
-"""Prices by measurement: stages run on a backend, several times in a row, and every measurement is kept.
+"""Prices by measurement: stages run on a backend, several times in a row, and every measurement is stored.
 
 Equal work is measured once: in this process, and, through the store, on the same device with the same libraries.
-Which algorithm a unit ran by is recorded and not asked for: a backend may choose otherwise in the next process;
+The algorithm of a unit is recorded but not part of the key: a backend may choose otherwise in the next process;
 settings that restrict its choice are options of its context. Stages are measured in a seeded random order, a chunk at
-a time; each chunk, or each two seconds of it, is committed to the store before its prices are told.
+a time; each chunk, or every two seconds of it, is committed to the store before its prices are returned.
 
-Under the paper engine the price of a boundary is that of a synchronise, measured once and taken off what stages take.
-Under the graph engine stages fork and join by themselves: that is in their prices, and a boundary costs nothing.
+Under the paper engine the price of a boundary is that of a synchronise, measured once and subtracted from stage times.
+Under the graph engine stages include their forks and joins, and a boundary costs nothing.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-#: Stages that are measured in one random order at most, and the time after which what was measured is committed.
+#: Maximum number of stages measured in one random order, and the time after which measurements are committed.
 CHUNK = 32
 COMMIT_US = 2e6
-#: Rounds that tell how many copies a stage needs.
+#: Rounds to determine the number of copies of a stage.
 QUICK_ROUNDS = 3
 QUICK_WARM_UP = 1
 
@@ -62,8 +62,8 @@ Progress = Callable[[int, int], None]
 class MeasuredCostModel:
     """Prices stages by ``backend``, through ``store``.
 
-    ``timing`` says how often a plan is run, and seeds the order. A plan takes at least about ``target_us``, by
-    copies. With ``again`` what the store holds is not looked at, all is measured anew. ``progress`` hears of chunks.
+    ``timing`` has the number of rounds of a plan, and the seed of the order. A plan repeats its stage to take about
+    ``target_us`` or more. With ``again`` the store is not read, and all is measured anew. ``progress`` hears of chunks.
     """
 
     backend: Backend
@@ -72,7 +72,7 @@ class MeasuredCostModel:
     target_us: float = TARGET_US
     again: bool = False
     progress: Progress = lambda done, total: None
-    #: How many stages this model has had measured, and the rounds of all plans that were accepted and rejected.
+    #: Number of stages that this model measured, and the accepted and rejected rounds of all plans.
     measured: int = 0
     accepted_rounds: int = 0
     rejected_rounds: int = 0
@@ -105,8 +105,8 @@ class MeasuredCostModel:
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge.
 
-        Measures what neither this model nor the store knows. Raises BackendError for what the backend cannot run,
-        StoreError where the store fails, ScheduleError for a problem without a network.
+        Measures stages that neither this model nor the store knows. Raises BackendError if the backend cannot run them,
+        StoreError if the store fails, ScheduleError for a problem without a network.
         """
         boundary_us = self.boundary_us()
         for key, record in self.measure(batch).items():
@@ -118,11 +118,11 @@ class MeasuredCostModel:
         return self.boundary_us() if left_concurrent or right_concurrent else 0.0
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """A measurement says nothing about what was not measured."""
+        """None: measurements give no bound for unmeasured stages."""
         return None
 
     def measure(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
-        """The record of each stage by signature, measured where there is none; not of free and impossible stages."""
+        """The record of each stage by signature, measured if missing; without free and impossible stages."""
         self.recall(*batches)
         missing = self._missing(*batches)
         done = 0
@@ -135,12 +135,12 @@ class MeasuredCostModel:
         return self.known(*batches)
 
     def known(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
-        """The records that are at hand, by signature: measured, or recalled from the store."""
+        """The available records, by signature: measured, or recalled from the store."""
         keys = [key for batch in batches for key in self._keys_of(batch)]
         return {key: self._records[key] for key in keys if key in self._records}
 
     def recall(self, *batches: StageBatch) -> int:
-        """Look the stages up in the store; returns how many distinct ones are still to be measured."""
+        """Look the stages up in the store; returns the number of distinct ones still to be measured."""
         stages = self._missing(*batches)
         for context in dict.fromkeys(self._context_of(stage.network) for stage in stages) if not self.again else ():
             keys = {stage.signature: self._key(stage) for stage in stages if self._context_of(stage.network) == context}
@@ -149,7 +149,7 @@ class MeasuredCostModel:
         return sum(self._key(stage) not in self._records for stage in stages)
 
     def quick_us(self, *batches: StageBatch) -> dict[str, float]:
-        """What one copy of each stage to be measured takes, by a few rounds; nothing is kept."""
+        """Time of one copy of each stage to be measured, from a few rounds; nothing is stored."""
         missing = self._missing(*batches)
         for chunk in _chunks(missing):
             self._time_once(chunk)
@@ -158,7 +158,7 @@ class MeasuredCostModel:
         return {key: max(us - boundary, 0.1 * us) for key, us in singles.items()}
 
     def boundary_us(self) -> float:
-        """What stands between two stages of which one runs several groups."""
+        """Overhead between two stages, one of which has several groups."""
         if not Engine(self.context.engine).synchronises:
             return 0.0
         if self._boundary_us is None:
@@ -170,7 +170,7 @@ class MeasuredCostModel:
         return self._boundary_us
 
     def _missing(self, *batches: StageBatch) -> list[MeasuredStage]:
-        """The distinct stages without a record, in a seeded random order that the batches' own does not touch."""
+        """The distinct stages without a record, in a seeded random order independent of the batches' order."""
         first: dict[str, tuple[StageBatch, int]] = {}
         for batch in batches:
             for index, key in enumerate(self._keys_of(batch)):
@@ -191,7 +191,7 @@ class MeasuredCostModel:
         return self._contexts[network]
 
     def _keys_of(self, batch: StageBatch) -> list[str]:
-        """The signature of each stage, with what its network has of its own in the context."""
+        """The signature of each stage, extended by the network's own part of the context."""
         own = self._own(network_of(batch.problem))
         return [each if each in (FREE, IMPOSSIBLE) else each + own for each in self._signatures.of_batch(batch)]
 
@@ -199,7 +199,7 @@ class MeasuredCostModel:
         return stage.signature + self._own(stage.network)
 
     def _own(self, network: Network) -> str:
-        """Equal stages of networks whose images lie otherwise are not equal work."""
+        """The network's part of the key: equal stages with different image layouts are not equal work."""
         layout = self._context_of(network).layout
         return "" if layout == self.context.layout else f" {layout}"
 
@@ -209,7 +209,7 @@ class MeasuredCostModel:
         return self._choices[network]
 
     def _parts(self, chunk: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
-        """A chunk in parts that take about ``COMMIT_US`` to measure, or one stage that takes longer."""
+        """A chunk in parts that take about ``COMMIT_US`` to measure, or a single longer stage."""
         part: list[MeasuredStage] = []
         taken_us = 0.0
         for stage in chunk:
@@ -224,10 +224,10 @@ class MeasuredCostModel:
             yield part
 
     def _measure_part(self, stages: Sequence[MeasuredStage]) -> None:
-        """Measure stages of one network together, commit them, and then know them."""
+        """Measure stages of one network together, commit them, and then remember them."""
         boundary = self.boundary_us()
         copies = [
-            # Cold, a second copy would find everything in the caches.
+            # With cold caches, a second copy would find everything in the caches.
             1 if self.timing.cold else copies_for(self._single_us[self._key(stage)], boundary, self.target_us)
             for stage in stages
         ]
@@ -264,7 +264,7 @@ class MeasuredCostModel:
         return MeasurementRecord(*what, self.timing.cold, subject)
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
-        """A few rounds of one copy of each stage of one network, of those that were not timed so before."""
+        """Run a few rounds of one copy of each stage of one network, if not yet timed like this."""
         new = [stage for stage in stages if self._key(stage) not in self._single_us]
         if not new:
             return
@@ -291,7 +291,7 @@ class MeasuredCostModel:
         return taken
 
     def _measure_boundary(self) -> float:
-        """Measure a unit with and without a synchronise behind each copy, commit both, and tell the difference."""
+        """Measure a unit with and without a synchronise after each copy, commit both, and return the difference."""
         network = boundary_network(self.context.precision)
         problem = ScheduleProblem.of_block(network, network.blocks[0])
         choices = self._choices_of(network)
@@ -315,7 +315,7 @@ class MeasuredCostModel:
 
 
 def _chunks(stages: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
-    """Stages in parts that are measured together: of one network, and not too many."""
+    """Stages in parts that are measured together: each of one network, and limited in size."""
     by_network: dict[Network, list[MeasuredStage]] = {}
     for stage in stages:
         by_network.setdefault(stage.network, []).append(stage)
@@ -325,14 +325,14 @@ def _chunks(stages: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
 
 
 def price_signatures(signatures: Sequence[str], prices_us: Mapping[str, float]) -> Prices:
-    """The price of each signature, microseconds: nothing for what launches nothing, inf for what has no price."""
+    """The price of each signature, microseconds: 0 for stages that launch nothing, inf for those without a price."""
     return np.array(
         [0.0 if signature == FREE else prices_us.get(signature, np.inf) for signature in signatures], dtype=np.float64
     )
 
 
 def identity_of(context: Context) -> CostModelIdentity:
-    """The identity of prices that were measured in a context; its version names all that the rest does not."""
+    """The identity of prices measured in a context; its version contains everything not in the other fields."""
     named = [f"driver {context.driver}"] if context.driver else []
     named += [*(" ".join(pair) for pair in context.libraries), *("=".join(pair) for pair in context.options)]
     return CostModelIdentity(
@@ -348,10 +348,10 @@ def create(
     argument: str = "",
     store: Path | None = None,
 ) -> MeasuredCostModel:
-    """The backend called ``name`` as a cost model; ``argument`` holds its options: ``threads=2,pin=no``.
+    """The backend called ``name`` as a cost model; ``argument`` has its options: ``threads=2,pin=no``.
 
-    A ``device`` must be the backend's own. Raises OptionError where it is not, or for an option that is none;
-    BackendError where the backend cannot run here.
+    A ``device`` must be the backend's own. Raises OptionError if it is not, or for an invalid option;
+    BackendError if the backend cannot run here.
     """
     backend = backend_from(f"{name}:{argument}", precision, engine)
     own = backend.context.device

@@ -1,7 +1,7 @@
-"""Profiling a network on a backend: what is measured, how long it will take, the measuring itself, and its result.
+"""Profiling a network on a backend: selection of stages, estimated duration, measurement, and result.
 
-A profile measures every distinct unit alone, pairs that may run at the same time, and stages of random schedules: all
-from a seed, and each distinct signature once. What the store holds is not measured again.
+A profile measures every distinct unit alone, pairs that may run concurrently, and stages of random schedules: all
+from a seed, and each distinct signature once. Stages already in the store are not measured again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 
-#: Random schedules that are drawn at most to find the stages that are wanted, and the stages that are drawn for each.
+#: Maximum number of random schedules to find the wanted stages in, and stages drawn per wanted one.
 _SCHEDULES = 50
 _DRAWN = 20
-#: How often units that may merge do.
+#: Probability of merging units that may merge.
 _MERGED_PART = 0.25
-#: A measurement is noisy if its 90th and 10th percentile differ by more than this part of its median.
+#: A measurement is noisy if its 90th and 10th percentile differ by more than this fraction of its median.
 NOISY = 0.1
 
 Progress = Callable[[int, int], None]
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """How many pairs and stages are sampled; stages have up to ``max_groups`` groups of ``max_group_size``."""
+    """Numbers of sampled pairs and stages; stages have up to ``max_groups`` groups of ``max_group_size``."""
 
     pairs: int = 40
     stages: int = 40
@@ -60,7 +60,7 @@ class ProfilePart:
 
 
 def profile_parts(network: Network, model: MeasuredCostModel, options: ProfileOptions) -> list[ProfilePart]:
-    """What a profile measures: all units, then as many pairs and stages as the options say, or as there are."""
+    """The stages to be measured: all units, then the requested number of pairs and stages, or as many as exist."""
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     generator = random.Random(options.seed)
     sampler = _Sampler(model, problems)
@@ -82,19 +82,19 @@ def profile_parts(network: Network, model: MeasuredCostModel, options: ProfileOp
 
 @dataclass
 class _Sampler:
-    """Chooses stages (problem's number, stage) of signatures that were not chosen before."""
+    """Selects stages (problem's number, stage) with signatures not selected before."""
 
     model: MeasuredCostModel
     problems: Sequence[ScheduleProblem]
     seen: set[object] = field(default_factory=lambda: {FREE, IMPOSSIBLE})
 
     def distinct(self, stages: Sequence[Sequence[PlannedStage]]) -> tuple[StageBatch, ...]:
-        """All stages of each problem that are new."""
+        """All new stages of each problem."""
         flat = [(index, stage) for index, of_one in enumerate(stages) for stage in of_one]
         return self.first(flat, len(flat))
 
     def first(self, stages: Sequence[tuple[int, PlannedStage]], count: int) -> tuple[StageBatch, ...]:
-        """The first ``count`` that are new, as batches."""
+        """The first ``count`` new ones, as batches."""
         chosen: dict[int, list[PlannedStage]] = {}
         left = count
         for index, stage in stages:
@@ -109,7 +109,7 @@ class _Sampler:
 
 
 def random_stages(problem: ScheduleProblem, generator: random.Random, options: ProfileOptions) -> list[PlannedStage]:
-    """The stages of one random schedule: each grows from a ready unit by tossing a coin a unit, or merges units."""
+    """The stages of one random schedule: each grows from a ready unit by a coin toss per unit, or merges units."""
     predecessors, classes = problem.predecessors.tolist(), problem.merge_class.tolist()
     largest = options.max_group_size or len(problem)
     most = options.max_groups or len(problem)
@@ -135,7 +135,7 @@ def random_stages(problem: ScheduleProblem, generator: random.Random, options: P
 
 
 def _pairs(problem: ScheduleProblem) -> list[PlannedStage]:
-    """Pairs of units of which neither comes before the other, side by side."""
+    """Pairs of concurrent units, neither of which is an ancestor of the other."""
     ancestors = problem.ancestors.tolist()
     return [
         PlannedStage(1 << low | 1 << high, Strategy.CONCURRENT)
@@ -147,7 +147,7 @@ def _pairs(problem: ScheduleProblem) -> list[PlannedStage]:
 
 @dataclass(frozen=True, slots=True)
 class ProfileEstimate:
-    """What a profile is about to do: ``kept`` stages are in the store already."""
+    """Size of a profile before it is measured: ``kept`` stages are in the store already."""
 
     measurements: int
     kept: int
@@ -156,7 +156,7 @@ class ProfileEstimate:
 
 @dataclass(frozen=True, eq=False)
 class ProfiledPart:
-    """The records and prices (us) of a part's stages, in step; ``kept`` of them were in the store before."""
+    """The records and prices (us) of a part's stages, in parallel; ``kept`` of them were in the store before."""
 
     name: str
     records: tuple[MeasurementRecord, ...]
@@ -185,7 +185,7 @@ class ProfiledPart:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What a profile found. ``sequential_us`` is the sum of all units of the network, each priced alone, of which
+    """Result of profiling. ``sequential_us`` is the sum of all units of the network, each priced alone, of which
     ``noisy_us`` are from noisy measurements. Not ``complete`` if it was interrupted.
     """
 
@@ -198,7 +198,7 @@ class Profile:
 
     @property
     def noisy_fraction(self) -> float:
-        """The part of the sequential time that noisy measurements tell."""
+        """Fraction of the sequential time that comes from noisy measurements."""
         return self.noisy_us / self.sequential_us if self.sequential_us else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -218,10 +218,10 @@ class Profile:
 
 
 def estimate(model: MeasuredCostModel, parts: Sequence[ProfilePart]) -> ProfileEstimate:
-    """How long a profile will take, from one quick round of the units that are still to be measured.
+    """Estimated duration of a profile, from one quick round of the units that are still to be measured.
 
-    A stage is taken to need what its units need one by one, which is the most that it should; rounds are rejected as
-    often as in the quick round; and on top comes what that needed besides running plans: preparing them.
+    A stage is assumed to take the sum of its units, which is an upper bound; rounds are assumed to be rejected
+    as often as in the quick round; the preparation of plans is added as observed there.
     """
     batches = [batch for part in parts for batch in part.batches]
     total = sum(len(batch) for batch in batches)
@@ -259,7 +259,7 @@ def profile(
     parts: Sequence[ProfilePart],
     progress: Progress = lambda done, total: None,
 ) -> Profile:
-    """Measure the parts, and tell what came of it; KeyboardInterrupt ends it with what is measured so far."""
+    """Measure the parts, and return the results; KeyboardInterrupt ends it with the measurements so far."""
     began = time.perf_counter()
     batches = [batch for part in parts for batch in part.batches]
     boundary_us = model.boundary_us()

@@ -1,7 +1,7 @@
-"""The record of one measurement: where it was taken, of what, how, and every sample.
+"""The record of one measurement: its context, work, method, and every sample.
 
-A *measured plan* is a stage several times in a row (``copies``), with a synchronise behind each copy or behind the
-last alone (``synchronises``), timed as a whole. A copy takes the median, less the synchronises, over the copies.
+A *measured plan* is a stage several times in a row (``copies``), with a synchronise after each copy or only after the
+last (``synchronises``), timed as a whole. The time of a copy is the median, minus the synchronises, over the copies.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from iossim.execution.backend import EMPTY_GRAPH, Context, Samples
 
 
 class Kind(StrEnum):
-    """What was measured."""
+    """Kind of measured work."""
 
     UNIT = "unit"  #: one unit alone
-    STAGE = "stage"  #: several units: groups side by side, or one group in a row
+    STAGE = "stage"  #: several units: concurrent groups, or one sequential group
     MERGE = "merge"  #: several units as one stacked convolution
-    ALGORITHM = "algorithm"  #: one unit alone by one of its algorithms, whichever is fastest
-    BOUNDARY = "boundary"  #: a unit with and without a synchronise behind each copy
+    ALGORITHM = "algorithm"  #: one unit alone by a given algorithm
+    BOUNDARY = "boundary"  #: a unit with and without a synchronise after each copy
 
 
 @dataclass(frozen=True, eq=False)
 class MeasurementRecord:
     """One measurement.
 
-    ``signature`` says canonically what work was measured: two records of equal signature are of equal work, in
-    whatever network. ``algorithm`` names the backend's choices, unit by unit, empty where it has none. ``subject`` is
+    ``signature`` identifies the measured work canonically: two records of equal signature are of equal work, in
+    any network. ``algorithm`` names the backend's choices, unit by unit, empty if it has none. ``subject`` is
     for people and for exports: ``words``, and ``groups``, which hold for each unit its ``signature``, its ``kind``,
-    and ``operators``: records of the measurement-set format, or None where it has none for them.
+    and ``operators``: records of the measurement-set format, or None if it has none for them.
 
-    ``date`` is UTC in ISO format; ``host`` and ``process`` say who measured.
+    ``date`` is UTC in ISO format; ``host`` and ``process`` identify the measuring process.
     """
 
     context: Context
@@ -55,16 +55,16 @@ class MeasurementRecord:
     process: int = field(default_factory=os.getpid)
 
     def copy_us(self, boundary_us: float = 0.0) -> float:
-        """Microseconds of one copy, where a synchronise takes ``boundary_us``; never negative.
+        """Microseconds of one copy, if a synchronise takes ``boundary_us``; never negative.
 
-        What an empty graph takes is taken off where it was measured: a network's graph is launched once.
+        The time of an empty graph is subtracted if it was measured: a network's graph is launched once.
         """
         start_us = float(self.samples.conditions.get(EMPTY_GRAPH, 0.0))
         return max(0.0, (self.samples.median_us - start_us - self.synchronises * boundary_us) / self.copies)
 
     @property
     def spread_us(self) -> float:
-        """90th less 10th percentile, of one copy."""
+        """90th minus 10th percentile, of one copy."""
         return self.samples.spread_us / self.copies
 
     @property
@@ -74,12 +74,12 @@ class MeasurementRecord:
 
     @property
     def words(self) -> str:
-        """What was measured, for people."""
+        """Description of the measured work for people."""
         return str(self.subject.get("words", self.signature))
 
     @property
     def digest(self) -> str:
-        """Hash of all that is recorded: the same measurement has it in every store."""
+        """Hash of the whole record: the same measurement has the same hash in every store."""
         return hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode()).hexdigest()[:32]
 
     def _fields(self) -> list[Any]:
@@ -92,10 +92,10 @@ class MeasurementRecord:
 
 
 def boundary_us(records: Sequence[MeasurementRecord]) -> float | None:
-    """What a synchronise between two stages takes, of records of kind ``boundary``; None where none tell it.
+    """Time of a synchronise between two stages, from records of kind ``boundary``; None if they do not determine it.
 
-    Two plans of the same copies, one with a synchronise behind each copy and one with a single one at the end, differ
-    by ``copies - 1`` synchronises. The newest such pair counts; a difference below nothing is nothing.
+    Two plans of the same copies, one with a synchronise after each copy and one with a single one at the end, differ
+    by ``copies - 1`` synchronises. The newest such pair counts; a negative difference counts as 0.
     """
     plain: dict[tuple[str, str, int], MeasurementRecord] = {}
     newest: tuple[str, float] | None = None

@@ -1,13 +1,13 @@
-"""From stages to measured plans: which work a stage is, how often it runs in a row, and what a record says of it.
+"""Conversion of stages to measured plans: identity of the work, number of copies, and contents of the record.
 
 A *signature* is the identity of :mod:`iossim.schedule.stage_hash`: stages of equal signature share one measurement,
-in whatever block, network or process. Units are compared by their own signatures (ops, attributes, types) and by what
-placement makes of them (``iossim.execution.in_place``: which terms they copy). Streams and other readers do not
-count.
+in any block, network or process. Units are compared by their own signatures (ops, attributes, types) and by the
+effect of placement on them (``iossim.execution.in_place``: the terms that they copy). Streams and other consumers are
+irrelevant.
 
 A stage takes microseconds, so it is timed several times in a row. Stages of a single group follow one another without
-the host; stages of several groups have the boundary of their engine between them: under the paper engine a
-synchronise, which is taken off again (``copy_us`` of a record), under the graph engine fork and join, in the price.
+the host; stages of several groups have their engine's boundary between them: under the paper engine a
+synchronise, which is subtracted again (``copy_us`` of a record), under the graph engine fork and join, in the price.
 
 Records hold operators in the measurement-set format (``iossim.measurements.operator_kinds``), one for each step of a
 unit, so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators; none for other steps.
@@ -45,14 +45,14 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_digest
 
-#: One measured plan should take at least this long, and may hold this many copies of its stage for that.
+#: Least time of one measured plan, and the maximum number of copies of its stage to reach it.
 TARGET_US = 1500.0
 MAX_COPIES = 512
 
 
 @dataclass
 class StageSignatures:
-    """Signs stages, and remembers what is expensive to find out about their networks."""
+    """Computes signatures of stages, caching expensive properties of their networks."""
 
     _placements: dict[Network, InPlaceBuffers] = field(default_factory=dict)
     _stages: dict[ScheduleProblem, dict[tuple[int, Strategy], str]] = field(default_factory=dict)
@@ -80,18 +80,18 @@ class StageSignatures:
         return stage_digest(Strategy.CONCURRENT, groups) or FREE
 
     def placement(self, network: Network) -> InPlaceBuffers:
-        """Where the network's values lie."""
+        """The placement of the network's values."""
         if network not in self._placements:
             self._placements[network] = in_place_buffers(network)
         return self._placements[network]
 
     def price_keys(self, problem: ScheduleProblem) -> tuple[str, ...]:
-        """For each unit its work, and what its placement changes of it."""
+        """Key of each unit's work, including the effect of its placement."""
         placement = self.placement(network_of(problem))
         return tuple(work + placement.signature(unit) for work, unit in zip(problem.works, problem.units, strict=True))
 
     def unit_key(self, network: Network, unit: int) -> str:
-        """What a unit is compared by; empty if it launches nothing when it runs."""
+        """A unit's key for comparison; empty if it launches nothing when it runs."""
         placement = self.placement(network)
         return f"{network.signatures[unit]}{placement.signature(unit)}" if placement.moves.get(unit, True) else ""
 
@@ -111,7 +111,7 @@ class StageSignatures:
 
 
 def network_of(problem: ScheduleProblem) -> Network:
-    """The network that a problem is a block of; raises ScheduleError where there is none."""
+    """The network that a problem is a block of; raises ScheduleError if there is none."""
     if problem.network is None:
         raise ScheduleError(f"problem {problem.name!r} has no network; only units of a network can be measured")
     return problem.network
@@ -119,7 +119,7 @@ def network_of(problem: ScheduleProblem) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStage:
-    """One stage that is to be measured: its network's units by index, without groups that launch nothing."""
+    """One stage to be measured: its network's units by index, without groups that launch nothing."""
 
     network: Network
     groups: tuple[tuple[int, ...], ...]
@@ -133,7 +133,7 @@ class MeasuredStage:
         return Kind.UNIT if sum(map(len, self.groups)) == 1 else Kind.STAGE
 
     def synchronises(self, engine: str, copies: int) -> int:
-        """How many synchronises a plan of so many copies holds."""
+        """Number of synchronises in a plan of this number of copies."""
         return copies if len(self.groups) > 1 and Engine(engine).synchronises else 1
 
     def plan(
@@ -146,7 +146,7 @@ class MeasuredStage:
     ) -> Plan:
         """The stage ``copies`` times in a row.
 
-        ``synchronises`` (one, or one a copy) are those that it needs unless given.
+        ``synchronises`` (one, or one per copy) defaults to the number that it needs.
         """
         count = self.synchronises(engine, copies) if synchronises is None else synchronises
         one = lower_stage(
@@ -158,7 +158,7 @@ class MeasuredStage:
 def measured_stage(
     signatures: StageSignatures, problem: ScheduleProblem, mask: int, strategy: Strategy
 ) -> MeasuredStage:
-    """The stage of a problem that launches something, ready to be measured."""
+    """The measurable form of a problem's stage that launches something."""
     network = network_of(problem)
     signature = signatures.of_stage(problem, mask, strategy)
     groups = PlannedStage(mask, strategy).groups(problem)
@@ -169,7 +169,7 @@ def measured_stage(
 
 
 def algorithm_of(plan: Plan, copies: int) -> str:
-    """What the backend chose for each launch of one copy, streams apart and sorted; empty where it had no choice."""
+    """The backend's choices for the launches of one copy, separate per stream and sorted; empty if it had no choice."""
     streams: dict[Queue, list[str]] = {}
     for launch in plan.launches[: len(plan.launches) // copies]:
         streams.setdefault(launch.queue, []).append(launch.algorithm)
@@ -178,19 +178,19 @@ def algorithm_of(plan: Plan, copies: int) -> str:
 
 
 def copies_for(single_us: float, boundary_us: float, target_us: float = TARGET_US) -> int:
-    """How many copies of a plan that takes ``single_us`` with one synchronise are needed to take ``target_us``."""
+    """Number of copies of a plan of ``single_us``, including one synchronise, that take ``target_us``."""
     one_us = max(single_us - boundary_us, 0.1 * single_us, 0.1)
     return max(1, min(MAX_COPIES, math.ceil(target_us / one_us)))
 
 
-#: Channels of the convolutions, each on a 28x28 image, of which one tells the price of a synchronise.
+#: Channels of candidate convolutions, each on a 28x28 image, for measuring the price of a synchronise.
 BOUNDARY_CHANNELS = (16, 32, 64, 128, 256)
-#: The first that takes this long is taken: the host must be able to issue it while the one before runs.
+#: The first one of at least this time is used: the host must be able to issue it while its predecessor runs.
 BOUNDARY_UNIT_US = 60.0
 
 
 def boundary_network(precision: str) -> Network:
-    """Convolutions of growing size, each a unit that reads an input of its own."""
+    """Convolutions of increasing size, each a unit with its own input."""
     builder = GraphBuilder("boundary", Precision(precision))
     with builder.block("boundary"):
         outputs = [
@@ -201,7 +201,7 @@ def boundary_network(precision: str) -> Network:
 
 
 def boundary_unit(single_us: Sequence[float]) -> int:
-    """Which of the units of :func:`boundary_network` is long enough, by what each takes; else the longest."""
+    """Index of the first unit of :func:`boundary_network` that is long enough, from their times; else the longest."""
     return next((unit for unit, us in enumerate(single_us) if us >= BOUNDARY_UNIT_US), len(single_us) - 1)
 
 
@@ -211,8 +211,8 @@ OperatorRecord = dict[str, int | str]
 def stage_subject(
     network: Network, placement: InPlaceBuffers, groups: Sequence[Sequence[int]], strategy: Strategy
 ) -> dict[str, Any]:
-    """``words``: the units by name, groups apart; ``groups``: of each unit that launches something its ``signature``,
-    ``kind`` and ``operators`` (None where they have no columns). Merged units are one entry.
+    """``words``: the units by name, grouped; ``groups``: for each unit that launches something its ``signature``,
+    ``kind`` and ``operators`` (None if they have no columns). Merged units are one entry.
     """
     named = [[network.units[unit].name for unit in group] for group in groups]
     around = f"{network.name}, batch {network.source.batch}"
@@ -241,7 +241,7 @@ def stage_subject(
 
 
 def _unit_operators(network: Network, placement: InPlaceBuffers, unit: int) -> list[OperatorRecord] | None:
-    """The operators of a unit; a unit that only moves data has those of the terms that it copies."""
+    """The operators of a unit; for a unit that only moves data, those of the terms that it copies."""
     if unit not in placement.moves:
         return step_operators(unit_steps(network, network.units[unit]))
     types = [network.graph.types[term] for term, _ in placement.moves[unit]]
@@ -249,7 +249,7 @@ def _unit_operators(network: Network, placement: InPlaceBuffers, unit: int) -> l
 
 
 def step_operators(steps: Sequence[Step]) -> list[OperatorRecord] | None:
-    """The records of steps as measurement sets have them; None where those have none for one of them."""
+    """The records of steps in measurement-set format; None if one of them has none."""
     try:
         return [_operator(step) for step in steps] or None
     except (RecordError, GraphError):
@@ -257,11 +257,11 @@ def step_operators(steps: Sequence[Step]) -> list[OperatorRecord] | None:
 
 
 def _operator(step: Step) -> OperatorRecord:
-    """The record of a step; raises RecordError where it has none."""
+    """The record of a step; raises RecordError if it has none."""
     read = tuple(operand.type for operand in step.operands)
     weights = tuple(index for index, operand in enumerate(step.operands) if operand.is_weight)
     (written,) = step.outputs
-    if not all(operand.is_weight for operand in step.fused_reads):  # a bias is one
+    if not all(operand.is_weight for operand in step.fused_reads):  # a bias is a weight
         raise RecordError("fused ops that read more than the operands")
     if step.op.kind == "conv":
         if weights[:1] != (1,) or len(read[1].shape) != 4:
@@ -283,12 +283,12 @@ def _operator(step: Step) -> OperatorRecord:
     if isinstance(step.op, Concat) and len(read) == 1:
         return _plane("concat", written)
     if isinstance(step.op, Relu | Add) and len(read) <= 2:
-        # One kernel that reads one value is an activation, one that reads two a sum, with or without one behind it.
+        # A kernel that reads one value is an activation, one that reads two a sum, possibly followed by an activation.
         return _plane("relu" if len(read) == 1 else "add", written)
     raise RecordError(f"{step.op.kind} of {len(read)} operands")
 
 
 def _plane(kind: str, value: TensorType) -> OperatorRecord:
-    """An element-wise kind counts elements: a row for each image and channel."""
+    """A record of an element-wise kind, which counts elements: a row for each image and channel."""
     rows = math.prod(value.shape[:2])
     return {"op": kind, "rows": rows, "cols": value.elements // rows}

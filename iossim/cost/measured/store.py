@@ -1,10 +1,10 @@
-"""The measurement store: every measurement ever taken, found again by what it was of and where.
+"""The measurement store: all measurements, looked up by their work and context.
 
-A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it is committed, and no process that is
-killed takes it away (``store_file`` says how far that goes). Several processes may use one store at the same time.
+A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it is committed, and killing a process
+cannot lose it (``store_file`` defines the guarantee). Several processes may use one store at the same time.
 
 Several records may have one key, if two processes measured the same or a measurement was repeated. **The newest
-counts**: the samples of one run share their conditions, and who measures again trusts the older run less.
+counts**: the samples of one run share their conditions, and a repeated measurement implies less trust in the old one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.store_file import open_store, sqlite_errors, transaction
 from iossim.execution.backend import Context, Samples
 
-#: Values in one query: SQLite takes at least 999.
+#: Number of values in one query: SQLite accepts at least 999.
 _AT_ONCE = 500
 
 _CONTEXT_COLUMNS = "backend, device, precision, engine, layout, driver, libraries, options"
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records are meant: those that agree with every field that is given.
+    """Selection of records: those that agree with every given field.
 
     ``context`` is a context's number in its store; ``before`` a date in ISO format: records older than it.
     """
@@ -62,7 +62,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class StoredContext:
-    """A context of a store: its number there, how many records of each kind it has, and from when to when."""
+    """A context of a store: its number there, its number of records of each kind, and their range of dates."""
 
     number: int
     context: Context
@@ -77,14 +77,14 @@ class StoredContext:
 
 
 def default_store() -> Path:
-    """Where measurements are kept unless the user says otherwise."""
+    """Path of the store unless the user gives another."""
     return user_data() / "measurements.sqlite"
 
 
 class MeasurementStore:
     """The store in a file; made if it is missing, unless ``read_only``. Use as a context manager, or close it.
 
-    A store belongs to the thread that opened it. Methods raise StoreError where the file fails them.
+    A store belongs to the thread that opened it. Methods raise StoreError if the file cannot be used.
     """
 
     def __init__(self, path: Path | None = None, read_only: bool = False) -> None:
@@ -102,11 +102,11 @@ class MeasurementStore:
             self._connection.close()
 
     def add(self, records: Sequence[MeasurementRecord]) -> int:
-        """Keep records, all or none; returns how many of them are new. When this returns they are committed."""
+        """Store records, all or none; returns the number of new ones. When this returns they are committed."""
         if not records:
             return 0
         with transaction(self._connection, self.path) as connection:
-            # In the same transaction, so that nobody removes a context between its row and its measurements.
+            # In the same transaction, so that no process removes a context between its row and its measurements.
             numbers = {context: self._context(context) for context in dict.fromkeys(one.context for one in records)}
             rows = [_row(record, numbers[record.context]) for record in records]
             marks = ", ".join("?" * len(rows[0]))
@@ -117,7 +117,7 @@ class MeasurementStore:
     def newest(
         self, context: Context, signatures: Iterable[str], is_cold: bool = False
     ) -> dict[str, MeasurementRecord]:
-        """The newest record of each signature that was measured in exactly this context, by whatever algorithm."""
+        """The newest record of each signature that was measured in exactly this context, by any algorithm."""
         found: dict[str, MeasurementRecord] = {}
         if (number := self._number(context)) is None:
             return found
@@ -125,7 +125,7 @@ class MeasurementStore:
         for begin in range(0, len(asked), _AT_ONCE):
             part = asked[begin : begin + _AT_ONCE]
             condition = f"context.id = ? AND is_cold = ? AND signature IN ({', '.join('?' * len(part))})"
-            # In order of date: the last one stays.
+            # The order is by date: the last one stays.
             found |= {record.signature: record for record in self._select(condition, [number, is_cold, *part])}
         return found
 
@@ -136,11 +136,11 @@ class MeasurementStore:
         return self._select("context.id = ? AND kind = ? AND is_cold = ?", [number, kind.value, is_cold])
 
     def records(self, chosen: Filter | None = None) -> list[MeasurementRecord]:
-        """The records that a filter lets through, oldest first."""
+        """The records that match a filter, oldest first."""
         return self._select(*(chosen or Filter()).condition())
 
     def contexts(self, chosen: Filter | None = None) -> list[StoredContext]:
-        """The contexts that have records which a filter lets through, by number."""
+        """The contexts with records that match a filter, by number."""
         condition, values = (chosen or Filter()).condition()
         query = f"""
             SELECT context.id, {_CONTEXT_COLUMNS}, kind, count(*), min(date), max(date), group_concat(DISTINCT host)
@@ -158,7 +158,7 @@ class MeasurementStore:
         return list(found.values())
 
     def remove(self, chosen: Filter) -> int:
-        """Delete the records that a filter lets through, and contexts that have none left; returns how many went."""
+        """Delete the records that match a filter, and contexts left without any; returns the number of records."""
         condition, values = chosen.condition()
         with transaction(self._connection, self.path) as connection:
             gone = connection.execute(
@@ -178,7 +178,7 @@ class MeasurementStore:
         return [_record(row) for row in rows]
 
     def _context(self, context: Context) -> int:
-        """The number of a context, which gets one if it has none; within a transaction."""
+        """The number of a context, added if missing; within a transaction."""
         marks = ", ".join("?" * len(_CONTEXT_COLUMNS.split(",")))
         self._connection.execute(
             f"INSERT OR IGNORE INTO context ({_CONTEXT_COLUMNS}) VALUES ({marks})", _context_row(context)

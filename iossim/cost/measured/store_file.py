@@ -3,10 +3,10 @@
 The journal is a write-ahead log (WAL): several processes read while one writes, and writers wait for one another
 (``BUSY_S``). ``synchronous`` is NORMAL: a commit has written its pages to the log before it returns, so that a
 process killed at any point loses nothing that it reported. Only a crash of the operating system or a loss of power
-may lose the last commits (never the file); a WAL needs shared memory, no network drive.
+may lose the last commits (never the file); a WAL needs shared memory, so it cannot be on a network drive.
 
-``PRAGMA user_version`` is the schema's version, ``application_id`` tells the file from SQLite files of others, and
-the table ``schema_version`` says when each version was reached and by which iossim.
+``PRAGMA user_version`` is the schema's version, ``application_id`` distinguishes the file from other SQLite files, and
+the table ``schema_version`` records when each version was reached and by which iossim.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from iossim.base.errors import IossimError
 
 #: "ioss" in ASCII.
 APPLICATION_ID = 0x696F7373
-#: What a SQLite file begins with.
+#: Initial bytes of a SQLite file.
 _HEADER = b"SQLite format 3\0"
-#: How long a process waits for another's write.
+#: Time for which a process waits for another's write.
 BUSY_S = 60.0
 
-#: The statements that lead from each version of the schema to the next.
+#: Statements that migrate each version of the schema to the next.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, reached TEXT NOT NULL, program TEXT NOT NULL)",
@@ -58,7 +58,7 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
     """A connection to the store at ``path``, made if it is missing unless ``read_only``.
 
     The connection commits each statement by itself; :func:`transaction` groups several. Raises StoreError for a file
-    that is missing, no store, damaged, or written by a newer iossim.
+    that is missing, not a store, damaged, or written by a newer iossim.
     """
     if read_only:
         if not path.is_file():
@@ -95,7 +95,7 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
-    """What is written inside is committed as a whole when the block ends, and not at all if it raises."""
+    """Commit the statements inside as a whole when the block ends, and not at all if it raises."""
     with sqlite_errors(path):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -109,7 +109,7 @@ def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as one line that names the store and the remedy."""
+    """Convert SQLite's errors to one line that names the store and the remedy."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -125,7 +125,7 @@ def sqlite_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"measurement store {path}: {reason}; {remedy}") from None
     except sqlite3.DatabaseError as error:
         if type(error) is not sqlite3.DatabaseError:
-            raise  # a misuse of ours, not a fault of the file
+            raise  # a defect of iossim, not of the file
         raise StoreError(
             f"measurement store {path}: {error}: it is no SQLite file or is damaged; choose another `store`, or move "
             "this one away"
@@ -133,10 +133,10 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def _reading_mode(path: Path) -> str:
-    """How SQLite is to open a file that is only read.
+    """The mode in which SQLite opens a file that is only read.
 
-    A reader of a write-ahead log makes files beside the store, and only one that might write takes them away again.
-    In a folder that cannot be written there may be none, so nobody is writing, unless a log has commits.
+    A reader of a write-ahead log makes files beside the store, and only a potential writer removes them.
+    In a read-only folder there may be none, so there is no writer, unless a log has commits.
     """
     if os.access(path.parent, os.W_OK):
         return "mode=rw" if os.access(path, os.W_OK) else "mode=ro"
@@ -145,12 +145,12 @@ def _reading_mode(path: Path) -> str:
 
 
 def _check_header(path: Path) -> None:
-    """Raise StoreError for a file that SQLite did not write; SQLite takes a very short one for empty."""
+    """Raise StoreError for a file that SQLite did not write; SQLite regards a very short one as empty."""
     try:
         with path.open("rb") as stream:
             head = stream.read(len(_HEADER))
     except OSError:
-        return  # missing, or SQLite will say why it cannot be opened
+        return  # missing, or SQLite will report why it cannot be opened
     if head and head != _HEADER:
         raise StoreError(
             f"measurement store {path}: file is not a database; choose another `store`, or move this file away"
@@ -158,7 +158,7 @@ def _check_header(path: Path) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StoreError for a SQLite file that is not ours, or newer than we are."""
+    """Raise StoreError for a SQLite file that is not a store, or is newer than this iossim."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and (tables or application):
@@ -178,7 +178,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. Processes that make a store at once collide here unqueued."""
+    """Switch to the write-ahead log. Processes that create a store at once collide here without queueing."""
     end = time.monotonic() + BUSY_S
     while True:
         try:
@@ -191,7 +191,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to this iossim's version; the first of several processes does, the others find it done."""
+    """Migrate the schema to this iossim's version; among several processes the first does, the others find it done."""
     if _version(connection) == len(MIGRATIONS):
         return
     with transaction(connection, path):

@@ -64,7 +64,7 @@ class Attention(
         return (TensorType(made, q.dtype),)
 
     def shape(self, inputs: Sequence[TensorType]) -> AttentionShape:
-        """The sizes; raises GraphError where the inputs do not fit each other."""
+        """The sizes; raises GraphError if the inputs do not fit each other."""
         q, k, v = (self._heads(value, value_heads) for value, value_heads in zip(inputs, self._counts, strict=False))
         require(q[0] == k[0] == v[0], f"its inputs have batches of {q[0]}, {k[0]} and {v[0]}")
         require(k[1:3] == v[1:3], f"keys have {k[1]} heads of {k[2]} tokens, values {v[1]} of {v[2]}")

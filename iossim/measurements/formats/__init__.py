@@ -1,4 +1,4 @@
-"""The formats that measurements are read from, a file each, found by looking."""
+"""The readable formats of measurements, one file each, found by listing the package."""
 
 from __future__ import annotations
 

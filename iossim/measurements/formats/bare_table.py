@@ -1,9 +1,9 @@
 """Tables of one kind of operator without a header: ``KIND.DEVICE.csv``.
 
-The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``;
+The file's name gives the kind of its rows. Optional columns are those of iossim's own format, such as ``algorithm``;
 ``grid_x`` ... ``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework,
-call by call in that order: its times include the host's overhead, which drifts where the framework searches for the
-fastest algorithm of each new shape. Any other table is of direct calls, one among many, without the host's overhead.
+call by call in that order: its times include the host's overhead, which drifts if the framework searches for the
+fastest algorithm of each new shape. Any other table has back-to-back direct calls, without the host's overhead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DRIFTING = ("conv",)
 
 
 def _said_by_name(path: Path) -> tuple[str | None, str | None]:
-    """The kind and the device in ``KIND.DEVICE.csv``; None for what the name does not say."""
+    """The kind and the device in ``KIND.DEVICE.csv``; None for the parts missing in the name."""
     kind, _, rest = path.name.partition(".")
     if kind not in KINDS and kind not in ALIASES:
         return None, None
@@ -37,15 +37,15 @@ def is_table_of_operators(head: str) -> bool:
         return False
     columns = header_cells(head)
     if "duration_ns" in columns or {"kernel_index", "torch_op"} <= set(columns):
-        return False  # operators or kernels of networks: other formats
+        return False  # operators or kernels of networks are other formats
     return len(columns) > 1 and any(column in SHAPE_COLUMNS for column in columns)
 
 
 def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
-    """The kind by the file's name, or else the only one whose columns are there; raises MeasurementError."""
+    """The kind by the file's name, or else the only one whose columns are present; raises MeasurementError."""
     named, _ = _said_by_name(path)
     fitting = [kind for kind in KINDS.values() if not missing_columns(kind, columns)]
-    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant.
+    # conv has all columns of a dense layer's batch, too: choose the kind that explains most columns.
     ranks = [_rank(kind, columns) for kind in fitting]
     fitting = [kind for kind, rank in zip(fitting, ranks, strict=True) if rank == max(ranks)]
     if named is not None:
@@ -108,7 +108,7 @@ def _require_latency(table: Table, path: Path) -> None:
 
 
 def _resolution_us(table: Table) -> float:
-    """What the times look rounded to: the last decimal that is used."""
+    """Resolution of the times: the last decimal that is used."""
     decimals = 0
     for row in table.rows:
         fraction = str(row.cells["latency_us"]).partition(".")[2].rstrip("0")

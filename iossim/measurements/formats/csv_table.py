@@ -38,7 +38,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     header, promised = parse_header({key: _value(text) for key, text in table.preamble.items()}, path, device)
     if "latency_us" not in table.columns:
         raise unusable(path, "the column latency_us is missing; add it")
-    # A cell of another kind's column is empty: to the row, the column is not there.
+    # An empty cell belongs to a column of another kind: it is removed from the row.
     rows = [type(row)(row.line, {name: cell for name, cell in row.cells.items() if cell != ""}) for row in table.rows]
     return measured_rows(header, promised, rows, table.sieve)
 
@@ -51,7 +51,7 @@ def _value(text: str) -> Any:
 
 
 def to_csv(measured: MeasurementSet) -> str:
-    """The text of a set; what :data:`FORMAT` reads back. Raises MeasurementError for a kernel's name with ``;``."""
+    """The text of a set, as :data:`FORMAT` reads it. Raises MeasurementError for a kernel's name with ``;``."""
     rows: list[dict[str, Any]] = []
     for measurement in measured.measurements:
         record = measurement_record(measurement, measured.header.precision)

@@ -1,4 +1,4 @@
-"""What a file format of measurements is, and how the calls that a profiler saw become measurements."""
+"""File formats of measurements, and the conversion of profiled calls to measurements."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from iossim.measurements.operator import Operator
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format that can be read; each module of ``iossim.measurements.formats`` with a ``FORMAT`` is one."""
+    """A readable format, defined by a ``FORMAT`` in a module of ``iossim.measurements.formats``."""
 
-    #: As error messages list it.
+    #: Title in error messages.
     title: str
-    #: Whether a file of this name that begins with this text is of the format; no file is of two formats.
+    #: Whether a file of this name that begins with this text has the format; no file matches two formats.
     recognises: Callable[[Path, str], bool]
     #: The measurements of a file. The second argument is the user's device, or None. Raises MeasurementError.
     read: Callable[[Path, str | None], MeasurementSet]
-    #: The sets of a file of several devices; None for formats of files of one.
+    #: The sets of a file of several devices; None for formats with one device per file.
     read_sets: Callable[[Path], tuple[MeasurementSet, ...]] | None = None
 
 
@@ -41,7 +41,7 @@ class Call:
 def measurements_of_calls(calls: Iterable[Call]) -> tuple[Measurement, ...]:
     """The median of each operator's calls, in the order of the first ones.
 
-    Only calls with the most common sequence of kernels count, of equally common ones the last: the first calls may
+    Only calls with the most common sequence of kernels count (the last of equally common ones): the first calls may
     have searched for an algorithm, or loaded one.
     """
     of_operator: dict[Operator, list[Call]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""iossim's own format as JSON lines: the header, then a measurement or a stage a line. See ``measurement_set``."""
+"""iossim's own format as JSON lines: the header, then a measurement or a stage per line. See ``measurement_set``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from iossim.measurements.operator_kinds import record_of
 from iossim.measurements.rows import NumberedRow, RowReader, Sieve
 from iossim.measurements.text_files import read_file
 
-#: Of the header, and how many lines of each sort follow: fewer means that the file is cut short.
+#: Header fields with the number of following lines of each sort: fewer lines mean that the file was truncated.
 COUNTS = ("measurements", "stages")
 
 
 def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tuple[Header, dict[str, int]]:
-    """The header and the counts that it promises; raises MeasurementError naming the field at fault."""
+    """The header and the counts that it announces; raises MeasurementError naming the invalid field."""
     fields = dict(fields)
     counts = {name: fields.pop(name) for name in COUNTS if name in fields}
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts.values()):
@@ -51,7 +51,7 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
 def measured_rows(
     header: Header, promised: dict[str, int], rows: Sequence[NumberedRow], sieve: Sieve
 ) -> MeasurementSet:
-    """The set of a file's rows, of which ``sieve`` dropped some; raises MeasurementError if some are missing."""
+    """The set of a file's rows, some of which ``sieve`` dropped; raises MeasurementError if rows are missing."""
     expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
         problem = f"the header says {expected:,} rows, the file has {found:,}: it is cut short or was edited"
@@ -97,7 +97,7 @@ def header_record(measured: MeasurementSet) -> dict[str, Any]:
 
 
 def measurement_record(measurement: Measurement, precision: Precision) -> dict[str, Any]:
-    """A measurement as JSON values; what is not known is left out, and so is the set's own precision."""
+    """A measurement as JSON values, without unknown values and without the set's own precision."""
     record: dict[str, Any] = dict(record_of(measurement.operator))
     if measurement.operator.precision is not precision:
         record["precision"] = str(measurement.operator.precision)
@@ -119,7 +119,7 @@ def _known(**fields: Any) -> dict[str, Any]:
 
 
 def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
-    """What is known of a stage beside its operators; raises MeasurementError if these have several precisions."""
+    """The known properties of a stage besides its operators; raises MeasurementError for several precisions."""
     own, *others = {operator.precision for group in stage.groups for operator in group}
     if others:
         raise MeasurementError("a stage of several precisions cannot be written; write operators of one precision")
@@ -134,7 +134,7 @@ def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any
 
 
 def to_json_lines(measured: MeasurementSet) -> str:
-    """The text of a set; what :data:`FORMAT` reads back."""
+    """The text of a set, as :data:`FORMAT` reads it."""
     precision = measured.header.precision
     lines = [header_record(measured)]
     lines += [measurement_record(measurement, precision) for measurement in measured.measurements]

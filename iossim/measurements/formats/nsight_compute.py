@@ -1,7 +1,7 @@
-"""Operators that Nsight Compute saw, by the NVTX ranges around their kernels.
+"""Operators in recordings of Nsight Compute, identified by the NVTX ranges around their kernels.
 
-Nsight Compute sees kernels, not operators: name an NVTX range after the operator around each call, in the words of
-``operator_kinds.describe``, and profile with ``--nvtx``::
+Nsight Compute records kernels, not operators: name an NVTX range after the operator around each call, in the syntax
+of ``operator_kinds.describe``, and profile with ``--nvtx``::
 
     torch.cuda.nvtx.range_push("conv batch=1 in_channels=64 out_channels=64 in_size=56 kernel=3 stride=1 padding=1")
     torch.nn.functional.conv2d(x, w, padding=1)
@@ -9,10 +9,10 @@ Nsight Compute sees kernels, not operators: name an NVTX range after the operato
 
     ncu --nvtx --csv --page raw --metrics gpu__time_duration.sum,launch__grid_size python script.py > kernels.csv
 
-The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the
-sum of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one
-call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base. It flushes the caches
-before each kernel, and so the rows are read.
+The range may be inside other ranges; a word ``precision=fp16`` sets the precision. The time of an operator's call is
+the sum of its kernels' durations. If kernels of equal ranges are consecutive, each repetition of their names is one
+call. Profile with ``--clock-control none``: otherwise Nsight Compute locks the clocks to their base. It flushes the
+caches before each kernel, and the rows are interpreted accordingly.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 
 
 def _is_timed(kernel: ProfiledKernel, sieve: Sieve) -> bool:
-    """Whether the duration of a kernel can be read; the sieve is told where it cannot."""
+    """Whether the duration of a kernel can be read; failures are reported to the sieve."""
     sieve.total += 1
     if 0 < kernel.duration_us < math.inf:
         return True
@@ -91,13 +91,13 @@ def _is_timed(kernel: ProfiledKernel, sieve: Sieve) -> bool:
 
 
 def _range_of(kernel: ProfiledKernel) -> str:
-    """The innermost range that names an operator, which is the last; empty where there is none."""
+    """The innermost (last) range that names an operator; empty if there is none."""
     found = [match.group(0) for cell in kernel.ranges for match in _RANGE.finditer(cell)]
     return found[-1].replace(",", " ") if found else ""
 
 
 def _operator(name: str) -> Operator | None:
-    """The operator that a range is named after; None where its columns name none."""
+    """The operator that a range is named after; None if its columns name none."""
     match = _PRECISION.search(name)
     try:
         precision = Precision(match.group(1)) if match else Precision.FP32
@@ -107,7 +107,7 @@ def _operator(name: str) -> Operator | None:
 
 
 def _repetitions(run: list[ProfiledKernel]) -> Iterator[list[ProfiledKernel]]:
-    """The calls in a run of kernels of one operator: the shortest sequence of names that, repeated, is the run."""
+    """The calls in a run of kernels of one operator: the shortest sequence of names whose repetition is the run."""
     period = len(run) // repetitions([kernel.cells["name"] for kernel in run])
     return (run[start : start + period] for start in range(0, len(run), period))
 

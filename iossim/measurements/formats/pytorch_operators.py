@@ -1,4 +1,4 @@
-"""Which operator a recorded PyTorch operator is: its name, the shapes of its inputs, and the values of the others."""
+"""Conversion of recorded PyTorch operators to iossim's: by name, shapes of the inputs, and other values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Recorded:
         return self.name in _PRODUCTS
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Dimensions of an input; raises RecordError where they are not recorded."""
+        """Dimensions of an input; raises RecordError if they are not recorded."""
         shapes = self.arguments.get("input dims")
         shape = shapes[index] if isinstance(shapes, list) and index < len(shapes) else None
         if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape) or not shape:
@@ -44,13 +44,13 @@ class Recorded:
         return tuple(shape)
 
     def strides(self, index: int) -> tuple[int, ...] | None:
-        """Elements from one index of each dimension to the next, where recorded."""
+        """Strides of an input in elements, if recorded."""
         strides = self.arguments.get("input strides")
         found = strides[index] if isinstance(strides, list) and index < len(strides) else None
         return tuple(found) if isinstance(found, list) and found else None
 
     def value(self, index: int) -> Any:
-        """An input that is no tensor, as a JSON value; None where it is not recorded."""
+        """A non-tensor input, as a JSON value; None if it is not recorded."""
         values = self.arguments.get("concrete inputs")
         text = values[index] if isinstance(values, list) and 0 <= index < len(values) else None
         if not isinstance(text, str) or not text:
@@ -61,7 +61,7 @@ class Recorded:
             return None
 
     def pair(self, index: int) -> tuple[int, int] | None:
-        """A size or a list of sizes as height and width; None where it is not recorded."""
+        """A size or a list of sizes as height and width; None if it is not recorded."""
         value = self.value(index)
         sizes = value if isinstance(value, list) else [value]
         if len(sizes) not in (1, 2) or not all(type(size) is int for size in sizes):
@@ -70,7 +70,7 @@ class Recorded:
 
     @property
     def precision(self) -> Precision:
-        """Of the first input; raises RecordError for an element type that no profile knows."""
+        """Precision of the first input; raises RecordError for an element type unknown to profiles."""
         types = self.arguments.get("input type")
         name = str(types[0]).lower() if isinstance(types, list) and types else "float"
         if name not in _PRECISIONS:
@@ -79,13 +79,13 @@ class Recorded:
 
 
 def operator_of(chain: Sequence[Recorded]) -> Operator:
-    """The operator that the first of the chain is; the others ran around it. Raises RecordError."""
+    """The operator of the first in the chain; the others enclose it. Raises RecordError."""
     return _READERS[chain[0].name](chain)
 
 
 @dataclass(frozen=True, slots=True)
 class _Convolution:
-    """Which inputs of a convolution are what; -1: it has none, and is not transposed or dilated."""
+    """Positions of a convolution's inputs; -1: it has no such input, and is not transposed or dilated."""
 
     stride: int
     padding: int
@@ -108,7 +108,7 @@ _PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::_addmm_activation": 1}
 
 
 def _convolution(chain: Sequence[Recorded]) -> Operator:
-    # An operator around this one may have recorded what this one has not.
+    # An enclosing operator may have recorded what this one did not.
     around = [recorded for recorded in chain if recorded.is_convolution]
     if any(recorded.value(_CONVOLUTIONS[recorded.name].transposed) is True for recorded in around):
         raise RecordError("it is transposed")
@@ -143,7 +143,7 @@ def _product(chain: Sequence[Recorded]) -> Operator:
     if len(a) != 2 or len(b) != 2:
         raise RecordError("it does not multiply two matrices")
     if any(outer.name == "aten::linear" for outer in chain[1:]):
-        # The table's n is the inner size of a dense layer, its k the outer one.
+        # The table's n is the input features of a dense layer, its k the output features.
         return read_record({"op": "linear", "batch": 1, "m": a[0], "n": a[1], "k": b[1]}, recorded.precision)
     transposed = ["T" if _is_transposed(recorded.strides(first + side)) else "N" for side in (0, 1)]
     sizes = {"m": a[0], "n": b[1], "k": a[1], "trans_a": transposed[0], "trans_b": transposed[1]}
@@ -155,7 +155,7 @@ def _is_transposed(strides: tuple[int, ...] | None) -> bool:
 
 
 def _plane(shape: Sequence[int]) -> dict[str, int]:
-    """Any shape as rows and columns: what an element-wise kernel sees of it is their number."""
+    """Any shape as rows and columns: an element-wise kernel depends on their number only."""
     lead = min(2, len(shape) - 1)
     return {"rows": math.prod(shape[:lead]), "cols": math.prod(shape[lead:])}
 
@@ -181,7 +181,7 @@ def _pool(kind: str, ceil_mode: int) -> Callable[[Sequence[Recorded]], Operator]
     def read(chain: Sequence[Recorded]) -> Operator:
         recorded = chain[0]
         kernel, padding = recorded.pair(1), recorded.pair(3)
-        # No stride is a stride of the kernel's size.
+        # A missing stride defaults to the kernel's size.
         stride = kernel if recorded.value(2) == [] else recorded.pair(2)
         if not (kernel and stride and padding):
             raise RecordError("its window is not recorded; record with PyTorch 2.1 or later")

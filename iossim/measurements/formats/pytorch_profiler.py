@@ -1,6 +1,6 @@
 """Chrome traces of the PyTorch profiler (``export_chrome_trace``), plain or gzipped.
 
-Record with shapes, and after a warm-up, so that cuDNN's search is over::
+Record with shapes, and after a warm-up, so that cuDNN's search has finished::
 
     with torch.profiler.profile(record_shapes=True) as profiler:
         for _ in range(20):
@@ -8,9 +8,9 @@ Record with shapes, and after a warm-up, so that cuDNN's search is over::
             torch.cuda.synchronize()
     profiler.export_chrome_trace("trace.json")
 
-An operator's call takes the sum of its kernels' durations; gaps between them are not in it. A kernel belongs to the
+The time of an operator's call is the sum of its kernels' durations, excluding gaps. A kernel belongs to the
 innermost recorded operator that launched it, by "External id" or by the launch's "correlation", and from there to the
-nearest operator around it that is known here: a convolution, a matrix product, a sum, a ReLU, a pooling. Shapes are
+nearest enclosing operator known here: a convolution, a matrix product, a sum, a ReLU, a pooling. Shapes are
 in "Input Dims", strides and padding in "Concrete Inputs" (PyTorch 2.1 and later). Calls of equal shape are one
 measurement: the median over the calls that launched the most common kernels.
 """
@@ -53,7 +53,7 @@ from iossim.measurements.text_files import CsvError, read_file
 _OPERATOR_CATEGORIES = ("cpu_op", "operator")
 _LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "runtime")
 _GPU_CATEGORIES = ("kernel", "gpu_memset", "gpu_memcpy", "memset", "memcpy")
-#: In names of kernels that round fp32 operands for tensor cores.
+#: Marks in names of kernels that round fp32 operands for tensor cores.
 _TF32_MARKS = ("tf32", "s1688")
 _OTHERS_NAMED = 4
 
@@ -95,7 +95,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 def _calls(
     operators: list[TraceEvent], kernels: list[TraceEvent], events: list[TraceEvent], sieve: Sieve
 ) -> tuple[list[Call], Counter[str]]:
-    """The calls of known operators, and the names of what launched the other kernels."""
+    """The calls of known operators, and the names of the launchers of the other kernels."""
     around = _Nesting(operators)
     launches = {event.number("correlation"): event for event in events if event.category in _LAUNCH_CATEGORIES}
     launched: dict[int, list[TraceEvent]] = defaultdict(list)
@@ -138,11 +138,11 @@ def _calls(
 
 
 def _known_place(chain: list[Recorded]) -> int | None:
-    """Which operator of a chain from the innermost outwards is the one that was called."""
+    """Position of the called operator in a chain from the innermost outwards."""
     known = [place for place, recorded in enumerate(chain) if recorded.is_known]
     if not known:
         return None
-    # A convolution may be made of matrix products; a sum inside one adds its bias, and is a sum.
+    # A convolution may consist of matrix products; a sum inside one adds its bias, and is a sum.
     around = [place for place in known if chain[place].is_convolution]
     return around[0] if around and chain[known[0]].is_product else known[0]
 
@@ -155,7 +155,7 @@ def _extent(kernel: TraceEvent, name: str) -> Extent | None:
 
 
 class _Nesting:
-    """Which operator ran inside which, and which one launched a kernel."""
+    """Nesting of operators, and the launchers of kernels."""
 
     def __init__(self, operators: list[TraceEvent]) -> None:
         self._operators = operators
@@ -203,7 +203,7 @@ class _Nesting:
         return index
 
     def outwards(self, index: int) -> Iterator[int]:
-        """An operator and those around it."""
+        """An operator and its enclosing ones."""
         inner: int | None = index
         while inner is not None:
             yield inner
@@ -215,7 +215,7 @@ def _end_us(event: TraceEvent) -> float:
 
 
 def _libraries(trace: dict[str, Any]) -> dict[str, str]:
-    """CUDA's version, which traces hold as 1000 times the major plus 10 times the minor."""
+    """CUDA's version, encoded in traces as 1000 times the major plus 10 times the minor."""
     versions = {"cuda": trace.get("cuda_runtime_version"), "driver": trace.get("cuda_driver_version")}
     return {
         name: f"{version // 1000}.{version % 1000 // 10}"

@@ -1,1 +1,1 @@
-"""The kinds of operators that tables name, a family a file, found by looking."""
+"""The kinds of operators in tables, one file per family, found by listing the package."""

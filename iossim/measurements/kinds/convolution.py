@@ -63,7 +63,7 @@ def _transposed_sizes(operator: Operator) -> Sizes:
 
 
 def _image(sizes: Sizes, dtype: DType) -> tuple[TensorType, int]:
-    """The input, and its channels a group."""
+    """The input type, and its channels per group."""
     groups, channels = sizes["groups"], sizes["in_channels"]
     if channels % groups:
         raise RecordError(f"{channels} in_channels do not divide into {groups} groups", "groups")

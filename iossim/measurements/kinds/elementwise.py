@@ -1,4 +1,4 @@
-"""Element-wise operators by name, one term of a concat, and what goes along the rows of a matrix."""
+"""Element-wise operators by name, one term of a concat, and operators along the rows of a matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iossim.measurements.kinds.kind import Made, OperatorKind, Parts, Sizes, col
 from iossim.measurements.operator import Operator
 
 _PLANE = columns("rows", "cols")
-#: What tables call functions besides.
+#: Other names of functions in tables.
 _ALIASES = {"swish": ("silu",), "hard_swish": ("hardswish",), "leaky_relu": ("leakyrelu",)}
 
 
@@ -44,7 +44,7 @@ def _rms_norm(sizes: Sizes, dtype: DType) -> Made:
     return RmsNorm(), (TensorType((sizes["rows"], sizes["cols"]), dtype), row), (1,)
 
 
-#: Functions of numbers; those of truth values and of bits are no layer of a network.
+#: Kinds of numbers of functions; those of booleans and of bits are not layers of a network.
 _NUMBERS = ("any", "real")
 KINDS = (
     _on_plane("add", Add(), 2),

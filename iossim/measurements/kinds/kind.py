@@ -1,4 +1,4 @@
-"""What a kind of measured operators is: the columns that name its sizes, the op that they make, and the way back."""
+"""Kinds of measured operators: columns that name their sizes, the conversion to an op, and the inverse."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
 from iossim.measurements.operator import Operator
 
-#: Sizes above this are no layer of a network.
+#: Larger sizes do not occur in a network.
 LARGEST_SIZE = 2**31 - 1
 
 Sizes = dict[str, int]
 
 
 class RecordError(ValueError):
-    """A record that names no operator; ``column`` is the one at fault, if it is one."""
+    """A record that names no operator; ``column`` is the invalid one, if it is a single one."""
 
     def __init__(self, reason: str, column: str | None = None) -> None:
         super().__init__(reason)
         self.column = column
 
 
-#: What an operator is made of: the op, the types of its inputs, and which of these are weights.
+#: Parts of an operator: the op, the types of its inputs, and the indices of weights among these.
 Made = tuple[Op, tuple[TensorType, ...], tuple[int, ...]]
 
 
 class Parts(Protocol):
-    """Makes op, inputs and indices of weights of sizes."""
+    """Function from sizes to op, input types and indices of weights."""
 
     def __call__(self, sizes: Sizes, dtype: DType) -> Made: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A size of an operator. ``square`` is the column that gives height and width at once."""
+    """A size of an operator. ``square`` is the column that sets height and width at once."""
 
     name: str
     square: str = ""
@@ -67,7 +67,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class OperatorKind:
-    """How operators of a kind are named: columns, what they make, and the way back."""
+    """The columns of a kind of operators, the conversion from them, and the inverse."""
 
     name: str
     columns: tuple[Column, ...]
@@ -77,16 +77,16 @@ class OperatorKind:
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Sizes that have a column each."""
+    """Sizes with one column each."""
     return tuple(Column(name) for name in names)
 
 
 def pair(name: str, square: str, smallest: int = 1, default: int | None = None) -> tuple[Column, Column]:
-    """Height and width of one thing."""
+    """Height and width of one item."""
     return Column(f"{name}_h", square, smallest, default), Column(f"{name}_w", square, smallest, default)
 
 
-#: Columns of images, and of windows that pass over them.
+#: Columns of images, and of sliding windows.
 IMAGE = pair("in", "in_size")
 WINDOW = (*pair("kernel", "kernel"), *pair("stride", "stride"), *pair("pad", "padding", smallest=0))
 
@@ -97,14 +97,14 @@ def both(sizes: Sizes, name: str) -> tuple[int, int]:
 
 
 def named(name: str, values: tuple[int, ...]) -> Sizes:
-    """The columns of a height and a width; raises RecordError for what has other dimensions."""
+    """The columns of a height and a width; raises RecordError for another number of dimensions."""
     if len(values) != 2:
         raise RecordError(f"{name} has {len(values)} dimensions: there are columns for two")
     return {f"{name}_h": values[0], f"{name}_w": values[1]}
 
 
 def symmetric(pads: tuple[int, ...]) -> Sizes:
-    """The columns of a padding that is equal on both sides; raises RecordError for any other."""
+    """The columns of a symmetric padding; raises RecordError for any other."""
     half = len(pads) // 2
     if pads[:half] != pads[half:]:
         raise RecordError(f"padding {pads} differs before and after: it has no columns")
@@ -123,7 +123,7 @@ def shown(value: object) -> str:
 
 
 def _whole_number(value: object) -> int | None:
-    """The number in a cell of text or JSON; a spreadsheet may write whole numbers as 3.0."""
+    """The integer in a cell of text or JSON; a spreadsheet may write integers as 3.0."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

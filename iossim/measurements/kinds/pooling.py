@@ -1,4 +1,4 @@
-"""Pooling: the extreme or the mean of windows, and of whole images."""
+"""Pooling: the maximum or the mean of windows, and of whole images."""
 
 from __future__ import annotations
 

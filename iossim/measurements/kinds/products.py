@@ -1,4 +1,4 @@
-"""Matrix products: dense layers, products as BLAS has them, stacks of products of two values, and attention."""
+"""Matrix products: dense layers, products in BLAS order, batched products of two activations, and attention."""
 
 from __future__ import annotations
 

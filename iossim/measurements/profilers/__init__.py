@@ -1,7 +1,7 @@
-"""What profilers recorded: one reader a profiler, which yields its kernels with all that the file says of them.
+"""Readers of profilers' recordings: one per profiler, yielding its kernels with all recorded properties.
 
-Two uses are made of a profile. ``iossim corun`` runs its kernels side by side (:func:`~.kernels.side_by_side`): which
-stream ran what, with which grid, and for how long. ``iossim calibrate`` asks for the operator of each kernel.
+A profile has two uses. ``iossim corun`` runs its kernels concurrently (:func:`~.kernels.side_by_side`): it needs the
+stream, grid and duration of each. ``iossim calibrate`` needs the operator of each kernel.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from iossim.measurements.profilers import nsight_compute, nsight_systems, pytorch_trace
 from iossim.measurements.profilers.kernels import Profile
 
-#: A tool or a program may print this many lines before the header; a trace is recognised by its first letters.
+#: A tool or a program may print this many lines before the header; a trace is recognised by its initial letters.
 _LINES_BEFORE, _HEAD = 200, 100_000
 
 
 def profile_of(text: str) -> Profile | None:
-    """The kernels of a profile; None for a text that is none. Raises CsvError for a profile that cannot be read."""
+    """The kernels of a profile; None for text that is not one. Raises CsvError for a profile that cannot be read."""
     if pytorch_trace.is_chrome_trace(text[:_HEAD]):
         return pytorch_trace.profile(text)
     for number, line in enumerate(text.splitlines()[:_LINES_BEFORE]):

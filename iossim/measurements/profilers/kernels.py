@@ -1,7 +1,7 @@
-"""Kernels as a profiler recorded them, and the table of kernels that they make.
+"""Kernels as recorded by a profiler, and their conversion to a table of kernels.
 
-Rows of the table come in the order in which kernels started. What a kernel took when it was recorded stands for its
-time alone, which is wrong where others ran beside it. Copies and memsets are left out.
+Rows of the table are in the order in which kernels started. A kernel's recorded duration is used as its
+time alone, which is wrong if others ran concurrently. Copies and memsets are left out.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from iossim.measurements.rows import NumberedRow
 from iossim.measurements.text_files import CsvError
 
 MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-#: A kernel that ran beside others for more than this part of its time tells no time alone.
+#: The duration of a kernel is not its time alone if others ran for more than this fraction of it.
 _OVERLAP_TOLD = 0.05
 DURATION = "alone_us"
 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledKernel:
-    """A kernel: where it stands in the file, when it ran, on which device and in which queue (context and stream).
+    """A kernel: its position in the file, its time span, its device and its queue (context and stream).
 
-    ``cells`` hold its name, its grid and what it holds and moves, as far as recorded, in the columns of tables of
-    kernels. ``faults`` say by column what could not be read. ``ranges`` are the cells of NVTX ranges around it.
+    ``cells`` has its name, its grid, its resources and traffic, if recorded, in the columns of tables of
+    kernels. ``faults`` has the unreadable values by column. ``ranges`` are the cells of NVTX ranges around it.
     """
 
     place: int
@@ -41,10 +41,10 @@ class ProfiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """All kernels of a file in its order; ``others`` is the number of copies and memsets beside them.
+    """All kernels of a file in its order; ``others`` is the number of copies and memsets besides them.
 
-    ``place`` is what the kernels' places count, if not lines. If they ran ``one_by_one``, starts are an order only.
-    ``product`` is the device as its driver calls it; empty where the file does not name it.
+    ``place`` is the unit of the kernels' positions, if not lines. If they ran ``one_by_one``, starts are only an order.
+    ``product`` is the driver's name of the device; empty if the file does not name it.
     """
 
     kernels: tuple[ProfiledKernel, ...]
@@ -57,10 +57,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class KernelRows:
-    """Rows of a table of kernels; ``place`` is what their numbers count, if not lines.
+    """Rows of a table of kernels; ``place`` is the unit of their numbers, if not lines.
 
-    Of a recording ``device`` is what it was recorded on, empty where it does not say; ``recorded_us`` is from the
-    first start to the last end, and for ``idle_us`` of that no kernel ran; None where kernels ran one by one.
+    For a recording ``device`` is the recorded device, empty if unknown; ``recorded_us`` is the time from the
+    first start to the last end, and ``idle_us`` the part of it without kernels; None if kernels ran one by one.
     """
 
     rows: tuple[NumberedRow, ...]
@@ -81,7 +81,7 @@ def number(text: str, column: str, line: int) -> float:
 
 
 def check_time(what: str, value_us: float, least: float = 0.0, most: float = LONGEST_US) -> None:
-    """Raise CsvError for a time that cannot be."""
+    """Raise CsvError for an impossible time."""
     try:
         read_number(value_us, least=least, most=most)
     except NumberError as error:
@@ -89,7 +89,7 @@ def check_time(what: str, value_us: float, least: float = 0.0, most: float = LON
 
 
 def side_by_side(profile: Profile) -> KernelRows:
-    """The kernels of a profile as a table; raises CsvError for what cannot be read, and for several devices."""
+    """The kernels of a profile as a table; raises CsvError for unreadable values, and for several devices."""
     ordered = sorted(profile.kernels, key=lambda kernel: (kernel.start_us, kernel.place))
     if not ordered:
         raise CsvError("the recording has no kernels", "record with CUDA's activity traced")
@@ -108,13 +108,13 @@ def side_by_side(profile: Profile) -> KernelRows:
         numbers = {kernel.queue: kernel.queue[1] for kernel in ordered}
     for kernel in ordered:
         check_time(f"the start of {kernel.cells['name']!r}", kernel.start_us, -LARGEST, LARGEST)
-    # A duration that cannot be is refused in its row.
+    # An impossible duration is refused in its row.
     timed = [] if profile.one_by_one else [one for one in ordered if 0 <= one.duration_us <= LONGEST_US]
     beside = _beside_others(timed)
     if beside:
         notes.append(
-            f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: what they took then "
-            "stands for their time alone, and may be too long (record with CUDA_LAUNCH_BLOCKING=1)"
+            f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: their durations "
+            "are taken for their times alone, and may be too long (record with CUDA_LAUNCH_BLOCKING=1)"
         )
     if profile.others:
         notes.append(f"copies and memsets are left out: {profile.others}")
@@ -130,7 +130,7 @@ def side_by_side(profile: Profile) -> KernelRows:
 
 
 def busy_us(spans_us: Iterable[tuple[float, float]]) -> float:
-    """For how long there is any span."""
+    """Total length of the union of spans."""
     busy, end = 0.0, -math.inf
     for begin, until in sorted(spans_us):
         busy += max(0.0, until - max(begin, end))
@@ -139,17 +139,17 @@ def busy_us(spans_us: Iterable[tuple[float, float]]) -> float:
 
 
 def repetitions(names: Sequence[str]) -> int:
-    """How often the shortest sequence stands in ``names`` that makes them by repetition."""
+    """Number of repetitions of the shortest sequence that generates ``names``."""
     sizes = (size for size in range(1, len(names) + 1) if len(names) % size == 0)
     return next(len(names) // size for size in sizes if list(names) == list(names[:size]) * (len(names) // size))
 
 
 def _beside_others(kernels: Sequence[ProfiledKernel]) -> int:
-    """How many kernels ran beside others for more than a small part of their time."""
+    """Number of kernels that overlapped others for more than a small fraction of their time."""
     changes = sorted(
         change for kernel in kernels for change in ((kernel.start_us, 1), (kernel.start_us + kernel.duration_us, -1))
     )
-    # The time for which two or more ran, up to each change.
+    # Cumulative time for which two or more ran, at each change.
     shared_us: dict[float, float] = {}
     running, total_us, before_us = 0, 0.0, 0.0
     for time_us, change in changes:

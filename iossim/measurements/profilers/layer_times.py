@@ -1,8 +1,8 @@
-"""What each layer of a network took, as the profile of a runtime or a framework says it, in the order of the run.
+"""Times of a network's layers from a runtime's or framework's profile, in the order of the run.
 
-ONNX Runtime's profile tells nodes by name and every run; ``trtexec --exportProfile`` layers by the names of the nodes
-that are fused in them, as means; a trace of PyTorch's profiler the kernels of a GPU, or, without any, operators of
-the CPU; Nsight's tables kernels, with the ranges of NVTX around them.
+ONNX Runtime's profile has nodes by name and every run; ``trtexec --exportProfile`` has layers, named after their fused
+nodes, as means; a trace of PyTorch's profiler has the kernels of a GPU, or, without any, operators of
+the CPU; Nsight's tables have kernels, with the NVTX ranges around them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iossim.measurements.profilers.pytorch_trace import (
 from iossim.measurements.text_files import CsvError
 
 _HEAD = 100_000
-#: What PyTorch's profiler calls the step of a run, with its number, where it has a schedule.
+#: Prefix of the step of a run in PyTorch's profiler, followed by its number, if it has a schedule.
 _STEP = "ProfilerStep#"
 ONNXRUNTIME, _TENSORRT = "ONNX Runtime", "TensorRT"
 _EXPECTED = "give ONNX Runtime's profile, trtexec's --exportProfile or a trace of PyTorch's profiler"
@@ -36,11 +36,11 @@ _EXPECTED = "give ONNX Runtime's profile, trtexec's --exportProfile or a trace o
 
 @dataclass(frozen=True, slots=True)
 class TimedLayer:
-    """A layer, node, operator or kernel: its name, what it is where the file says so, and its median over runs.
+    """A layer, node, operator or kernel: its name, its type if recorded, and its median over runs.
 
-    ``span_us`` is from when to when it ran in the last run, None where the file does not tell. ``ranges`` are names of
-    what is around it. ``shape`` and ``dtype`` are those of its first output (ONNX Runtime) or first input (PyTorch), in
-    the words of the file; empty where it does not tell, or runs differ.
+    ``span_us`` is its time span in the last run, None if not recorded. ``ranges`` are names of
+    enclosing ranges. ``shape`` and ``dtype`` are those of its first output (ONNX Runtime) or first input (PyTorch), in
+    the file's spelling; empty if not recorded, or if runs differ.
     """
 
     name: str
@@ -54,10 +54,10 @@ class TimedLayer:
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """The layers of one run in order, over ``runs`` that were recorded, and who recorded them.
+    """The layers of one run in order, over ``runs`` recorded ones, and the recording tool.
 
-    ``product`` is the device as its driver calls it, where the file names it; ``on_cpu`` whether it is a CPU, None
-    where that is not told. ``operators`` are those of the framework that are recorded beside kernels.
+    ``product`` is the driver's name of the device, if recorded; ``on_cpu`` whether it is a CPU, None
+    if unknown. ``operators`` are those of the framework that are recorded besides kernels.
     """
 
     source: str
@@ -78,28 +78,28 @@ class LayerTimes:
 
     @property
     def wall_us(self) -> float | None:
-        """From the start of the first layer of the last run to the end of its last; None where starts are unknown."""
+        """Time from the start of the last run's first layer to the end of its last; None if starts are unknown."""
         spans = [layer.span_us for layer in self.layers if layer.span_us is not None]
         return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else None
 
     @property
     def overlap(self) -> float | None:
-        """How many layers ran at a time, on the average of the time in which any did; None where starts are unknown."""
+        """Mean number of concurrent layers, over the time with at least one; None if starts are unknown."""
         return overlap([layer.span_us for layer in self.layers if layer.span_us is not None])
 
 
 def overlap(spans_us: Iterable[tuple[float, float]]) -> float | None:
-    """How many spans there are at a time, on the average of the time in which there is any; None without any time."""
+    """Mean number of concurrent spans, over the time with at least one; None without any time."""
     spans = list(spans_us)
     busy = busy_us(spans)
     return sum(until - begin for begin, until in spans) / busy if busy else None
 
 
 def layer_times(text: str, runs: int | None = None) -> LayerTimes:
-    """The layers of a profile of any kind; ``runs`` is how often the network ran, where the file does not tell.
+    """The layers of a profile of any kind; ``runs`` is the number of the network's runs, if not recorded.
 
-    Raises CsvError for a file that is none, or cannot be read, or does not hold so many equal runs; without ``runs``,
-    for one that does not tell them and is a repetition.
+    Raises CsvError for a file that is not one, or cannot be read, or does not consist of that many equal runs; without
+    ``runs``, for a repetitive one that does not record their number.
     """
     if text.lstrip()[:1] in ("[", "{"):
         return _of_json(text, runs)
@@ -140,7 +140,7 @@ def _of_json(text: str, runs: int | None) -> LayerTimes:
 
 
 def _stated(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The shape and the dtype that an event states, by field of a layer."""
+    """The shape and the dtype recorded for an event, by field of a layer."""
     listed = (told.get(name) for name in ("output_type_shape", "input dims", "input type"))
     outputs, shape, dtype = (each[0] if isinstance(each, list) and each else None for each in listed)
     if isinstance(outputs, dict) and outputs:  # ONNX Runtime: {"float": [8, 16, 64, 64]}
@@ -151,7 +151,7 @@ def _stated(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_kernels(found: Profile) -> list[list[TimedLayer]]:
-    """The kernels by queue, in the order in which they started; of those that ran one by one no times are known."""
+    """The kernels by queue, in the order of their starts; for kernels that ran one by one times are unknown."""
     queues: dict[tuple[str, ...], list[TimedLayer]] = {}
     for one in sorted(found.kernels, key=lambda kernel: (kernel.start_us, kernel.place)):
         layer = _timed(one.cells["name"], one.start_us, one.duration_us, one.ranges)
@@ -166,15 +166,15 @@ def _timed(name: str, start_us: float, duration_us: float, ranges: tuple[str, ..
 
 
 def _check_times(name: str, start_us: float, duration_us: float) -> None:
-    """Raise CsvError for a time that cannot be."""
+    """Raise CsvError for an impossible time."""
     check_time(f"the start of {name!r}", start_us, -LARGEST, LARGEST)
     check_time(f"the time of {name!r}", duration_us)
 
 
 def _of_onnxruntime(nodes: Sequence[TraceEvent]) -> LayerTimes:
-    """Each node's median over its runs, the first left out where there are more; in the order of the last run.
+    """Each node's median over its runs, without the first if there are more; in the order of the last run.
 
-    A node inside another is in the body of a loop or a branch, whose time holds its own.
+    A node inside another is in the body of a loop or a branch, whose time includes it.
     """
     times: dict[str, list[TimedLayer]] = {}
     for node in _outer(nodes, "node"):
@@ -196,7 +196,7 @@ def _of_onnxruntime(nodes: Sequence[TraceEvent]) -> LayerTimes:
 
 
 def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
-    """The layers in the order of the file, which is that of the engine; a row without a name says how many runs."""
+    """The layers in the order of the file, which is the engine's; a row without a name has the number of runs."""
     runs = next((row["count"] for row in rows if type(row.get("count")) is int and "name" not in row), 1)
     layers = []
     for row in rows:
@@ -208,9 +208,9 @@ def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
 
 
 def _outer(events: Sequence[TraceEvent], category: str) -> list[TraceEvent]:
-    """The events of a category that no other of their thread holds, in order: not what an operator calls.
+    """The outermost events of a category per thread, in order, without those that an operator calls.
 
-    Raises CsvError for times that cannot be, of what is held, too.
+    Raises CsvError for impossible times, also of nested events.
     """
     for event in events:
         if event.category == category:
@@ -230,10 +230,10 @@ def _outer(events: Sequence[TraceEvent], category: str) -> list[TraceEvent]:
 
 
 def _one_run(source: str, queues: Sequence[Sequence[TimedLayer]], runs: int | None, steps: int = 0) -> LayerTimes:
-    """The last of several equal runs, with medians over all but the first, which is left out where there are more.
+    """The last of several equal runs, with medians over all but the first, which is left out if there are more.
 
-    Runs are equal by queue, whose kernels may start in another order beside those of others, or as a whole. There are
-    as many as ``steps``, if the file tells any and ``runs`` are not given.
+    Runs are equal by queue, whose kernels may interleave differently with those of others, or as a whole. Their number
+    is ``steps``, if the file has any and ``runs`` is not given.
     """
     whole = sorted((layer for queue in queues for layer in queue), key=_begin)
     divided = (queues, [whole])
@@ -266,5 +266,5 @@ def _last_of(layers: Sequence[TimedLayer], runs: int) -> list[TimedLayer]:
 
 
 def _begin(layer: TimedLayer) -> tuple[float, float]:
-    """What layers are ordered by; those without times stay as they are."""
+    """Sort key of layers; those without times keep their order."""
     return layer.span_us or (0.0, 0.0)

@@ -1,7 +1,7 @@
-"""CSV of Nsight Compute: a kernel a row (``--page raw``), or a metric a row (``--page details``, or no page).
+"""CSV of Nsight Compute: a kernel per row (``--page raw``), or a metric per row (``--page details``, or no page).
 
-It runs kernels one by one, so that their durations are times alone (with ``--clock-control none``: else it locks
-clocks to their base), and tells bytes and arithmetic where their metrics were recorded. Tensor cores are not counted.
+It runs kernels one by one, so that their durations are times alone (with ``--clock-control none``: otherwise it locks
+clocks to their base), and has bytes and arithmetic if their metrics were recorded. Tensor cores are not counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIME_UNITS = MICROSECONDS | {"nsecond": 1e-3, "usecond": 1.0, "msecond": 1e3, "
 #: A count and its unit, in powers of 1000.
 _UNIT = re.compile(r"([KMGT]?)(byte|inst|register|thread|block)?\b.*")
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-#: The metrics whose sum a column is: the first of these lists that was recorded.
+#: The metrics whose sum is a column: the first of these lists that was recorded.
 _METRICS = {
     "registers_per_thread": (("launch__registers_per_thread",),),
     "shared_bytes": (("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"),),
@@ -30,7 +30,7 @@ _METRICS = {
 #: Instructions of each arithmetic pipe, by the letter of their metrics.
 _PIPES = {"fp32": "f", "fp64": "d"}
 _INSTRUCTIONS = "smsp__sass_thread_inst_executed_op_{}{}_pred_on.sum"
-#: Columns that say where a kernel ran, and with what.
+#: Columns of a kernel's launch configuration and stream.
 _NEEDED = ("Grid Size", "Block Size", "Stream")
 
 
@@ -63,7 +63,7 @@ def profile(text: str) -> Profile:
         kernels.append(
             ProfiledKernel(
                 metrics.line,
-                float(order),  # they ran one by one, in the order of the rows
+                float(order),  # kernels ran one by one, in the order of the rows
                 math.nan if duration_us is None else duration_us,
                 str(row.get("Device", "")),
                 (str(row.get("Context", "")), str(row.get("Stream", ""))),
@@ -76,10 +76,10 @@ def profile(text: str) -> Profile:
 
 
 def _table(text: str) -> tuple[CsvRows, int]:
-    """The table behind what the profiler and the program printed, and the line of its header."""
+    """The table after the output of the profiler and the program, and the line of its header."""
     lines = text.splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if is_header(line))
-    # What was printed before the header, and between rows, becomes empty lines, so that lines keep their numbers.
+    # Printed lines before the header, and between rows, become empty lines, so that line numbers are preserved.
     kept = ["\n" if line.startswith("==") else line for line in lines[first:]]
     if not any(line.strip() for line in kept[1:]):
         raise CsvError("the profile has no kernels", "record it again")
@@ -94,7 +94,7 @@ def _table(text: str) -> tuple[CsvRows, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """The metrics of a kernel by name, and their units, with the lines where both stand."""
+    """The metrics of a kernel by name, and their units, with the line numbers of both."""
 
     line: int
     cells: Row
@@ -102,14 +102,14 @@ class _Metrics:
     unit_line: int
 
     def amount(self, metric: str, column: str, faults: dict[str, CsvError]) -> float | None:
-        """A metric in microseconds, bytes or a count; None where it was not recorded, or is at fault."""
+        """A metric in microseconds, bytes or a count; None if it was not recorded, or is invalid."""
         text, unit = (str(cells.get(metric, "")).strip() for cells in (self.cells, self.units))
         if metric in _DURATIONS and unit not in _TIME_UNITS:
             known = f"known: {', '.join(_TIME_UNITS)}"
             raise CsvError(f"the unit of {metric!r} is {unit!r}", known, self.unit_line)
         if not text:
             return None
-        # Commas stand between thousands, or in other locales for the point: then three digits do not always follow.
+        # Commas separate thousands, or in other locales are decimal points: then three digits do not always follow.
         if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d*)?", text):
             text = text.replace(",", "")
         try:
@@ -128,7 +128,7 @@ class _Metrics:
 
 
 def _rows(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, Row]]:
-    """A kernel a row; the row behind the header holds the units."""
+    """One kernel per row; the row after the header has the units."""
     if not set(_DURATIONS) & set(table.columns):
         remedy = f"profile with --page raw --metrics {_DURATIONS[0]}"
         raise CsvError(f"the column {_DURATIONS[0]!r} is missing", remedy, header)
@@ -140,7 +140,7 @@ def _rows(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, Row]]:
 
 
 def _rows_of_metrics(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, Row]]:
-    """A metric a row: those of one process and ID are of one kernel; those without a duration are of none."""
+    """One metric per row: those of one process and ID belong to one kernel; those without a duration to none."""
     for name in ("Metric Unit", "Metric Value"):
         if name not in table.columns:
             raise CsvError(f"the column {name!r} is missing", "record the profile again", header)
@@ -160,7 +160,7 @@ def _rows_of_metrics(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, Ro
 
 
 def _held_and_asked(metrics: _Metrics, faults: dict[str, CsvError]) -> Mapping[str, str]:
-    """What a kernel held of an SM and asked for, as far as it was recorded."""
+    """Recorded resources of an SM and traffic of a kernel."""
     found: dict[str, str] = {}
     for column, alternatives in _METRICS.items():
         for names in alternatives:
@@ -175,6 +175,6 @@ def _held_and_asked(metrics: _Metrics, faults: dict[str, CsvError]) -> Mapping[s
         counts[pipe] = math.fsum(count for count in each if count is not None)
     pipe = max(counts, key=lambda name: counts[name])
     if counts[pipe]:
-        # An addition by itself takes the place of a multiply-add, which is two operations.
+        # A separate addition counts as a multiply-add, which is two operations.
         found |= {"flops": f"{2 * counts[pipe]:.17g}", "pipe": pipe}
     return found

@@ -1,6 +1,6 @@
 """CSV of Nsight Systems: ``nsys stats --report cuda_gpu_trace --format csv report.nsys-rep``.
 
-It tells no bytes and no arithmetic, and shared memory in megabytes of three digits unless asked for other units.
+It has no bytes and no arithmetic, and shared memory in megabytes of three digits unless exported in other units.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_header(line: str) -> bool:
 def profile(text: str, header: int) -> Profile:
     """The kernels of a file whose header is line ``header``, counted from 0; raises CsvError."""
     lines = text.splitlines(keepends=True)
-    # What the tool told before the header becomes empty lines, so that lines keep their numbers.
+    # Output before the header becomes empty lines, so that line numbers are preserved.
     table = csv_rows("\n" * header + "".join(lines[header:]))
     units = dict(map(_name_and_unit, table.columns))
     columns = {_name_and_unit(column)[0]: column for column in table.columns}
@@ -55,7 +55,7 @@ def profile(text: str, header: int) -> Profile:
         kernels.append(ProfiledKernel(row.line, start, duration, told.get("Device", ""), queue, cells))
     notes = []
     if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(scales.values()) > 1e3:
-        notes.append("shared memory is as Nsight Systems rounds it, to three digits behind the point of its unit")
+        notes.append("Nsight Systems rounds shared memory to three decimals of its unit")
     # ``NVIDIA A100-SXM4-80GB (0)``, the number last; ``GPU (0)`` names none.
     product = re.sub(r"\s*\(\d+\)$", "", kernels[0].device) if kernels else ""
     product = "" if product == "GPU" else product

@@ -1,6 +1,6 @@
 """Chrome traces of the PyTorch profiler (Kineto), ``profiler.export_chrome_trace``: complete events, and kernels.
 
-They tell no bytes and no arithmetic of a kernel, but which operator launched it (``formats.pytorch_profiler``).
+They have no bytes and no arithmetic of a kernel, but the operator that launched it (``formats.pytorch_profiler``).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from iossim.measurements.text_files import CsvError
 
 #: The suffix that ONNX Runtime gives to the names of nodes.
 NODE_SUFFIX = "_kernel_time"
-#: How a file says in its first letters that it is one.
+#: Marks of a trace in a file's initial letters.
 _MARKS = ('"traceEvents"', '"ph"', '"deviceProperties"')
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """A complete event of a trace; names of arguments in lower case, as their spelling changed between versions."""
+    """A complete event of a trace; names of arguments are in lower case, as their spelling differs between versions."""
 
     name: str
     category: str
@@ -33,7 +33,7 @@ class TraceEvent:
     arguments: dict[str, Any]
 
     def number(self, name: str) -> int | None:
-        """An argument that links events; 0 links none."""
+        """An argument that links events; 0 means no link."""
         value = self.arguments.get(name)
         return value if isinstance(value, int) and value else None
 
@@ -45,7 +45,7 @@ def is_chrome_trace(head: str) -> bool:
 
 
 def read_trace(text: str) -> tuple[dict[str, Any], list[TraceEvent]]:
-    """The document, and its complete events in order; raises CsvError for a trace that is not whole."""
+    """The document, and its complete events in order; raises CsvError for a truncated trace."""
     try:
         trace = read_json(text)
         document = trace if isinstance(trace, dict) else {"traceEvents": trace}
@@ -71,7 +71,7 @@ def profile(text: str) -> Profile:
 
 
 def product_of(document: Mapping[str, Any], device: str = "0") -> str:
-    """The GPU of a number as its driver calls it, the first where none has it; empty where the trace names none."""
+    """Driver's name of the GPU of a number, or the first if there is none; empty if the trace names none."""
     listed = document.get("deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     own = [one for one in known if str(one.get("id")) == device] or known
@@ -97,7 +97,7 @@ def _extent(sizes: object) -> str:
 
 
 def _complete_events(trace: dict[str, Any]) -> Iterator[TraceEvent]:
-    """The events with a begin and a duration; raises ValueError where there is no list of them."""
+    """The events with a begin and a duration; raises ValueError if there is no list of them."""
     records = trace.get("traceEvents")
     if not isinstance(records, list):
         raise ValueError("the trace has no list 'traceEvents'")

@@ -91,7 +91,7 @@ class _Writer:
         read = {value for unit in units for value in unit.inputs} - made
         if read != {entry}:
             others = ", ".join(sorted(read - {entry})) or "nothing"
-            raise ScheduleError(f"block {block.name!r} reads {others}, not only {entry!r}, which stands before it")
+            raise ScheduleError(f"block {block.name!r} reads {others}, not only {entry!r}, the value before it")
         outside = {value for at, unit in enumerate(network.units) if at not in members for value in unit.inputs}
         outside |= set(self._graph.outputs)
         results = [value for unit in units for value in unit.outputs if value in outside]

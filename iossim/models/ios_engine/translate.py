@@ -195,7 +195,7 @@ def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
             ends = sorted([*ends, -begin + width // 2])
         if len(ends) != len(names) + 1 or ends[-1] != node.out_channels:
             raise ScheduleError(
-                f"node {name!r}: it stands for {len(names)} convolutions ({node.hint_name}), but its "
+                f"node {name!r}: it merges {len(names)} convolutions ({node.hint_name}), but its "
                 f"{node.out_channels} channels are read in parts that end at {', '.join(map(str, ends[1:]))}"
             )
         if len(cuts[name]) < len(ends):
@@ -230,7 +230,7 @@ class _Builder:
         before: object = file.input
         for number, block in enumerate(file.blocks):
             if block.enter_node != before or block.enter_name != block.enter_node.name:
-                raise GraphError(f"block {number} starts from {block.enter_name!r}, which is not what stands before it")
+                raise GraphError(f"block {number} starts from {block.enter_name!r}, which is not the node before it")
             with self._b.block(_block_name(number)):
                 for node in block.nodes:
                     self._make(node)
@@ -272,7 +272,7 @@ class _Builder:
         expected = node.inputs
         for inner in node.nodes:
             if inner.inputs != expected:
-                raise GraphError(f"node {node.name!r}: {inner.name!r} does not read what stands before it")
+                raise GraphError(f"node {node.name!r}: {inner.name!r} does not read its predecessor")
             y = self._applied(inner, y, inner.name, f"{inner.name}.relu")
             self._check_shape(inner.name, y, inner.output_shape)
             expected = [[(inner.name, 0, inner.output_shape[0])]]

@@ -95,7 +95,7 @@ class ForeignReader:
                 return self.declared[name]
             raise NotCoveredError("the shape of its output depends on data")
         if name not in self.declared:
-            raise NotCoveredError("neither ONNX nor the file tells the shape of its output")
+            raise NotCoveredError("neither ONNX nor the file determines the shape of its output")
         return self.declared[name]
 
 

@@ -47,7 +47,7 @@ def inferred_types(
     # A single operator has its shape after its data; in a body any value may become a shape.
     is_single = len(nodes) == 1 and not runs_graphs(nodes[0])
     told = {
-        name: _told(known.types[name], not is_single or (place > 0 and known.types[name].dtype is DType.INT64))
+        name: _given_shape(known.types[name], not is_single or (place > 0 and known.types[name].dtype is DType.INT64))
         for place, name in enumerate(inputs)
     }
     # ONNX propagates values element by element, even for lists of unknown values.
@@ -71,7 +71,7 @@ def inferred_types(
     return {value.name: value.type for value in found.graph.output}
 
 
-def _told(value: TensorType, is_open: bool) -> list[int | None]:
+def _given_shape(value: TensorType, is_open: bool) -> list[int | None]:
     """The shape of an input as given to inference; open if it ``is_open`` and a long list that may be a shape.
 
     ONNX would create a dimension for each of its elements.

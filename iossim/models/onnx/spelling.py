@@ -99,7 +99,7 @@ class _Speller:
             behind = x.shape[normal_axis(op.axis, len(x.shape)) + 1 :]
             if max(behind, default=1) > 1:
                 raise ModelError(
-                    f"op {name!r}: below operator set 13 a {op.kind} takes all axes behind its own; write 13"
+                    f"op {name!r}: below operator set 13 a {op.kind} takes all axes after its own; write 13"
                 )
         op_type, given = op.to_onnx()
         if op_type == "Sum" and len(inputs) == 2:

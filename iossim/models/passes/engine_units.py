@@ -86,7 +86,7 @@ class _Growth:
         products = self._products(chain, end)
         if products:
             product = max(products, key=lambda node: (self.depth[node.name], self.position[node.name]))
-            chain = self._elementwise_before(members, end, self._behind(chain, products, product))
+            chain = self._elementwise_before(members, end, self._after(chain, products, product))
         self._add(members, chain.values())
         if not products or product not in self._products(chain, end):
             return end
@@ -104,7 +104,7 @@ class _Growth:
             for before in self._private(members, anchor.inputs[:1]):
                 if before.op.is_elementwise:
                     chain = self._elementwise_before(members, before)
-                    behind = self._behind(chain, self._products(chain, before), None)
+                    behind = self._after(chain, self._products(chain, before), None)
                     if before.name not in behind:
                         self._add(members, self._elementwise_before(members, before, behind).values())
 
@@ -141,7 +141,7 @@ class _Growth:
         makers = self._private(chain, [value for one in chain.values() for value in one.inputs])
         return [node for node in makers if node.op.has_epilogue and self._shape(node) == self._shape(end)]
 
-    def _behind(self, chain: Mapping[str, Node], products: Iterable[Node], kept: Node | None) -> set[str]:
+    def _after(self, chain: Mapping[str, Node], products: Iterable[Node], kept: Node | None) -> set[str]:
         """The ops of a chain that depend on one of the products, but not on the one that is kept."""
         dependent = {node.name for node in products}
         on_kept = {kept.name} if kept else set()

@@ -124,12 +124,12 @@ class _Rewriting:
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if x is None or w is None or x.axis is not None or w.axis not in (None, 0) or not self._is_constant(w.value):
             return
-        end = self._quantised_behind(node)
+        end = self._quantised_after(node)
         if end is None:
             self._scaled(node, IntegerConv(*astuple(op)), x, w, bias, 1)
             return
         operands = [x.value, x.scale, self._zero_of(x), w.value, w.scale, self._zero_of(w)]
-        operands += [end.quantised.inputs[1], self._zero_behind(end)]
+        operands += [end.quantised.inputs[1], self._zero_after(end)]
         if bias is not None:
             units = self._add(node, "scales", Mul(), x.scale, w.scale)
             own = self._add(node, "bias", Nary("div"), bias, units)
@@ -146,12 +146,12 @@ class _Rewriting:
             return
         if b.axis is not None and not self._is_zero(b.zero):
             return
-        end = self._quantised_behind(node) if b.axis is None and bias is None else None
+        end = self._quantised_after(node) if b.axis is None and bias is None else None
         if end is None:
             self._scaled(node, IntegerMatMul(), a, b, bias, len(self.graph.types[node.outputs[0]].shape) - 1)
             return
         operands = [a.value, a.scale, self._zero_of(a), b.value, b.scale, self._zero_of(b)]
-        self._ends(node, end, QuantizedMatMul(), [*operands, end.quantised.inputs[1], self._zero_behind(end)])
+        self._ends(node, end, QuantizedMatMul(), [*operands, end.quantised.inputs[1], self._zero_after(end)])
 
     def _scaled(self, node: Node, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> None:
         """The sums, times both scales (``axis`` is that of several), with the bias, in place of ``node``."""
@@ -179,7 +179,7 @@ class _Rewriting:
         self.made |= dict.fromkeys(end.gone, ())
         self.made[end.quantised.name] = tuple(made)
 
-    def _quantised_behind(self, node: Node) -> _End | None:
+    def _quantised_after(self, node: Node) -> _End | None:
         """The quantisation that is a product's only consumer, possibly through an activation."""
         gone, low, high = [node.name], -math.inf, math.inf
         reader = self._only_reader(node)
@@ -213,7 +213,7 @@ class _Rewriting:
             self.made[node.name] = ()
             self.made[reader.name] = (replace(node, inputs=(x.value,), outputs=reader.outputs),)
 
-    # What stands before, and behind
+    # Producers and consumers
 
     def _whole(self, value: str) -> _Whole | None:
         """The 8-bit integers that a value is dequantised from; transposed after it, if it is a matrix."""
@@ -260,13 +260,13 @@ class _Rewriting:
         held = self.graph.constants.get(value or "")
         return None if held is None or held.is_absent or held.type.elements != 1 else float(held.load().item())
 
-    # What is added
+    # Added nodes
 
     def _zero_of(self, whole: _Whole) -> str:
         """The name of a zero point, which a network may omit if it is 0."""
         return whole.zero or self._zero(whole.dtype)
 
-    def _zero_behind(self, end: _End) -> str:
+    def _zero_after(self, end: _End) -> str:
         return end.quantised.inputs[2] if len(end.quantised.inputs) > 2 else self._zero(end.dtype)
 
     def _zero(self, dtype: DType) -> str:

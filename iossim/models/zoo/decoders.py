@@ -64,10 +64,10 @@ MODELS = tuple(
         dimensions={"tokens": 1, "past": 512},
     )
     for name, description, width, build in (
-        ("gpt2", "GPT-2 small, a decode step behind 512 tokens", 768, gpt2),
+        ("gpt2", "GPT-2 small, a decode step after 512 tokens", 768, gpt2),
         (
             "llama_1b",
-            "Llama 3.2 1B (GQA), a decode step behind 512 tokens",
+            "Llama 3.2 1B (GQA), a decode step after 512 tokens",
             2048,
             partial(llama_1b, low_rank=nn.LowRank()),
         ),

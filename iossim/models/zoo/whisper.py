@@ -68,7 +68,7 @@ MODELS = (
     ),
     ZooModel(
         "whisper_decoder",
-        "The decoder of Whisper small, a decode step behind 64 tokens",
+        "The decoder of Whisper small, a decode step after 64 tokens",
         (1, _WIDTH),
         decoder,
         input_name="tokens",
