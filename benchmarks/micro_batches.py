@@ -3,8 +3,8 @@
     python benchmarks/micro_batches.py network resnet152 --batch 32 --total 4GiB
     python benchmarks/micro_batches.py kernels 5000
 
-A line of JSON each, with CPU seconds. ``network`` tells those of the simulated benchmarks, of the fronts, and of the integer program apart;
-``kernels`` draws fronts of up to 20 configurations, gibibytes together, and gives an eighth of what the fastest need.
+One line of JSON each, with CPU seconds. ``network`` separates those of the simulated benchmarks, the fronts, and the
+integer program; ``kernels`` draws fronts of up to 20 configurations, and allows an eighth of the fastest workspaces.
 """
 
 from __future__ import annotations
