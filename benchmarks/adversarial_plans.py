@@ -1,12 +1,12 @@
-"""The checker of plans against reachability in the graph of commands, over plans that were broken on purpose.
+"""The checker of plans against reachability in the graph of commands, over deliberately broken plans.
 
     python benchmarks/adversarial_plans.py [--count 7000] [--seed 0]
 
 Plans of random schedules, of stages and of streams, on both engines, are broken one way at a time: a wait or
-synchronise is dropped, a record or wait is moved, an event is turned around, a buffer is put where another lies. With
-buffers of their own the checker must refuse those that race, and no others but those that wait for what is not recorded;
-with buffers that share memory it may refuse more, since storages that overlap at all count as one. Ends with exit code 1
-where it accepts a race, or refuses a plan that is right.
+synchronise is dropped, a record or wait is moved, an event is turned around, a buffer is put at another's address. With
+separate buffers the checker must refuse exactly those that race, or wait for an event that is not recorded; with
+buffers that share memory it may refuse more, since storages that overlap at all count as one. Ends with exit code 1 if
+it accepts a race, or refuses a correct plan.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from plan_races import Races
 from random_networks import random_network, random_schedule, random_streams
 
-#: Of each kind, of one plan, besides all that drop something.
+#: Number of broken plans of each kind per plan, besides all that drop something.
 BROKEN = 4
 
 
@@ -73,7 +73,7 @@ def otherwise(plan: Plan, draw: random.Random) -> Iterator[tuple[Plan, bool]]:
 
 
 def _turned(plan: Plan, number: int) -> Plan:
-    """An event recorded where it was waited for first, and waited for where it was recorded."""
+    """The plan with an event recorded where it was first waited for, and waited for where it was recorded."""
     event = plan.commands[number].event
     queues = [
         command.queue for command in plan.commands if isinstance(command, Record | Wait) and command.event == event

@@ -1,7 +1,7 @@
-"""Algorithm 1 of the IOS thesis, transcribed as it stands: the yardstick of the search.
+"""Algorithm 1 of the IOS thesis, transcribed literally: the reference of the search.
 
 A recursion over sets with a memo; endings are enumerated group by group (a root with all its descendants), stage
-latencies are asked for one by one and kept. Plain Python, no bounds, no batches.
+latencies are requested one by one and cached. Plain Python, no bounds, no batches.
 """
 
 from __future__ import annotations

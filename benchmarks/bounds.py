@@ -1,15 +1,15 @@
-"""What bounds of the search are worth, on the widest block of a network.
+"""Value of the search's bounds, on the widest block of a network.
 
     python benchmarks/bounds.py [--network randwire] [--device v100-sxm2] [--engine paper]
     python benchmarks/bounds.py --columns [--network nasnet_a] [--device v100-sxm2] [--engine paper]
     python benchmarks/bounds.py --parts [--device v100-sxm2]
 
-The first prints how near bounds of stages are to their prices, how many endings and prices they leave, and as many if
-each state's final cost had been known before; and how many states work and critical paths of what is left would rule
-out, beside the optimum. ``--columns`` prints how far the optimum of each different block is above the linear program
-that covers its units with stages at their prices, and with stages at their bounds (column generation: all stages are
-known here), and above work and critical paths. ``--parts`` prints how far the bound of wide networks rises where they are cut at units that
-all others of a part come before or after, and the parts' bounds are added.
+The first prints the ratio of stages' bounds to their prices, the numbers of endings and prices that they leave, also if
+each state's final cost had been known before; and the number of states that the remaining work and critical path would
+rule out, beside the optimum. ``--columns`` prints how far the optimum of each different block is above the linear
+program that covers its units with stages at their prices, and with stages at their bounds (column generation: all
+stages are known here), and above work and critical paths. ``--parts`` prints how far the bound of wide networks rises
+where they are cut at units that all others of a part come before or after, and the parts' bounds are added.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions
 
 WIDE = ("nasnet_a_large", "pnasnet_5_large", "hrnet_w18", "clip")
-#: A part of more units than these is left whole.
+#: A larger part is left whole.
 MOST_UNITS = 120
 
 
 class _Asked(_Search):
-    """Keeps all stages of several groups."""
+    """A search that keeps all stages of several groups."""
 
     stages: tuple[np.ndarray, ...] = ()
 
@@ -48,7 +48,7 @@ class _Asked(_Search):
 
 
 class _Told(_Search):
-    """Keeps the ratio of bound and price of endings; ``final`` are the costs of labels, if they are known before."""
+    """A search that keeps the ratio of bound and price of endings; ``final`` are the costs of labels, if known."""
 
     final: np.ndarray | None = None
     ratios: tuple[np.ndarray, ...] = ()
@@ -120,7 +120,7 @@ def one_block(problem: ScheduleProblem, prices: CostModel) -> None:
 
 
 def in_columns(problem: ScheduleProblem, prices: CostModel) -> tuple[float, float, float]:
-    """How far the optimum of a block is above each of three bounds, as a share of the bound."""
+    """Excess of a block's optimum over each of three bounds, as a share of the bound."""
     (part,), _ = prepare_block(problem, prices, SearchOptions(), concurrent=True, merge=False)
     problem, bounds = part.problem, prices.bounds(part.problem)
     assert bounds is not None
@@ -148,10 +148,10 @@ def in_columns(problem: ScheduleProblem, prices: CostModel) -> tuple[float, floa
 
 
 def covered_us(holds: np.ndarray, costs_us: np.ndarray) -> float:
-    """The least cost of stages, taken as parts of them too, that hold each unit once.
+    """Least cost of stages, fractional ones too, that cover each unit once.
 
     ``holds`` has shape ``[stages, units]``. Stages whose cost is less than the dual prices of their units enter, until
-    there are none.
+    none is left.
     """
     entered = np.argsort(costs_us / holds.sum(axis=1))[:2000]
     entered = np.union1d(entered, np.flatnonzero(holds.sum(axis=1) == 1))
@@ -165,7 +165,7 @@ def covered_us(holds: np.ndarray, costs_us: np.ndarray) -> float:
 
 
 def least_us(problem: ScheduleProblem, bounds: StageBounds, units: Sequence[int]) -> float:
-    """The critical path of some units, or their work on one resource."""
+    """Critical path of some units, or their work on one resource."""
     if not units:
         return 0.0
     tails: dict[int, float] = {}
@@ -176,9 +176,9 @@ def least_us(problem: ScheduleProblem, bounds: StageBounds, units: Sequence[int]
 
 
 def in_parts(problem: ScheduleProblem, prices: CostModel) -> str:
-    """The bound of the whole, and the largest sum of bounds of parts between units that are comparable to all of one.
+    """Bound of the whole, and the largest sum of bounds of parts separated by units that are comparable to all others.
 
-    A stage with units of two parts has the unit between them, and all of them in one group: one after another.
+    A stage with units of two parts contains the unit between them, and all of them in one group, in order.
     """
     bounds = prices.bounds(problem)
     assert bounds is not None

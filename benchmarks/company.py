@@ -1,10 +1,10 @@
-"""What it is worth to choose kernels for what runs beside them, on simulated devices.
+"""Gain of choosing kernels for concurrency, on simulated devices.
 
     python benchmarks/company.py [--devices v100-sxm2,t4] [--networks squeezenet,...] [--batches 1,8]
 
-A row a network, batch, device and engine: ios-both with the kernels that are fastest alone, what it saves to choose them
-for each stage (in the fluid, which chose them, and event by event), and of the stage that saves most its units whose
-kernels are others. The first row's seconds include loading compiled code.
+One row per network, batch, device and engine: ios-both with the kernels that are fastest alone, the saving by choosing
+them for each stage (in the fluid model, which chose them, and event by event), and for the stage that saves most its
+units with other kernels. The first row's seconds include loading compiled code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def percent(part: float) -> str:
 
 
 def best_stage(network: Network, chosen: Schedule, prices: SimulatorCostModel) -> str:
-    """The stage that saves most beside its fastest kernels, us, and what its units run as; nothing where none does."""
+    """The stage that saves most over its fastest kernels, us, and the kernels of its units; empty where none saves."""
     found = ""
     most_us = 0.0
     for block, stages in zip(network.blocks, chosen.blocks, strict=True):

@@ -15,7 +15,7 @@ NETWORKS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 
 @pytest.fixture(scope="session")
 def graphs() -> Path | None:
-    """The paper's edge lists for RandWire where they are at hand, else iossim's own graphs."""
+    """The paper's edge lists for RandWire if available, else iossim's own graphs."""
     shared = Path(os.environ.get("IOSSIM_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     folder = shared / "data" / "randwire"
     return folder if folder.is_dir() else None

@@ -1,9 +1,9 @@
-"""Several models on one device: a row a set of models and device, as Markdown.
+"""Several models on one device: one row per set of models and device, as Markdown.
 
     python benchmarks/coschedules.py [--devices t4 a100-sxm-40gb h100-sxm]
 
-Milliseconds until all have ended, in each way of running them, with what streams are above the bound; then the same
-models with requests at random, 95th percentiles of latency at 30, 70 and 90% of what one after another can serve.
+Makespan in milliseconds for each way of running them, with the gap of streams to the bound; then the same models with
+random requests, 95th percentiles of latency at 30, 70 and 90% of the capacity of one after another.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How many plans cuDNN offers for what sixteen networks ask it for, on devices that are described to it, without a GPU.
+"""Number of plans that cuDNN offers for the operators of sixteen networks, on devices described to it, without a GPU.
 
     python3 benchmarks/cudnn_plans.py
 
-Every convolution, product and attention of a network's units is asked for as the backend asks for it, in fp16 and bf16,
-by one call with its epilogue (*fused*) and without (*apart*). A cell has the fewest and the most plans of any, of the
-fused and of the plain ones. It ends with 1 where one has no plan, or a convolution none that can be built.
+Every convolution, product and attention of a network's units is requested as by the backend, in fp16 and bf16, by one
+call with its epilogue (*fused*) and without (*apart*). A cell has the fewest and the most plans of any, of the fused
+and of the plain ones. The exit code is 1 if one has no plan, or a convolution none that can be built.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DTYPES = ("bf16", "fp16")
 
 
 def asked_by(network: Network) -> tuple[set[Asked], set[Asked]]:
-    """What a network's units ask cuDNN for: by one call with an epilogue, or a whole attention; and plain."""
+    """Requests of a network's units to cuDNN: by one call with an epilogue, or a whole attention; and plain."""
     from iossim.backends.cupy_cudnn.prepared_plan import launch_program
     from iossim.backends.cupy_cudnn.weights import Weights
     from iossim.execution.layouts import suits_channels_last
@@ -59,14 +59,14 @@ def _calls(calls: tuple[ConvolutionCall, ...]) -> Iterator[ConvolutionCall]:
 
 
 def counts(library: CudnnGraphs, asked: set[Asked]) -> tuple[str, list[str]]:
-    """The fewest and most plans, and what has none."""
+    """The fewest and most plans, and the requests without any."""
     from iossim.backends.cupy_cudnn.convolution import Convolution
 
     numbers: list[int] = []
     without: list[str] = []
     for each in asked:
         numbers.append(len(library.planned_names(each)))
-        # What cuDNN has the driver compile is not built here.
+        # Plans that cuDNN has the driver compile are not built here.
         if not numbers[-1] or (isinstance(each, Convolution) and next(library.plans(each), None) is None):
             without.append(f"{each}: {library.refusal(each)}")
     return f"{min(numbers)}-{max(numbers)}" if numbers else "", without

@@ -1,11 +1,11 @@
-"""How far Xenos's priority is from the best split: random operators, each split by the priority and by the search over every grid.
+"""Gap of Xenos' priority to the best split: random operators, split by the priority and by exhaustive search.
 
     python benchmarks/dataflow_heuristic.py [--operators 500] [--seed 0] [--check]
 
-Operators are convolutions (dense, depthwise, in groups, strided), poolings, matrix products, sums and softmaxes of random shapes. A line of
-Markdown a device and kind: how many, in how many the priority is the best, the median, the 90th percentile and the worst of its time over the least
-(closed forms, horizontal). ``--check`` runs each on a small device by NumPy in its own memories, whole, split and linked, by both
-policies, and tells the largest difference from the reference.
+Operators are convolutions (dense, depthwise, in groups, strided), poolings, matrix products, sums and softmaxes of
+random shapes. One line of Markdown per device and kind: the number of operators, those for which the priority is best,
+the median, 90th percentile and worst of its time over the least (closed forms, horizontal). ``--check`` runs each on a
+small device by NumPy in its memories, whole, split and linked, by both policies, and prints the largest error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SMALL = ((8, 2048, 9000, 256), (5, 512, 3000, 0), (3, 100_000, 100_000, 1024), (
 
 
 def random_operator(seed: int, most_channels: int = 512, largest: int = 56) -> tuple[str, Network]:
-    """Its kind, and a network of it alone."""
+    """Its kind, and a network with only this operator."""
     draw = random.Random(seed)
     b = GraphBuilder(f"operator{seed}")
     kind = draw.choice(("conv", "conv", "conv", "depthwise", "grouped", "pool", "matmul", "add", "softmax"))
@@ -67,13 +67,13 @@ def random_operator(seed: int, most_channels: int = 512, largest: int = 56) -> t
 
 
 def times_us(network: Network, device: EdgeDevice) -> dict[str, float]:
-    """By policy, what the operator takes split."""
+    """Time of the split operator by policy."""
     plans = {policy: plan(network, device, Variant.HORIZONTAL, policy) for policy in POLICIES}
     return {policy: step_load(found, found.steps[0]).us for policy, found in plans.items()}
 
 
 def worst_error(seed: int) -> float:
-    """Of a small operator on a small device: the largest difference from the reference in any plan; capacity is checked."""
+    """Largest difference from the reference in any plan of a small operator on a small device; capacity is checked."""
     _, network = random_operator(seed, 24, 14)
     units, private, shared, cache = SMALL[seed % len(SMALL)]
     board = edge_device(f"c6678+units={units},private_bytes={private},shared.bytes={shared},cache_bytes={cache}")
@@ -84,7 +84,7 @@ def worst_error(seed: int) -> float:
         for variant in Variant:
             try:
                 found = plan(network, board, variant, policy)
-            except DeviceError:  # no split makes it fit, and that is said
+            except DeviceError:  # no split makes it fit, as the error reports
                 continue
             check_capacity(found)
             worst = max(worst, largest_error(run(found, inputs), expected))

@@ -1,10 +1,10 @@
-"""What splitting and linking gain for single operators, as table 5 of Xenos asks (its figures did not survive; shapes are typical ones).
+"""Gains of splitting and linking for single operators, as in table 5 of Xenos (without its figures; typical shapes).
 
     python benchmarks/dataflow_operators.py [--size 56] [--channels 64]
 
-CBR is convolution, bias and ReLU of 3x3; each alone and before a 1x1 convolution, a max pooling and an average pooling, which it is
-linked to; a fully connected layer whose parameters fit all units' memories together, and one whose parameters do not. A line of Markdown each:
-microseconds on the C6678 and the ZCU102, and how many times as fast splitting and linking make it.
+CBR is convolution, bias and ReLU of 3x3; each alone and before a 1x1 convolution, a max pooling and an average pooling,
+to which it is linked; a fully connected layer whose parameters fit all units' memories together, and one whose do not.
+One line of Markdown each: microseconds on the C6678 and the ZCU102, and the speed-up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cbr(b: GraphBuilder, x: str, name: str, channels: int, window: int) -> str:
 
 
 def linked(channels: int, size: int, follow: Callable[[GraphBuilder, str], str] | None) -> Network:
-    """CBR, whose input a CBR of 1x1 made, and what follows."""
+    """A CBR after a CBR of 1x1, and the following operator."""
     b = GraphBuilder("cbr")
     x = cbr(b, b.input("x", (1, channels, size, size)), "before", channels, 1)
     x = cbr(b, x, "cbr", channels, 3)

@@ -1,13 +1,13 @@
-"""Which conclusions about dataflow survive when every number of the devices' profiles is up to 20% off.
+"""Robustness of conclusions about dataflow when every number of the devices' profiles is up to 20% off.
 
     python benchmarks/dataflow_sensitivity.py run samples.jsonl --samples 200 --seed 0
     python benchmarks/dataflow_sensitivity.py table samples.jsonl
 
-``run`` writes a line of JSON a sample, and goes on where a file ends. Sample 0 is the profiles as they ship; of every other each number
-of each profile is multiplied by a factor of its own, uniform in 0.8 to 1.2 and a function of seed and sample alone: rates, sizes and
-latencies, and also what counts (units, DMA channels: rounded to whole ones) and lines (to whole words of 4 bytes, since no line holds a
-part of one). ``table`` prints in how many samples each conclusion holds, and which number of a profile the figure behind it follows
-most (Spearman's rank correlation).
+``run`` writes one line of JSON per sample, and continues an existing file. Sample 0 is the profiles as they ship; in
+every other each number of each profile is multiplied by its own factor, uniform in 0.8 to 1.2 and a function of seed
+and sample alone: rates, sizes and latencies, and also counts (units, DMA channels: rounded to whole ones) and lines (to
+whole words of 4 bytes, since no line holds a part of one). ``table`` prints the number of samples in which each
+conclusion holds, and the number of a profile with which its figure correlates most (Spearman's rank correlation).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ ALONE = ("mobilenet_v1", "squeezenet_1_0", "shufflenet_v1", "resnet18", "bert_s"
 TOGETHER = ("mobilenet_v1", "squeezenet_1_0", "resnet18")
 DEVICES, WORD_BYTES = 4, 4
 LEAST, MOST = 0.8, 1.2
-#: What is published of the time that horizontal and vertical optimisation take off, by device.
+#: Published reductions of time by horizontal and vertical optimisation, by device.
 PUBLISHED = {"c6678": ((0.179, 0.439), (0.303, 0.849)), "zcu102": ((0.804, 0.962), (0.212, 0.833))}
 
-#: By network the figures of a sample: reductions, and how many times as fast.
+#: Figures of a sample by network: reductions, and speed-ups.
 Figures = Mapping[str, float]
 app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the shipped profiles show, or what is published; ``figure`` is what decides it."""
+    """A finding of the shipped profiles, or a published one; ``figure`` decides it."""
 
     says: str
     holds: Callable[[Figures], bool]
@@ -68,7 +68,7 @@ def ranges() -> list[Conclusion]:
 
 
 def best_mode(figures: Figures) -> float:
-    """The speed-up of the best single mode."""
+    """Speed-up of the best single mode."""
     return max(figures["outC"], figures["inH"], figures["inW"])
 
 
@@ -111,13 +111,13 @@ SEVERAL_DEVICES = (
 
 
 def factors(device: EdgeDevice, seed: int, sample: int) -> dict[str, float]:
-    """What each number of the profile is multiplied by in a sample; 1 in sample 0."""
+    """Factor of each number of the profile in a sample; 1 in sample 0."""
     rng = random.Random(f"{seed} {sample} {device.name}")
     return {name: rng.uniform(LEAST, MOST) if sample else 1.0 for name in device.numbers()}
 
 
 def scaled(device: EdgeDevice, by: Mapping[str, float]) -> EdgeDevice:
-    """The device with its numbers multiplied; what is whole stays whole."""
+    """The device with its numbers multiplied; integers stay integers."""
     changes: dict[str, float] = {}
     for name, value in device.numbers().items():
         product = value * by[name]
@@ -130,7 +130,7 @@ def scaled(device: EdgeDevice, by: Mapping[str, float]) -> EdgeDevice:
 
 
 def reductions(network: Network, device: EdgeDevice) -> tuple[float, float]:
-    """What horizontal takes off, and vertical of the rest."""
+    """Reduction by horizontal, and that of the rest by vertical optimisation."""
     times_us = [simulate(plan(network, device, variant)).total_us for variant in Variant]
     return 1 - times_us[1] / times_us[0], 1 - times_us[2] / times_us[1]
 
@@ -147,7 +147,7 @@ def speedups(network: Network, device: EdgeDevice) -> dict[str, float]:
 
 
 def sampled(alone: Mapping[str, Network], together: Mapping[str, Network], seed: int, sample: int) -> dict[str, Any]:
-    """A sample: its factors, and the figures of each network; a network that fits no more has the reason instead."""
+    """A sample: its factors, and the figures of each network; a network that no longer fits has the reason instead."""
     by = {name: factors(edge_device(name), seed, sample) for name in PUBLISHED}
     devices = {name: scaled(edge_device(name), by[name]) for name in PUBLISHED}
     told: dict[str, dict[str, Any]] = {"alone": {}, "together": {}}
@@ -182,7 +182,7 @@ def run(
     together: Annotated[str, typer.Option(help="Networks on four C6678.")] = ",".join(TOGETHER),
     seconds: Annotated[float, typer.Option(help="Stop after so many; the next run goes on.")] = float("inf"),
 ) -> None:
-    """Draw and time samples that the file has not yet."""
+    """Draw and time samples that the file lacks."""
     done = {each["sample"] for each in read(file)} if file.exists() else set()
     one, several = loaded(alone), loaded(together)
     started = time.monotonic()
@@ -198,7 +198,7 @@ def run(
 
 @app.command()
 def table(file: Path) -> None:
-    """How many samples each conclusion holds in, by network, as Markdown."""
+    """Print the number of samples in which each conclusion holds, by network, as Markdown."""
     found = read(file)
     for part, conclusions in (("alone", ONE_DEVICE), ("together", SEVERAL_DEVICES)):
         models = list(found[0][part])
@@ -213,14 +213,14 @@ def table(file: Path) -> None:
 
 
 def cell(conclusion: Conclusion, found: Sequence[Mapping[str, Any]], part: str, model: str) -> str:
-    """How many of the samples hold; in brackets where the shipped profiles do not."""
+    """Number of the samples in which it holds; in brackets if it fails for the shipped profiles."""
     first, *drawn = (each[part][model] for each in found)
     count = sum("fails" not in each and conclusion.holds(each) for each in drawn)
     return f"{count}" if "fails" not in first and conclusion.holds(first) else f"({count})"
 
 
 def strongest(conclusion: Conclusion, found: Sequence[Mapping[str, Any]], part: str) -> str:
-    """The number of a profile that ranks most like the figure, on the average over networks."""
+    """Number of a profile whose rank correlation with the figure is largest, averaged over networks."""
     models = list(found[0][part])
     drawn = [each for each in found[1:] if not any("fails" in each[part][model] for model in models)]
     if len(drawn) < 3:
@@ -242,7 +242,7 @@ def strongest(conclusion: Conclusion, found: Sequence[Mapping[str, Any]], part: 
 
 
 def ranks(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Ranks about their mean; equal values share theirs."""
+    """Ranks about their mean; ties share theirs."""
     _, places, counts = np.unique(np.round(values, 12), return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     middle = ends - (counts - 1) / 2
@@ -250,7 +250,7 @@ def ranks(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    """The samples of a file in their order."""
+    """Samples of a file in order."""
     lines = file.read_text(encoding="utf-8").splitlines()
     return sorted((json.loads(line) for line in lines), key=lambda each: each["sample"])
 

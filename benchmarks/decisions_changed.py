@@ -1,10 +1,10 @@
-"""What another model, or other measurements, change of what the search decides: schedules of before beside those of now.
+"""Effect of another model, or other measurements, on the search's decisions: schedules before and after.
 
     python benchmarks/decisions_changed.py save FOLDER         # with either version: the four networks on two devices
     python benchmarks/decisions_changed.py compare OLD NEW     # with the version of NEW
 
-For each schedule that both folders have: how many stages of the new one the old one has not, and its *regret*, what running
-it costs more where the new one belongs. ``iossim diff A B`` tells the same of two schedules, stage by stage.
+For each schedule in both folders: the number of stages of the new one that the old one lacks, and its *regret*, its
+excess cost where the new one belongs. ``iossim diff A B`` compares two schedules stage by stage.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def save(folder: Path) -> None:
 
 
 def compare(old: Path, new: Path) -> None:
-    """Print a line for each schedule that both folders have."""
+    """Print one line per schedule in both folders."""
     print(
         f"{'network':14} {'device':14} {'engine':6} {'stages changed':>15} {'old us':>9} {'new us':>9} {'regret of old':>14}"
     )

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Matrix products and attention as PyTorch runs them, in CUDA graphs, as measurement sets that profiles are fitted to.
+"""Matrix products and attention by PyTorch, in CUDA graphs, as measurement sets that profiles are fitted to.
 
     python3 benchmarks/gpu_operators.py --out OUT               # on a CUDA GPU; half a minute
     python3 benchmarks/gpu_operators.py --out OUT --dry-run     # the same path on the CPU, with a few tiny shapes
 
 OUT gets ``products.jsonl`` (cuBLAS: products of a matrix with weights, and stacks of them) and ``attention.jsonl``
-(cuDNN's). Each time is that of a replayed graph of copies of one operator, between two events, over the copies: the
-median of 20 replays. Needs PyTorch and iossim.
+(cuDNN's). Each time is that of a replayed graph of copies of one operator, between two events, per copy: the median of
+20 replays. Needs PyTorch and iossim.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from iossim.measurements.operator_kinds import read_record
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp32": torch.float32}
 ROWS = (1, 8, 32, 128, 512, 2048, 8192)
-#: Inner and outer size of weights, of transformers mostly.
+#: Inner and outer size of weights, mostly of transformers.
 WEIGHTS = ((1024, 1024), (1024, 4096), (4096, 1024), (768, 3072), (4096, 4096), (2048, 1000))
 #: Batch, heads, queries, keys, features, and whether later keys are masked.
 ATTENTIONS = (
@@ -40,13 +40,13 @@ ATTENTIONS = (
     (1, 32, 2048, 2048, 128, 1), (1, 32, 2048, 2048, 128, 0), (4, 32, 2048, 2048, 128, 1), (1, 32, 8192, 8192, 128, 1),
 )  # fmt: skip
 REPLAYS = 20
-#: A graph holds copies for about this long, so that its own start counts little.
+#: Duration of a graph's copies, so that its own start is negligible.
 GRAPH_US = 400.0
 MOST_COPIES = 64
 
 
 def graph_us(call: Callable[[], object], stream: Any) -> float:
-    """The time of one of many copies of a call in a CUDA graph, with the host ahead."""
+    """Time of one of many copies of a call in a CUDA graph, with the host ahead."""
     with torch.cuda.stream(stream):
         for _ in range(3):
             call()
@@ -71,7 +71,7 @@ def graph_us(call: Callable[[], object], stream: Any) -> float:
 
 
 def host_us(call: Callable[[], object]) -> float:
-    """The same by the host's clock, for a dry run."""
+    """Time of a call by the host's clock, for a dry run."""
     begin_s = time.perf_counter()
     call()
     return (time.perf_counter() - begin_s) * 1e6

@@ -1,36 +1,35 @@
 #!/usr/bin/env python3
-"""Measure this machine's GPU in one command of at most ten minutes, and leave what ``iossim validate`` reads.
+"""Measure this machine's GPU in one command of at most ten minutes, and leave files that ``iossim validate`` reads.
 
     python3 benchmarks/gpu_report.py --out OUT --wheels DIR        # on a GPU machine; offline; from a checkout
     python3 benchmarks/gpu_report.py --out OUT --dry-run           # the whole path without a GPU, in a minute
 
-DIR holds wheels of what that machine lacks, each in one version: of iossim's own dependencies (pydantic with
-pydantic-core, annotated-types and typing-inspection, simpy, ...), of the extra ``gpu`` (nvidia-cudnn-frontend above
-all), and pytest for the tests (hypothesis is not needed). What iossim lacks, or has in too old a version, is told at
-once, with the command that fetches it. PyTorch is for baselines alone; without it they are skipped.
+DIR holds wheels that the machine lacks, each in one version: of iossim's own dependencies (pydantic with pydantic-core,
+annotated-types and typing-inspection, simpy, ...), of the extra ``gpu`` (nvidia-cudnn-frontend above all), and pytest
+for the tests (hypothesis is not needed). Missing or outdated requirements of iossim are reported at once, with the
+command that fetches them. PyTorch is for baselines alone; without it they are skipped.
 
-Sections, each in a process of its own, so that a crash loses nothing of the others, in the order of what they are
-worth: first (one convolution in every way and precision, facts, what is missing), costs (launches, graphs, events, placement,
-bandwidth, peak), graph/NAME and graph/NAME@DTYPE (sequential and greedy schedules of two networks on the
-graph engine, in bf16, fp32, fp16 and TF32), profile (units,
-pairs and sampled stages of the networks, warm and cold), baselines (PyTorch eager and as a CUDA graph), tests (the
-backends' ``pytest -m gpu``), warm-up (compiling iossim's search), networks/NAME (sequential, greedy and IOS schedules
-on both engines), compile/NAME (torch.compile), autotune/NAME (its max-autotune, ended after four minutes), prediction
-(the simulator against all of that). The table at the end is of the best of iossim and of PyTorch. A section that ends
-early leaves its time to the later ones. It is ``done`` where all of it is; ``partial`` where items failed, or were
-left for want of time, as it says. The same command again does what is not done, and of the tests those that have not
-passed; ``--again`` does the chosen sections once more.
+Sections, each in its own process, so that a crash loses nothing of the others, in order of value: first (one
+convolution in every way and precision, facts, what is missing), costs (launches, graphs, events, placement, bandwidth,
+peak), graph/NAME and graph/NAME@DTYPE (sequential and greedy schedules of two networks on the graph engine, in bf16,
+fp32, fp16 and TF32), profile (units, pairs and sampled stages of the networks, warm and cold), baselines (PyTorch eager
+and as a CUDA graph), tests (the backends' ``pytest -m gpu``), warm-up (compiling iossim's search), networks/NAME
+(sequential, greedy and IOS schedules on both engines), compile/NAME (torch.compile), autotune/NAME (its max-autotune,
+ended after four minutes), prediction (the simulator against all of that). The table at the end compares the best of
+iossim and of PyTorch. A section that ends early leaves its time to the later ones. It is ``done`` if all of it is;
+``partial`` if items failed, or were omitted for lack of time, as it reports. The same command again does the rest,
+including tests that have not passed; ``--again`` repeats the chosen sections.
 
 OUT holds ``report.jsonl`` (facts, costs, each test, sections, errors, counts), ``networks.jsonl`` (runs, with their
-schedules), ``operators-graph.jsonl``, ``operators-paper.jsonl`` and ``operators-graph-bf16.jsonl`` (measurement sets; ``-cold``: with
-a flushed cache), ``measurements.sqlite`` (every sample), ``references`` (what networks' outputs should be),
-``caches`` (of compilers) and ``log.txt``. The first two and the sets are what the repository keeps in
-``hw_profiles/measurements/DEVICE/``. After each section all but the caches is put into one file, OUT/results.tar.gz
-or ``--archive FILE``, which is replaced whole. Where few files come back from the machine, only that one is needed; a
-folder without results goes on from it.
+schedules), ``operators-graph.jsonl``, ``operators-paper.jsonl`` and ``operators-graph-bf16.jsonl`` (measurement sets;
+``-cold``: with a flushed cache), ``measurements.sqlite`` (every sample), ``references`` (expected outputs of networks),
+``caches`` (of compilers) and ``log.txt``. The repository keeps the first two and the sets in
+``hw_profiles/measurements/DEVICE/``. After each section all but the caches is archived in one file, OUT/results.tar.gz
+or ``--archive FILE``, which is replaced atomically. If few files can be copied from the machine, that one suffices; a
+folder without results continues from it.
 
-This file needs the standard library only. What the sections do begins in ``gpu_report_sections.py``, which it imports
-in the process of a section; no file imports this one.
+This file needs the standard library only. The sections' work begins in ``gpu_report_sections.py``, which it imports in
+the process of a section; no file imports this one.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ from gpu_report_process import Outcome, run_section
 from gpu_report_records import REPORT, TESTS_ANEW, append, sections_done
 from gpu_report_summary import summary
 
-#: How much longer than its time a section may take to come to an end by itself.
+#: Time beyond its limit in which a section may end by itself.
 GRACE_S = 15.0
-#: With less than this left no section is started.
+#: With less time left no section is started.
 LEAST_S = 5.0
-#: What a section that does not end leaves to those after it.
+#: Time that a section which does not end leaves to later ones.
 LATER_S = 15.0
 
 
 def report(args: argparse.Namespace) -> int:
-    """Run the chosen sections that are not done; 0 if all of them are done afterwards."""
+    """Run the chosen unfinished sections; returns 0 if all of them are finished afterwards."""
     out: Path = args.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     archive: Path = (args.archive or out / ARCHIVE).resolve()
@@ -67,7 +66,7 @@ def report(args: argparse.Namespace) -> int:
     names = chosen_sections(args.sections, args.models, args.dtypes)
     done = set() if args.again else sections_done(out)
     if set(names) - done:
-        done.discard("prediction")  # of what was measured now, too
+        done.discard("prediction")  # it covers the new measurements, too
     todo = [name for name in names if name not in done]
     end_s = time.monotonic() + args.budget
     outcomes: list[Outcome] = []
@@ -105,7 +104,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _save(out: Path, archive: Path) -> None:
-    """Put all results into the archive; where that fails the sections go on all the same."""
+    """Archive all results; on failure the sections continue all the same."""
     try:
         save(out, archive)
     except (OSError, RuntimeError) as error:

@@ -1,7 +1,7 @@
-"""All results of ``gpu_report.py`` as one file, replaced whole after each section.
+"""All results of ``gpu_report.py`` as one file, replaced atomically after each section.
 
-A machine that is lent may be taken away at any moment, and few files come back from it: what was measured until the
-last section's end is in the archive. Needs the standard library only.
+A lent machine may be taken away at any moment, and few files can be copied from it: the archive has all measurements up
+to the last section's end. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import tarfile
 from contextlib import closing
 from pathlib import Path
 
-#: The archive in the folder of results, where no other place is given; and the measurement store in it.
+#: Default archive in the folder of results, and the measurement store in it.
 ARCHIVE, STORE = "results.tar.gz", "measurements.sqlite"
-#: What is no result: links to the checkout, compilers' caches, and the store's files that a checkpoint has emptied.
+#: Files that are no results: links to the checkout, compilers' caches, and the store's files emptied by a checkpoint.
 LEFT_OUT = (".site", "caches", f"{STORE}-wal", f"{STORE}-shm")
 
 
 def save(out: Path, archive: Path) -> None:
-    """Put all results into the archive, which is the old one until this returns, or the process is killed.
+    """Archive all results; the old archive remains until this returns, or the process is killed.
 
-    Raises OSError where it cannot be written, RuntimeError for a store that is damaged.
+    Raises OSError if it cannot be written, RuntimeError for a damaged store.
     """
     checkpoint(out / STORE)
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def save(out: Path, archive: Path) -> None:
 
 
 def restore(out: Path, archive: Path) -> bool:
-    """Begin where an archive ended, in a folder without results; tells whether there was one."""
+    """Restore an archive into a folder without results; returns whether there was one."""
     if not archive.is_file() or (out / "report.jsonl").exists():
         return False
     with tarfile.open(archive) as tar:
@@ -48,7 +48,7 @@ def restore(out: Path, archive: Path) -> bool:
 
 
 def checkpoint(store: Path) -> None:
-    """Move the rows of a store's write-ahead log into the store: a section that was killed has left them there."""
+    """Move the rows of a store's write-ahead log into the store: a killed section has left them there."""
     if not store.is_file():
         return
     with closing(sqlite3.connect(store, timeout=30.0)) as connection:

@@ -1,7 +1,7 @@
-"""The sections of ``gpu_report.py`` that run networks as PyTorch does: eager, as a CUDA graph, and compiled.
+"""Sections of ``gpu_report.py`` that run networks by PyTorch: eager, as a CUDA graph, and compiled.
 
-They are in processes of their own: PyTorch brings a cuDNN that need not be the backend's. What Inductor and Triton
-have compiled is kept in the folder of results, so that a section that ran out of time goes on where it was.
+They have their own processes: PyTorch brings a cuDNN that may differ from the backend's. Code compiled by Inductor and
+Triton is kept in the folder of results, so that a section that ran out of time can continue.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 PLAIN = ("torch-eager", "torch-cuda-graph")
 COMPILED = ("torch-compile", "torch-compile-cuda-graph")
-#: Compiled in sections of its own, which are ended at their limit: it tries kernels for minutes.
+#: These are compiled in their own sections, which are ended at their limit: compilation tries kernels for minutes.
 AUTOTUNED = ("torch-max-autotune",)
-#: With less left it is not begun.
+#: With less time left it is not begun.
 AUTOTUNE_S = 120.0
 
 
 def section_baselines(job: Job) -> None:
-    """PyTorch's eager mode and CUDA graph of every network, and the outputs that its schedules are held to."""
+    """PyTorch's eager mode and CUDA graph of every network, and the reference outputs of its schedules."""
     from iossim.backends.torch_cuda.backend import missing
     from iossim.backends.torch_cuda.baselines import outputs
     from iossim.execution.made_inputs import made_arrays
@@ -51,14 +51,14 @@ def section_baselines(job: Job) -> None:
             job.leave(f"baselines of {item}")
             continue
         network = load_network(job, model, dtype)
-        if network.precision.storage.bytes > 2:  # what is of 16 bits is held to NumPy's, which rounds as often
+        if network.precision.storage.bytes > 2:  # 16-bit outputs are compared with NumPy's, which rounds as often
             with job.told(f"reference outputs of {item}"):
                 kept_reference(job, torch_outputs)(network, made_arrays(network.graph.inputs, network.graph.types))
         measure_together(job, model, network, PLAIN)
 
 
 def section_compile(job: Job, model: str, names: Sequence[str]) -> None:
-    """PyTorch's compiled baselines, which take longest to prepare; a dry run leaves them out."""
+    """PyTorch's compiled baselines, which take longest to prepare; a dry run omits them."""
     from iossim.backends.torch_cuda.backend import missing
 
     what = f"{' and '.join(names)} of {model}"
@@ -74,7 +74,7 @@ def section_compile(job: Job, model: str, names: Sequence[str]) -> None:
 
 
 def measure_together(job: Job, model: str, network: Network, names: Sequence[str]) -> None:
-    """Baselines in one call, so that what they share is compiled once, and their rounds alternate."""
+    """Baselines in one call, so that shared parts are compiled once, and their rounds alternate."""
     from iossim.backends.torch_cuda.backend import create
     from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines
     from iossim.execution.engine import Engine

@@ -1,7 +1,7 @@
-"""The section of ``gpu_report.py`` that measures what an engine's costs are calibrated from, a record ``cost`` each.
+"""The section of ``gpu_report.py`` that measures the costs of an engine for calibration, one record ``cost`` each.
 
 Device times are of graphs, or of calls that were all issued before; host times are of one call. The host's calls go
-through Python's wrappers, and each such record says so: an engine in C++ takes less.
+through Python's wrappers, as each such record notes: an engine in C++ takes less.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 CHAINS = (8, 32, 128, 512)
 BRANCHES = (2, 3, 4, 6, 8)
-#: Kernels in each branch: with more of them, what nodes of other chains cost those beside them shows.
+#: Numbers of kernels in each branch: several reveal the cost of nodes of concurrent chains to each other.
 DEPTHS = (1, 8)
-#: Sizes of a copy, in sizes of the L2: inside it, and far beyond it.
+#: Sizes of a copy, relative to the L2: inside it, and far beyond it.
 COPIES = (0.125, 1.0, 8.0)
 THREADS = 128
 #: Blocks of a multiply-add for each multiprocessor, and its steps.
@@ -30,7 +30,7 @@ WRAPPERS = "Python"
 
 
 def section_costs(job: Job) -> None:
-    """Every cost that can be measured on the backend's own driver."""
+    """Measure every cost that is accessible through the backend's own driver."""
     from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 
     backend = job.backend_of("graph")
@@ -46,7 +46,7 @@ def section_costs(job: Job) -> None:
 
 
 def _costs(job: Job, backend: CupyCudnnBackend) -> dict[str, Callable[[], Mapping[str, Any]]]:
-    """What is measured, by what it is of."""
+    """Measurements, by their subject."""
     from gpu_report_probe import Probe
 
     from iossim.execution.plan import Queue
@@ -92,7 +92,7 @@ def _forks(probe: Probe) -> list[dict[str, float]]:
 
 
 def _placement(probe: Probe) -> Mapping[str, Any]:
-    """Where blocks run, of grids by themselves and of two side by side, and how many multiprocessors there are."""
+    """Placement of blocks, of grids alone and of two concurrent ones, and the number of multiprocessors."""
     from gpu_report_probe import MANY_BLOCKS
 
     multiprocessors = len(set(probe.placement(MANY_BLOCKS, THREADS)))
@@ -116,7 +116,7 @@ def _peak(job: Job, probe: Probe) -> Mapping[str, Any]:
 
 
 def _convolution() -> Any:
-    """A small one, so that the host does not wait for the device."""
+    """A small convolution, so that the host does not wait for the device."""
     from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 
     image = TensorLayout((1, 16, 8, 8), (1024, 64, 8, 1))

@@ -1,9 +1,8 @@
-"""The first section of ``gpu_report.py``, some seconds: does a convolution run at all, and what machine is this?
+"""The first section of ``gpu_report.py``, some seconds: whether a convolution runs, and facts of the machine.
 
-One convolution with bias and activation runs in each way that there is: by one call of the library and with its
-epilogue apart, captured as a graph and call by call; then, in 16 bits, one attention. The backend fills the memory of a
-plan with NaNs before the run whose outputs are read, so that nothing but that run can have made them. Each way is kept
-as it is seen.
+One convolution with bias and activation runs in each available way: by one call of the library and with its epilogue
+apart, captured as a graph and call by call; then, in 16 bits, one attention. The backend fills the memory of a plan
+with NaNs before the run whose outputs are read, so that only that run can have made them. Each way is recorded at once.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
 #: Channels, height and width of the convolution.
 CHANNELS, SIZE = 64, 28
 CONVOLUTION = "conv"
-#: Tokens, heads and features of a head of the attention; in a dry run fewer tokens and heads, since a CPU takes long.
+#: Tokens, heads and features of a head of the attention; a dry run has fewer tokens and heads, since a CPU is slow.
 TOKENS, HEADS, FEATURES = 128, 12, 64
 DRY_TOKENS, DRY_HEADS = 16, 2
 
 
 def section_first(job: Job) -> None:
-    """What machine it is, one convolution in every way, one attention, then what backends lack, which imports PyTorch."""
+    """Facts of the machine, one convolution in every way, one attention, then what backends lack (imports PyTorch)."""
     with job.told("facts"):
         _facts(job)
     for dtype in job.dtypes:
@@ -46,7 +45,7 @@ def section_first(job: Job) -> None:
 
 
 def _in_every_way(job: Job, kind: str, item: str, network: Network, dtype: str) -> None:
-    """A network of one unit on both engines, in the ways that the first engine's backend finds."""
+    """A network of one unit on both engines, in the ways found by the first engine's backend."""
     from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.execution.made_inputs import made_arrays
 
@@ -79,7 +78,7 @@ def one_convolution(dtype: str = PLAIN_DTYPE) -> Network:
 
 
 def one_attention(dtype: str, length: int = TOKENS, heads: int = HEADS) -> Network:
-    """The attention of a layer of BERT, whose heads lie side by side in its tokens."""
+    """The attention of a layer of BERT, whose heads are side by side in its tokens."""
     from iossim.ir.builder import GraphBuilder
     from iossim.ir.ops.matmul import MatMul
     from iossim.ir.ops.nary import Mul
@@ -99,13 +98,13 @@ def one_attention(dtype: str, length: int = TOKENS, heads: int = HEADS) -> Netwo
 
 
 def _ways(backend: Backend, network: Network) -> dict[str, Choice]:
-    """The fastest way of each kind; the backend's own where it knows but one."""
+    """Fastest way of each kind; the backend's own if it knows only one."""
     from iossim.execution.backend import Choice, TimesAlgorithms
 
     if not isinstance(backend, TimesAlgorithms):
         return {"own": Choice()}
     kinds: dict[str, Choice] = {}
-    for found in backend.algorithms(network, network.units[0].name):  # the fastest first
+    for found in backend.algorithms(network, network.units[0].name):  # fastest first
         kinds.setdefault(found.algorithm.partition(":")[0], Choice(found.algorithm, found.workspace_bytes))
     return kinds
 
@@ -159,7 +158,7 @@ def _facts(job: Job) -> None:
 
 
 def _backends(job: Job) -> None:
-    """In a process of its own: asking for PyTorch's backend loads a cuDNN that need not be the other's."""
+    """Missing parts of backends, in a separate process: a check of PyTorch's backend loads its own cuDNN."""
     asked = "import json; from iossim.cli import doctor; print(json.dumps(doctor.backends()))"
     command, most_s = [sys.executable, "-P", "-c", asked], max(5.0, job.left_s)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most_s)
@@ -172,7 +171,7 @@ def _backends(job: Job) -> None:
 
 
 def _commit() -> str:
-    """The checkout's commit, where git tells it."""
+    """The checkout's commit, if git is available."""
     try:
         command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout.strip()

@@ -1,4 +1,4 @@
-"""What every section of ``gpu_report.py`` has: its task, how much it measures, its backends, networks and device."""
+"""State shared by every section of ``gpu_report.py``: its task, settings, backends, networks and device."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
 
 ENGINES = ("graph", "paper")
-#: Of the time of searches and profiles what each engine gets: the graph engine is what schedules are found for.
+#: Share of each engine in the time of searches and profiles: schedules are found for the graph engine.
 ENGINE_PART = {"graph": 0.75, "paper": 0.25}
 #: Backends in the order of preference, with a GPU and without one.
 BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
-#: The backend that chooses algorithms, which takes long: its choices are kept for all sections.
+#: The backend that chooses algorithms, which is slow: its choices are kept for all sections.
 CHOOSES = "cupy_cudnn"
-#: How many of cuDNN's plans are timed for each convolution: building them is most of what a network takes.
+#: Number of cuDNN's plans timed for each convolution: building them dominates the time of a network.
 PLANS = "4"
 #: Height and width of a dry run's images: small, so that a CPU is fast enough.
 DRY_SIZE = 64
-#: The profile that estimates come from where the device has none of its own.
+#: Profile for estimates if the device has none of its own.
 FALLBACK_DEVICE = "h100-sxm"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is measured."""
+    """Amounts of measurements."""
 
     rounds: int
     stage_rounds: int
     target_us: float
     pairs: int
     stages: int
-    #: Measured stages of a search at most; else its seconds count.
+    #: Most measured stages of a search; otherwise its seconds count.
     search_measurements: int | None
-    #: Of single costs of the device and the host.
+    #: Rounds for single costs of the device and the host.
     cost_rounds: int
 
 
@@ -55,14 +55,14 @@ TINY = Settings(rounds=3, stage_rounds=2, target_us=200.0, pairs=2, stages=2, se
 
 @dataclass
 class Item:
-    """What became of an item: why it failed, empty where it did not."""
+    """Outcome of an item: the reason of its failure, empty if it succeeded."""
 
     error: str = ""
 
 
 @dataclass
 class Job:
-    """A section's task: where results go, until when it works, and with what; then what failed, and what is left."""
+    """A section's task: folder of results, deadline, and settings; then failed and omitted items."""
 
     section: str
     out: Path
@@ -71,16 +71,16 @@ class Job:
     backend: str
     device: str
     dry: bool
-    #: What the section computes in; and all that the report does, for sections that compute in each.
+    #: Precision of the section; and all of the report's, for sections that cover each.
     dtype: str = PLAIN_DTYPE
     dtypes: tuple[str, ...] = (PLAIN_DTYPE,)
     failures: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    #: Whether the device is of no use any more in this process.
+    #: Whether the device is unusable in this process.
     lost: bool = False
-    #: Each raises where it is, for what does not say so itself.
+    #: Each raises if the device is lost, for libraries whose errors do not show it.
     probes: list[Callable[[], object]] = field(default_factory=list)
-    #: What items took, in seconds.
+    #: Seconds by item.
     spent_s: dict[str, float] = field(default_factory=dict)
     _backends: dict[str, Backend] = field(default_factory=dict)
 
@@ -97,9 +97,9 @@ class Job:
 
     @contextmanager
     def told(self, item: str) -> Iterator[Item]:
-        """An item whose failure is a record, and one of the section's failures: the others go on.
+        """An item whose failure is recorded as one of the section's failures, while the others continue.
 
-        Raises DeviceLostError where the failure left the device unusable, since then no other can.
+        Raises DeviceLostError if the failure left the device unusable, since then no other item can succeed.
         """
         from iossim.execution.backend import DeviceLostError
 
@@ -107,9 +107,9 @@ class Job:
         try:
             with self.timed(item):
                 yield found
-        except Exception as error:  # whatever an item of a long measurement dies of, the others go on
+        except Exception as error:  # whatever error an item of a long measurement raises, the others continue
             if self.lost:
-                raise  # told by the item inside this one
+                raise  # reported by the item inside this one
             traceback.print_exc()
             found.error = one_line(error)
             self.fail(item, found.error)
@@ -119,13 +119,13 @@ class Job:
             for probe in self.probes:
                 try:
                     probe()
-                except Exception as gone:  # whatever the probe says, the device is not what it was
+                except Exception as gone:  # whatever the probe raises, the device is unusable
                     self.lost = True
                     raise DeviceLostError(f"the device is lost since {item}: {one_line(gone)}") from error
 
     @contextmanager
     def timed(self, item: str) -> Iterator[None]:
-        """Say in the log, and in the section's record of where its time went, what an item took."""
+        """Log the time of an item, and add it to the section's record."""
         begin_s = time.monotonic()
         try:
             yield
@@ -134,32 +134,32 @@ class Job:
             print(f"{item}: {self.spent_s[item]:.1f} s; {self.left_s:.0f} s are left", flush=True)
 
     def fail(self, item: str, error: str) -> None:
-        """An item that failed."""
+        """Record an item that failed."""
         self.failures.append(f"{item}: {error}")
         self.record("error", section=self.section, item=item, error=error)
 
     def leave(self, item: str) -> None:
-        """An item that there is no time for."""
+        """Record an item that there is no time for."""
         self.left.append(item)
         self.record("left", section=self.section, item=item)
 
     def skip(self, item: str, reason: str) -> None:
-        """An item that this machine cannot do, however often it is asked."""
+        """Record an item that this machine can never do."""
         self.record("skipped", section=self.section, item=item, reason=reason)
 
     @property
     def remark(self) -> str:
-        """What failed and what is left, in one line; empty where all is done."""
+        """Failed and omitted items, in one line; empty if all is done."""
         said = [f"{len(self.failures)} failed, the first: {self.failures[0]}"] if self.failures else []
         said += [f"{len(self.left)} left to do, the first: {self.left[0]}"] if self.left else []
         return "; ".join(said)
 
     def backend_of(self, engine: str, dtype: str = "") -> Backend:
-        """The backend of an engine: one for the whole section, since it takes long to choose algorithms and to plan.
+        """Backend of an engine: one for the whole section, since choosing algorithms and planning are slow.
 
-        In ``dtype``, by default that of the section.
+        It computes in ``dtype``, by default that of the section.
 
-        Raises RuntimeError where none can run here.
+        Raises RuntimeError if none can run here.
         """
         from iossim.execution.backends import create_backend
         from iossim.execution.engine import Engine
@@ -178,11 +178,11 @@ class Job:
 
     @property
     def backends(self) -> dict[str, Backend]:
-        """Those that were asked for, by engine."""
+        """Requested backends, by engine."""
         return dict(self._backends)
 
     def record_counts(self) -> None:
-        """What choosing algorithms took in this section: plans of cuDNN, choices timed and recalled, refusals."""
+        """Record the choices of algorithms in this section: plans of cuDNN, choices timed and recalled, refusals."""
         from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 
         for engine, backend in self._backends.items():
@@ -191,19 +191,19 @@ class Job:
 
 
 def probe_torch() -> None:
-    """Raises where CUDA is lost to this process."""
+    """Raise if this process has lost CUDA."""
     import torch
 
     torch.cuda.synchronize()
 
 
 def one_line(error: BaseException) -> str:
-    """What was raised, in a line."""
+    """An exception in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 def backend_name(job: Job) -> str:
-    """The backend asked for, or the first that can run here. Raises RuntimeError where none can."""
+    """The requested backend, or the first that can run here. Raises RuntimeError if none can."""
     from iossim.execution.backends import backend_names, missing_for
 
     wanted = (job.backend,) if job.backend else DRY_BACKENDS if job.dry else BACKENDS
@@ -219,14 +219,14 @@ def backend_name(job: Job) -> str:
 
 
 def estimate_device(job: Job, own: str) -> str:
-    """The profile for estimates: the one asked for, the device's own, or that of an H100."""
+    """Profile for estimates: the requested one, the device's own, or that of an H100."""
     from iossim.hardware.load import device_names
 
     return job.device or (own if own in device_names() else FALLBACK_DEVICE)
 
 
 def load_network(job: Job, model: str, dtype: str = "") -> Network:
-    """A network by the name or file that names it, in the section's precision; in a dry run with small images."""
+    """A network by its name or file, in the section's precision; in a dry run with small images."""
     from iossim.models.load import load
 
     dtype = dtype or job.dtype

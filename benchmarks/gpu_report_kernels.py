@@ -1,13 +1,12 @@
-"""CUDA kernels whose only use is that ``gpu_report.py`` measures a device with them."""
+"""CUDA kernels by which ``gpu_report.py`` measures a device."""
 
 from __future__ import annotations
 
-#: Nothing. Arguments: one that is not looked at.
+#: It does nothing. Arguments: an unused number.
 EMPTY = """extern "C" __global__ void empty(int unused) { }
 """
 
-#: Says on which multiprocessor each block runs, and stays there for a while. Arguments: cycles, a number for each
-#: block.
+#: It reports the multiprocessor of each block, and stays there for a while. Arguments: cycles, a number per block.
 PLACEMENT = """#ifndef SMID
 #define SMID(sm) asm volatile("mov.u32 %0, %%smid;" : "=r"(sm))
 #endif
@@ -20,7 +19,7 @@ extern "C" __global__ void placement(long long cycles, unsigned int* p) {
 }
 """
 
-#: Four numbers a thread. Arguments: elements, from where, to where.
+#: It copies four numbers per thread. Arguments: elements, source, target.
 COPY = """extern "C" __global__ void copy(unsigned int elements, const float* x, float* y) {
     const unsigned int begin = blockIdx.x * blockDim.x * 4u + threadIdx.x;
     for (unsigned int k = 0; k < 4u; ++k) {
@@ -31,7 +30,7 @@ COPY = """extern "C" __global__ void copy(unsigned int elements, const float* x,
 """
 COPIED_A_THREAD = 4
 
-#: Chains of multiplications and additions in registers, eight at a time. Arguments: steps, address of one number.
+#: It runs chains of multiply-adds in registers, eight at a time. Arguments: steps, address of one number.
 MULTIPLY_ADD = """extern "C" __global__ void multiply_add(int steps, float* p) {
     const float x = 0.999f, y = 0.001f;
     float a = threadIdx.x, b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7;

@@ -1,8 +1,7 @@
-"""The sections of ``gpu_report.py`` that run whole networks by schedules of iossim, two on the graph engine first.
+"""Sections of ``gpu_report.py`` that run whole networks by schedules of iossim, two on the graph engine first.
 
-Schedules are timed beside each other and kept; then their outputs are looked at, and the runs kept once more with
-what was found. They are held to outputs that PyTorch computed on the CPU in an earlier section, or NumPy where none
-did.
+Schedules are timed side by side and stored; then their outputs are checked, and the runs stored again with the result.
+The reference outputs were computed by PyTorch on the CPU in an earlier section, or else are NumPy's.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from iossim.ir.op import Array
     from iossim.schedule.schedule import Schedule
 
-#: Of the time of a network's section: what the searches of both engines may take. With less than the second left
-#: none begins; the third is kept for timing what it found.
+#: Fraction of a network's section for the searches of both engines. With less time left than the second no search
+#: begins; the third is reserved for timing their results.
 SEARCH_PART = 0.5
 LEAST_SEARCH_S = 2.0
 AFTER_SEARCH_S = 4.0
@@ -32,7 +31,7 @@ PLAIN = ("sequential", "greedy")
 
 
 def section_graph(job: Job, model: str) -> None:
-    """A network on the graph engine by schedules that need no search: what shows soonest whether the engine works."""
+    """A network on the graph engine by schedules that need no search: the quickest test of the engine."""
     from iossim.tasks.measured_schedules import plain_schedule
 
     network = load_network(job, model)
@@ -43,7 +42,7 @@ def section_graph(job: Job, model: str) -> None:
 
 
 def section_warm_up(job: Job) -> None:
-    """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices that are made up."""
+    """Compile iossim's code, once for all sections: bounds, pricing, a search at invented prices."""
     from iossim.api import cost_model, optimize, search_options
     from iossim.cost.perturbed import PerturbedCostModel
     from iossim.tasks.measured_schedules import plain_schedule
@@ -60,9 +59,9 @@ def section_warm_up(job: Job) -> None:
 
 
 def section_network(job: Job, model: str) -> None:
-    """Sequential, greedy and IOS schedules of a network on both engines: times, outputs, and what stages take.
+    """Sequential, greedy and IOS schedules of a network on both engines: their times, outputs, and times of stages.
 
-    What needs no search is measured and kept before a search begins.
+    Schedules without a search are measured and stored before a search begins.
     """
     from iossim.cost.measured.store import MeasurementStore
     from iossim.tasks.measured_schedules import plain_schedule
@@ -87,7 +86,7 @@ def section_network(job: Job, model: str) -> None:
                 _stages_apart(job, model, network, prices, schedules, seen, store)
 
 
-#: The times of schedules by name, and what else is known of each run.
+#: Times of schedules by name, and further facts of each run.
 Seen = tuple["dict[str, Samples]", dict[str, dict[str, Any]]]
 
 
@@ -99,7 +98,7 @@ def _run_schedules(
     schedules: Mapping[str, Schedule],
     seen: Seen = ({}, {}),
 ) -> Seen:
-    """Time the schedules beside each other, and look at the outputs of those that nobody looked at before."""
+    """Time the schedules side by side, and check the outputs of those not checked before."""
     facts = {
         name: {"measurements": found.options["measurements"], "search_s": found.search_s}
         for name, found in schedules.items()
@@ -118,7 +117,7 @@ def _stages_apart(
     seen: Seen,
     store: MeasurementStore,
 ) -> None:
-    """Tell what the stages of schedules that were timed take by themselves."""
+    """Report the times of the stages alone, for timed schedules."""
     from iossim.execution.backend import context_of
 
     backend, engine = prices.backend, prices.context.engine
@@ -140,10 +139,10 @@ def _stages_apart(
 def _timed(
     job: Job, model: str, network: Network, backend: Backend, schedules: Mapping[str, Schedule]
 ) -> dict[str, Samples]:
-    """The times of those that can be run: beside each other, or each by itself where one of them spoils that.
+    """Times of the schedules that run: side by side, or each alone if one of them prevents that.
 
-    The backend holds the outputs of what it timed to those of the same calls one by one, and tells no times where
-    they differ.
+    The backend compares the outputs of timed schedules with those of the same calls in sequence, and reports no times
+    if they differ.
     """
     from iossim.execution.measured_run import measure_schedules
 
@@ -171,7 +170,7 @@ def _checked(
     taken: Mapping[str, Samples],
     facts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """Keep the timed runs, look at the outputs of each, and keep it again with the error; the fields of each run."""
+    """Store the timed runs, check the outputs of each, and store it again with the error; returns the runs' fields."""
     from iossim.execution.backend import context_of
 
     context = context_of(backend, network)
@@ -214,9 +213,9 @@ def _output_error(network: Network, schedule: Schedule, backend: Backend, expect
 def _stage_sums(
     job: Job, network: Network, schedule: Schedule, engine: str, store: MeasurementStore
 ) -> dict[str, float]:
-    """The sum of what a schedule's stages take by themselves: repeated with a warm cache, and each with a cold one.
+    """Sum of the times of a schedule's stages alone: repeated with a warm cache, and each with a cold one.
 
-    Raises KeyboardInterrupt when the section's time is over; what is measured is in the store.
+    Raises KeyboardInterrupt when the section's time is over; measurements so far are in the store.
     """
     from iossim.search.assemble import reprice
 
@@ -229,9 +228,9 @@ def _stage_sums(
 
 
 def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: float) -> Schedule:
-    """The schedule that a measured search finds in its time, as ``iossim optimize`` does it.
+    """Schedule by a measured search within its time, as in ``iossim optimize``.
 
-    What is compiled meanwhile counts, other than in a search's own budget: the section is over when it is over.
+    Compilation counts, other than in a search's own budget: the section ends at its limit.
     """
     from iossim.api import optimize, search_options
     from iossim.search.options import Budget
@@ -242,7 +241,7 @@ def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: floa
     def tell(done: int, total: int) -> None:
         try:
             end(done, total)
-        except KeyboardInterrupt:  # once: what is the first schedule is measured to its end
+        except KeyboardInterrupt:  # once: the first schedule is measured completely
             prices.progress = lambda done, total: None
             raise
 

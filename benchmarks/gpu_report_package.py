@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What the tests of the backends import besides.
+#: Additional imports of the backends' tests.
 TESTS_NEED = ("pytest",)
 
 
 def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
-    """The environment for sections: iossim of this checkout and the wheels importable.
+    """Environment of sections: iossim of this checkout and the wheels importable.
 
-    iossim is linked in ``out``, anew each time: compiled code is kept under the path of its source, so that the next
+    iossim is linked in ``out``, each time anew: compiled code is stored under the path of its source, so that the next
     command with the same folder need not compile it again. Raises RuntimeError if pip cannot install the wheels, and
-    naming all at once that iossim needs and that is not there; what is there in another version than is needed is
-    only printed.
+    naming all missing requirements of iossim at once; other versions than required are only printed.
     """
     site = out / ".site"
     if site.exists():
@@ -52,12 +51,11 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
     if not os.access(Path.home(), os.W_OK):
         own["CUPY_CACHE_DIR"] = str(work / "cupy")
     defaults = {
-        # Hardware queues enough that two streams never share one by accident.
+        # This gives enough hardware queues that two streams never share one by accident.
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",
-        # Each section is a process of its own, and where the checkout is read-only each would compile all anew.
+        # Each section has its own process, and with a read-only checkout each would compile all anew.
         "PYTHONPYCACHEPREFIX": str(work / "pycache"),
-        # PyTorch's compiler would begin anew in each command: its caches are in a folder for temporary files
-        # otherwise.
+        # PyTorch's compiler would begin anew in each command: its caches are by default in a temporary folder.
         "TORCHINDUCTOR_CACHE_DIR": str(out / "caches" / "inductor"),
         "TRITON_CACHE_DIR": str(out / "caches" / "triton"),
     }
@@ -65,9 +63,9 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
 
 
 def linked_package(site: Path) -> Path:
-    """A folder with what a wheel would install: the packages, those of the top-level folders inside, and metadata."""
+    """A folder with the content of a wheel: the packages, those of the top-level folders inside, and metadata."""
     folders = {"iossim": "iossim"} | {f"iossim.{name}": name for name in ("backends", "hw_profiles", "scenarios")}
-    for name in sorted(folders):  # a package before those inside it
+    for name in sorted(folders):  # packages before those inside them
         source, place = ROOT / folders[name], site.joinpath(*name.split("."))
         if any(other.startswith(f"{name}.") for other in folders):
             place.mkdir(parents=True)
@@ -94,7 +92,7 @@ def linked_package(site: Path) -> Path:
 
 
 class Lack(NamedTuple):
-    """A distribution that is required: in which versions, and the one that is there; empty where none is."""
+    """A required distribution: the required versions, and the installed one; empty if there is none."""
 
     name: str
     versions: str
@@ -109,12 +107,11 @@ class Lack(NamedTuple):
 
 
 def missing_distributions(requirements: Sequence[str], places: Sequence[str]) -> list[Lack]:
-    """Those that are not installed, or in another version than is required, and likewise of what they need in turn.
+    """Distributions that are missing, or in another version than required, including requirements of requirements.
 
-    They are looked for among ``places`` and on Python's own path; what is needed only under some condition is left
-    out.
+    They are searched among ``places`` and on Python's own path; conditional requirements are left out.
     """
-    # The first of a name is the one that is imported.
+    # The first of a name is the imported one.
     found_all = reversed(list(distributions(path=[*places, *sys.path])))
     known = {_normal(found.metadata["Name"] or ""): found for found in found_all}
     left, seen, missing = list(_required(requirements)), set[tuple[str, str]](), dict[str, Lack]()
@@ -134,7 +131,7 @@ def missing_distributions(requirements: Sequence[str], places: Sequence[str]) ->
 
 
 def allows(versions: str, version: str) -> bool:
-    """Whether a version is among ``>=1.24.1,<1.29``; by the numbers of a release alone, as far as both have them."""
+    """Whether a version is within ``>=1.24.1,<1.29``; by the numbers of a release alone, as far as both have them."""
     own = _numbers(version)
     for part in filter(None, versions.split(",")):
         found = re.fullmatch(r"(===|==|!=|~=|>=|<=|>|<)(.+?)(\.\*)?", part)
@@ -143,7 +140,7 @@ def allows(versions: str, version: str) -> bool:
         sign, bound, wild = found[1], _numbers(found[2]), found[3]
         length = len(bound) if wild else max(len(own), len(bound))
         mine, other = _padded(own, length), _padded(bound, length)
-        series = len(bound) - 1  # of ~=: all numbers but the last are as they are
+        series = len(bound) - 1  # for ~=: all numbers but the last are fixed
         fits = {
             "==": mine == other,
             "===": mine == other,
@@ -160,7 +157,7 @@ def allows(versions: str, version: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """``1.28.0rc1+cu13`` as (1, 28, 0)."""
+    """Numbers of a version: ``1.28.0rc1+cu13`` as (1, 28, 0)."""
     found = re.match(r"\s*v?(?:\d+!)?(\d+(?:\.\d+)*)", version)
     return tuple(map(int, found[1].split("."))) if found else ()
 
@@ -170,7 +167,7 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
 
 
 def gpu_lacks(environment: dict[str, str]) -> list[Lack]:
-    """What the cuDNN backend lacks; of its two extras (one a version of CUDA) what the nearer one lacks."""
+    """Missing requirements of the cuDNN backend; of its two extras (one per version of CUDA), the nearer one's."""
     places = environment["PYTHONPATH"].split(os.pathsep)
     extras: dict[str, list[str]] = _project()["optional-dependencies"]
     lists = [[line.partition(";")[0] for line in extras[name]] for name in ("gpu", "gpu-cuda12")]
@@ -196,7 +193,7 @@ def _project() -> dict[str, Any]:
 
 
 def _required(requirements: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The names of what is required without a condition, with the versions: ``("numpy", ">=1.26")``."""
+    """Names of unconditional requirements, with the versions: ``("numpy", ">=1.26")``."""
     for line in requirements:
         requirement, _, marker = line.partition(";")
         found = re.match(r"\s*([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*\(?([^()]*)\)?", requirement)

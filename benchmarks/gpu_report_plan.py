@@ -1,23 +1,23 @@
-"""The sections of ``gpu_report.py``: their order, which is that of what they are worth, and their shares of the time.
+"""Sections of ``gpu_report.py``: their order, by value, and their shares of the time.
 
-What would be missed most comes first: that a convolution runs at all and computes what it should, what launches cost,
-and two networks whose outputs were looked at. Machines may be taken away; what is last may never be measured.
+The most valuable come first: whether a convolution runs and computes correctly, the costs of launches, and two networks
+with checked outputs. Machines may be taken away; the last sections may never run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: What is computed in, in the order of what is worth most: what people run, what the paper ran, the two others.
+#: Precisions in order of value: the one in common use, the paper's, the two others.
 DTYPES = ("bf16", "fp32", "fp16", "tf32")
-#: What a section computes in that does not say.
+#: Precision of a section without one in its name.
 PLAIN_DTYPE = "fp32"
 
-#: Small ones first, and the paper's two large ones last, whose plans take longest to build.
+#: Small networks come first, and the paper's two large ones last, whose plans take longest to build.
 MODELS = ("squeezenet", "inception_v3", "resnet50", "bert_layer", "moe_layer", "randwire", "nasnet_a")
-#: Those whose units are what a library computes in one call: attention, above all.
+#: Networks whose units a library computes in one call: attention, above all.
 FUSED_UNITS = ("bert_layer",)
-#: Each kind of section with its share of the time; those with models are one section a model.
+#: Share of each kind of section in the time; those with models are one section per model.
 SHARES = {
     "first": 15,
     "costs": 20,
@@ -31,8 +31,8 @@ SHARES = {
     "autotune": 60,
     "prediction": 10,
 }
-#: What a section needs at least, in seconds: a process that begins cold imports, compiles kernels and has cuDNN build
-#: plans for 10 s and more before it measures anything. So the first sections get what they need, and the last may get none.
+#: Least seconds of a section: a cold process imports, compiles kernels and has cuDNN build plans for 10 s and more
+#: before it measures anything. So the first sections get what they need, and the last may get none.
 NEEDS_S = {
     "first": 25,
     "costs": 15,
@@ -46,11 +46,11 @@ NEEDS_S = {
     "autotune": 150,
     "prediction": 10,
 }
-#: The most that a section may take, in seconds, where it might take all there is: max-autotune has taken 600.
+#: Most seconds of a section that might take all of the time: max-autotune has taken 600.
 MOST_S = {"autotune": 240}
-#: Of how many of the first models there is a section of a kind, in each of the first precisions.
+#: Number of first models with a section of a kind, in each of the first precisions.
 OF_MODELS: dict[str, tuple[int, ...]] = {"graph": (7, 2, 2, 2), "networks": (7, 4), "compile": (4,), "autotune": (4,)}
-#: Of which precisions there is a section of a kind that takes all models: so many of the first.
+#: Number of first precisions with a section of a kind that takes all models.
 OF_DTYPES = {"profile": 2}
 
 
@@ -75,19 +75,19 @@ def _of_dtype(name: str, dtype: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """The kind of a section: ``graph`` of ``graph/squeezenet@bf16``, ``profile`` of ``profile@bf16``."""
+    """Kind of a section: ``graph`` of ``graph/squeezenet@bf16``, ``profile`` of ``profile@bf16``."""
     return name.partition("/")[0].partition("@")[0]
 
 
 def model_and_dtype(name: str) -> tuple[str, str]:
-    """What a section's name says besides its kind: the model, empty where there is none, and what it computes in."""
+    """Model and precision in a section's name, the model empty if there is none."""
     rest, marked, dtype = name.rpartition("@")
     named, computed = (rest, dtype) if marked and dtype in DTYPES else (name, PLAIN_DTYPE)
     return named.partition("/")[2], computed
 
 
 def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,)) -> list[str]:
-    """The sections that ``--sections`` names, a kind for all of its models. Raises ValueError for an unknown one."""
+    """Sections named by ``--sections``, where a kind means all of its models. Raises ValueError for an unknown one."""
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise ValueError(f"--dtypes {dtype!r} is not known; known: {', '.join(DTYPES)}")
@@ -100,7 +100,7 @@ def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (P
 
 
 def time_for(section: str, later: Sequence[str], left_s: float) -> float:
-    """The share of a section in the time that is left, with those after it; what it needs at least, if that is there."""
+    """Share of a section in the remaining time, with those after it; at least its minimum, if that remains."""
     kind = kind_of(section)
     of_all_s = left_s * SHARES[kind] / (SHARES[kind] + sum(SHARES[kind_of(name)] for name in later))
     return min(left_s, MOST_S.get(kind, left_s), max(of_all_s, NEEDS_S[kind]))

@@ -1,4 +1,4 @@
-"""Single costs of a device and of its host, measured through the driver that the cuDNN backend runs on."""
+"""Single costs of a device and of its host, measured through the driver of the cuDNN backend."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.lead import Lead
 
 THREADS = 256
-#: Calls of the host that are timed as one: fewer than a stream takes before it makes the host wait.
+#: Host calls that are timed as one: fewer than a stream takes before it makes the host wait.
 CALLS = 64
 GRAPH_LAUNCHES = 16
-#: How often a fork and join stand in one graph.
+#: Number of forks and joins in one graph.
 FORKS = 8
-#: How long the blocks of a placement stay where they are.
+#: Time for which the blocks of a placement stay in place.
 STAY_US = 50.0
 #: More blocks than multiprocessors of any device.
 MANY_BLOCKS = 1024
@@ -32,18 +32,18 @@ NOTHING = np.int32(0)
 
 @dataclass(frozen=True)
 class Chains:
-    """What chains of empty kernels take by their length, and the line through them."""
+    """Times of chains of empty kernels by their length, and the line through them."""
 
     times_us: dict[int, float]
 
     @property
     def each_us(self) -> float:
-        """The slope: what one more takes."""
+        """Slope: the time of one more kernel."""
         return self._line()[0]
 
     @property
     def start_us(self) -> float:
-        """What is there without any."""
+        """Intercept: the time without any kernel."""
         return self._line()[1]
 
     def _line(self) -> tuple[float, float]:
@@ -62,7 +62,7 @@ class Probe:
         self._empty = driver.kernel(EMPTY, "empty")
 
     def empty_graph_us(self) -> float:
-        """A graph without a node: what its launch alone takes on the device."""
+        """Time on the device of a graph without a node: its launch alone."""
         return self._graph_us(captured(self._driver, self._main, []))
 
     def graph_chains(self, lengths: Sequence[int]) -> Chains:
@@ -70,11 +70,11 @@ class Probe:
         return Chains({length: self._graph_us(self._captured([self._nothing()] * length)) for length in lengths})
 
     def stream_chains(self, lengths: Sequence[int]) -> Chains:
-        """The same issued to a stream one by one, all before the first runs."""
+        """Chains issued to a stream one by one, all before the first runs."""
         return Chains({length: self._device_us(partial(_all, [self._nothing()] * length)) for length in lengths})
 
     def fork_and_join_us(self, branches: int, depth: int) -> float:
-        """What a fork and a join of so many chains take in a graph, beyond a single chain of that depth."""
+        """Time of a fork and a join of so many chains in a graph, beyond a single chain of that depth."""
         forked: list[Issue] = []
         for _ in range(FORKS):
             forked.append(self._nothing())
@@ -86,11 +86,11 @@ class Probe:
         return (self._graph_us(self._captured(forked)) - self._graph_us(self._captured(single))) / FORKS
 
     def launch_host_us(self) -> float:
-        """Of the host: one launch of a kernel."""
+        """Host time of one launch of a kernel."""
         return self._host_us(self._nothing(), CALLS)
 
     def library_call_host_us(self, convolution: Convolution) -> float:
-        """Of the host: one convolution by the first plan that the library offers."""
+        """Host time of one convolution by the first plan that the library offers."""
         plan = next(self._library.plans(convolution))
         executable = self._library.bind(convolution, plan.name)
         layouts = {"x": convolution.x, "w": convolution.w, "y": convolution.y}
@@ -103,22 +103,22 @@ class Probe:
         return self._host_us(call, CALLS)
 
     def graph_launch_host_us(self, nodes: int) -> float:
-        """Of the host: one launch of a graph of empty kernels."""
+        """Host time of one launch of a graph of empty kernels."""
         graph = self._captured([self._nothing()] * nodes)
         return self._host_us(partial(self._driver.launch_graph, graph, self._main), GRAPH_LAUNCHES)
 
     def event_record_host_us(self) -> float:
-        """Of the host: recording an event."""
+        """Host time of recording an event."""
         return self._host_us(partial(self._driver.record, self._driver.event(), self._main), CALLS)
 
     def event_wait_host_us(self) -> float:
-        """Of the host: making another stream wait for an event."""
+        """Host time of making another stream wait for an event."""
         event = self._driver.event()
         self._driver.record(event, self._main)
         return self._host_us(partial(self._driver.wait, event, self._lanes(1).stream), CALLS)
 
     def synchronise_host_us(self) -> float:
-        """Of the host: waiting for a device that is idle."""
+        """Host time of waiting for an idle device."""
         return self._host_us(self._driver.synchronize, CALLS)
 
     def launch_and_synchronise_us(self) -> float:
@@ -126,16 +126,16 @@ class Probe:
         return self._host_us(partial(_all, [self._nothing(), self._driver.synchronize]), CALLS)
 
     def placement(self, blocks: int, threads: int) -> list[int]:
-        """The multiprocessor of each block of a kernel that runs alone."""
+        """Multiprocessor of each block of a kernel that runs alone."""
         (sms,) = self._placed([blocks], threads)
         return sms
 
     def placement_beside(self, blocks: int, threads: int) -> list[list[int]]:
-        """The same of two kernels that a graph forks to."""
+        """Multiprocessors of the blocks of two kernels that a graph forks to."""
         return self._placed([blocks, blocks], threads)
 
     def copy_gbps(self, size_bytes: int) -> float:
-        """Of a copy: bytes read and written in 10^9 a second."""
+        """Bandwidth of a copy: bytes read and written in 10^9 per second."""
         source, target = self._driver.allocate(size_bytes), self._driver.allocate(size_bytes)
         elements = size_bytes // 4
         arguments = (np.uint32(elements), np.uint64(source.address), np.uint64(target.address))
@@ -144,7 +144,7 @@ class Probe:
         return 2 * size_bytes / self._graph_us(self._captured([self._launch(kernel, blocks, arguments)])) / 1e3
 
     def fp32_tflops(self, blocks: int, steps: int) -> float:
-        """Of multiplications and additions in registers: 10^12 a second."""
+        """Rate of multiplications and additions in registers: 10^12 per second."""
         kept = self._driver.allocate(4)
         arguments = (np.int32(steps), np.uint64(kept.address))
         kernel = self._driver.kernel(MULTIPLY_ADD, "multiply_add")
@@ -173,7 +173,7 @@ class Probe:
         return found
 
     def _captured(self, issues: Sequence[Issue]) -> Graph:
-        """Calls as a graph, after they ran once: nothing need be loaded while they are captured."""
+        """Calls as a graph, after they ran once: nothing need be loaded during capture."""
         _all(issues)
         self._driver.synchronize()
         return captured(self._driver, self._main, issues)
@@ -182,7 +182,7 @@ class Probe:
         return self._device_us(partial(self._driver.launch_graph, graph, self._main))
 
     def _device_us(self, issue: Issue) -> float:
-        """What the device takes, with the host ahead; the calls have run once just before."""
+        """Device time, with the host ahead; the calls have run once just before."""
         self._clock.ensure()
         lead = Lead()
         times = [self._timer.take(issue, issue, lead).time_us for _ in range(1 + self._rounds)]
@@ -190,7 +190,7 @@ class Probe:
         return median(times[1:])
 
     def _host_us(self, call: Issue, calls: int) -> float:
-        """What the host takes for a call, of several in a row that nothing holds up."""
+        """Host time of a call, among several in sequence without any wait."""
         times = []
         for _ in range(1 + self._rounds):
             self._driver.synchronize()
@@ -202,7 +202,7 @@ class Probe:
         return median(times[1:])
 
     def _placed(self, grids: Sequence[int], threads: int) -> list[list[int]]:
-        """The multiprocessors of the blocks of kernels, each in a lane of its own, in one graph."""
+        """Multiprocessors of the blocks of kernels, each in its own lane, in one graph."""
         kernel = self._driver.kernel(PLACEMENT, "placement")
         memory: list[Allocation] = [self._driver.allocate(4 * blocks) for blocks in grids]
         lanes = range(len(grids))

@@ -1,4 +1,4 @@
-"""A section of ``gpu_report.py`` as a process of its own: how it is run, and how it ended."""
+"""A section of ``gpu_report.py`` as a separate process: its execution and its outcome."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Exit codes of a section besides 0: it died; items of it failed or are left.
+#: Exit codes of a section besides 0: it died; items of it failed or were omitted.
 FAILED, PARTIAL = 1, 3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a section ended: ``done``, ``partial`` (items failed or left), ``failed``, ``killed`` or ``skipped``."""
+    """Outcome of a section: ``done``, ``partial`` (items failed or omitted), ``failed``, ``killed`` or ``skipped``."""
 
     section: str
     outcome: str
@@ -41,7 +41,7 @@ def run_section(
         stream.write(f"\n== {section}, {seconds:.0f} s\n")
         stream.flush()
         start = stream.tell()
-        # A session of its own, so that what it started (compilers, pytest) ends with it.
+        # It has its own session, so that the processes it started (compilers, pytest) end with it.
         process = subprocess.Popen(
             command, stdout=stream, stderr=subprocess.STDOUT, env=dict(environment), start_new_session=True
         )
@@ -64,7 +64,7 @@ def run_section(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a section's own session."""
+    """End the remaining processes of a section's own session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def section_profile(job: Job) -> None:
     """Every network warm by engine, then cold by engine, small networks first; then a measurement set of each.
 
-    The graph engine gets three quarters of the time that is left to both; in other precisions than fp32 it gets all.
+    The graph engine gets three quarters of the remaining time of both; in other precisions than fp32 it gets all.
 
     Warm, a stage is repeated back to back, so that its weights stay in the L2 cache; cold, the cache is flushed
     before each run. A network whose weights exceed that cache runs between the two.
@@ -71,7 +71,7 @@ def _profile(
 
 
 def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> None:
-    """The newest measurement of each stage of a backend, as a measurement set for each layout of images."""
+    """Export the newest measurement of each stage of a backend, as a measurement set for each layout of images."""
     from iossim.calibration.stored_measurements import measurement_set
     from iossim.cost.measured.store import Filter
     from iossim.measurements.measurement_set import write_measurements
@@ -98,9 +98,9 @@ def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> 
 
 
 def measurement_file(out: Path, engine: str, dtype: str, cold: bool = False, layout: str = "") -> Path:
-    """The measurement set of an engine in a precision: ``operators-graph.jsonl``, ``operators-graph-bf16-cold.jsonl``.
+    """Measurement set of an engine in a precision: ``operators-graph.jsonl``, ``operators-graph-bf16-cold.jsonl``.
 
-    ``layout`` names one that is not usual in that precision.
+    ``layout`` names one that is not the usual one in that precision.
     """
     parts = ["operators", engine, *([] if dtype == PLAIN_DTYPE else [dtype]), *([layout] if layout else [])]
     parts += ["cold"] if cold else []
@@ -108,7 +108,7 @@ def measurement_file(out: Path, engine: str, dtype: str, cold: bool = False, lay
 
 
 def until(end_s: float) -> Callable[[int, int], None]:
-    """A progress that interrupts when the time is over: what profiles takes that for the end of its patience."""
+    """A progress that interrupts when the time is over, which the profiler takes as its deadline."""
 
     def tell(done: int, total: int) -> None:
         if time.monotonic() > end_s and done < total:

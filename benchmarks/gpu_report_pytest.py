@@ -1,8 +1,8 @@
-"""A plugin of pytest for ``gpu_report.py``: each test's result as a line of JSON as it ends, and large networks last.
+"""A pytest plugin for ``gpu_report.py``: each test's result as a line of JSON as it ends, and large networks last.
 
-A time-out, or a crash of the process, costs the test that was running and no other's result. The next run over the
-same file leaves out what has passed, and begins with what has not run yet: a test that failed or never ended comes
-last. ``pytest -p gpu_report_pytest --report-file FILE``.
+A time-out, or a crash of the process, loses only the running test's result. The next run over the same file leaves out
+passed tests, and begins with those not run yet: a test that failed or never ended comes last. ``pytest -p
+gpu_report_pytest --report-file FILE``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from gpu_report_plan import MODELS
 from gpu_report_records import BEGUN, append, newest_tests, read_records
 
-#: What tests fail with where no later one can pass.
+#: Error of tests after which no later one can pass.
 LOST = "DeviceLostError"
 
 
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What has not run yet, by the largest network that a test names, else in the order that they have."""
+    """Put tests that have not run yet first, by the largest network that a test names, then in their order."""
     before = newest_tests(read_records(config.getoption("--report-file")))
     passed = [item for item in items if before.get(item.nodeid, {}).get("outcome") == "passed"]
     items[:] = [item for item in items if item not in passed]
@@ -40,7 +40,7 @@ def _size(item: pytest.Item) -> int:
 
 
 class Results:
-    """Writes what became of each test when it is torn down, and what could not be collected."""
+    """Writes the outcome of each test at its teardown, and collection errors."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,7 +76,7 @@ class Results:
 
 
 def _said(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Why a test did not pass, in one line: the message of a skip, or what was raised."""
+    """Reason why a test did not pass, in one line: the message of a skip, or of an exception."""
     found = report.longrepr
     if isinstance(found, tuple):
         return str(found[2])[:300]

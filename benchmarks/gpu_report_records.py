@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-#: The file in the folder of results, and the records in it after which tests count anew.
+#: File in the folder of results, and the record in it after which tests count anew.
 REPORT, TESTS_ANEW = "report.jsonl", "tests anew"
-#: What a test's record says while it runs: a test whose newest record says so has never ended.
+#: State of a running test: a test whose newest record has it never ended.
 BEGUN = "begun"
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a record to JSON lines, whole and on disk before this returns."""
+    """Append a record to JSON lines, complete and on disk on return."""
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n")
         stream.flush()
@@ -23,7 +23,7 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of JSON lines; a last one that was cut short is left out."""
+    """Records of JSON lines; a truncated last one is left out."""
     if not path.is_file():
         return []
     records = []
@@ -36,13 +36,13 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def sections_done(out: Path) -> set[str]:
-    """The sections that came to their end in an earlier run."""
+    """Sections that were completed in an earlier run."""
     last = {row["section"]: row["outcome"] for row in read_records(out / REPORT) if row["record"] == "section"}
     return {section for section, outcome in last.items() if outcome == "done"}
 
 
 def newest_tests(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The newest record of each test, over all commands since tests were last begun anew."""
+    """Newest record of each test, over all commands since tests were last begun anew."""
     found: dict[str, Mapping[str, Any]] = {}
     for row in records:
         if row["record"] == TESTS_ANEW:

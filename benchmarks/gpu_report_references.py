@@ -19,9 +19,9 @@ from iossim.ir.op import Array
 
 
 def kept_outputs(reference: Reference, folder: Path) -> Reference:
-    """``reference``, which reads from ``folder`` what was computed of equal structure, weights and inputs.
+    """``reference`` with a cache in ``folder`` for equal structure, weights and inputs.
 
-    What cannot be read there is computed anew. Raises OSError where the folder cannot be made or written.
+    Unreadable entries are recomputed. Raises OSError if the folder cannot be made or written.
     """
 
     def outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -29,7 +29,7 @@ def kept_outputs(reference: Reference, folder: Path) -> Reference:
         wanted = network.graph.outputs
         try:
             with np.load(path) as kept:
-                # NumPy's files know no bfloat16: its bytes are there.
+                # NumPy's files do not support bfloat16: they contain its bytes.
                 return {
                     output: kept[f"arr_{number}"].view(network.graph.types[output].dtype.numpy)
                     for number, output in enumerate(wanted)
@@ -55,7 +55,7 @@ def _key(network: Network, inputs: Mapping[str, Array]) -> str:
         digest.update(repr((given, graph.types[given])).encode() + np.ascontiguousarray(inputs[given]).tobytes())
     for given, constant in graph.constants.items():
         digest.update(repr((given, constant.type)).encode())
-        # Seeded noise is said by its seed; making 300 MB of it takes seconds.
+        # A seed identifies its noise; making 300 MB of it takes seconds.
         of_it = repr(constant).encode() if isinstance(constant, SeededConstant) else constant.load().tobytes()
         digest.update(of_it)
     return digest.hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Runs of whole networks as ``gpu_report.py`` keeps them in ``networks.jsonl``, and the outputs they are held to."""
+"""Runs of whole networks as ``gpu_report.py`` stores them in ``networks.jsonl``, and their reference outputs."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def keep_run(
 
 
 def kept_reference(job: Job, reference: Reference) -> Reference:
-    """``reference``, computing nothing that an earlier section has computed."""
+    """``reference`` with the results of earlier sections."""
     from gpu_report_references import kept_outputs
 
     return kept_outputs(reference, job.out / "references")
 
 
 def timing_of_networks(job: Job) -> Timing:
-    """How whole networks are timed."""
+    """Timing of whole networks."""
     from iossim.execution.backend import Timing
 
     return Timing(job.settings.rounds, 1 if job.dry else 5)

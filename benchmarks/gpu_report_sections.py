@@ -1,8 +1,8 @@
-"""The sections of ``gpu_report.py``: each run in a process of its own, with iossim and the wheels importable.
+"""Sections of ``gpu_report.py``: each runs in its own process, with iossim and the wheels importable.
 
-A section works until its time is over, keeps every result at once, and returns 0 only if all of it is done:
-``PARTIAL`` where items failed, which are records with their error, or are left to do. Any other exception ends the
-section, and only it; so does an error that the device stays in.
+A section works until its time is over, stores every result at once, and returns 0 only if all of it is done:
+``PARTIAL`` if items failed, which are records with their error, or remain. Any other exception ends only this section;
+so does an error from which the device does not recover.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from gpu_report_process import FAILED, PARTIAL
 from gpu_report_profile import measurement_file, section_profile
 from gpu_report_tests import section_tests
 
-#: Of a section's time: what is kept for its end.
+#: Part of a section's time reserved for its end.
 RESERVE_S = 3.0
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the section that the arguments name; its exit code. The last line that it prints says why it is not 0."""
+    """Run the section that the arguments name; returns its exit code. The last printed line explains a nonzero one."""
     end_s = time.monotonic() + args.seconds - RESERVE_S
     model, dtype = model_and_dtype(args.section)
     dtypes = tuple(args.dtypes)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         sections[kind_of(args.section)]()
         code, remark = (PARTIAL, job.remark) if job.remark else (0, "")
-    except Exception as error:  # whatever a section dies of, its report says so
+    except Exception as error:  # the report records whatever error ends a section
         traceback.print_exc()
         code, remark = FAILED, one_line(error)
         job.record("error", section=job.section, item="the section", error=remark)
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def section_prediction(job: Job) -> None:
-    """How far the simulator is off, over all that was measured warm and computed what it should."""
+    """Errors of the simulator, over all warm measurements with correct outputs."""
     from iossim.calibration.validation.measured_networks import evaluate_measured_networks
     from iossim.calibration.validation.operators import evaluate_operators
     from iossim.hardware.load import device

@@ -1,4 +1,4 @@
-"""What ``gpu_report.py`` prints at its end, from what is in the folder of results."""
+"""Final output of ``gpu_report.py``, from the folder of results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from gpu_report_plan import PLAIN_DTYPE
 from gpu_report_records import REPORT, read_records
 
-#: Records that are printed as they are.
+#: Records that are printed unchanged.
 PRINTED = ("convolution", "cost", "tests", "prediction", "profile", "counts", "skipped")
-#: Said beside times of calls that the host issues one by one.
+#: Note on times of calls that the host issues one by one.
 PAPER = "the host issues each call through Python's wrappers (CuPy, cuDNN's front end): an engine in C++ takes less"
 
 
@@ -51,7 +51,7 @@ def summary(out: Path) -> list[str]:
 
 
 def best_beside_pytorch(runs: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> list[str]:
-    """A line for each network that both ran: the best of iossim over the best of PyTorch; then their geometric mean."""
+    """One line per network that both ran: the best of iossim over the best of PyTorch; then their geometric mean."""
     best: dict[tuple[str, int], dict[bool, tuple[float, str]]] = {}
     for (model, batch, engine, backend, name), row in runs.items():
         if row.get("outputs_right", True):
@@ -77,7 +77,7 @@ def _line(model: str, engine: str, backend: str, name: str, rest: str) -> str:
 
 
 def _host_costs(records: list[dict[str, Any]]) -> str:
-    """What the wrappers take here, where it was measured."""
+    """Overhead of the wrappers, if it was measured."""
     costs = {row["of"]: row["us"] for row in records if row["record"] == "cost" and "us" in row}
     known = {"a launch": "host: kernel launch", "a library call": "host: library call"}
     said = [f"{words} {costs[of]:.1f} us" for words, of in known.items() if of in costs]

@@ -1,6 +1,6 @@
 """The section of ``gpu_report.py`` that runs the GPU tests of the checkout.
 
-What has passed in an earlier command is not run again: a section whose time was over goes on where it was.
+Tests passed in an earlier command are not repeated: a section whose time was over continues.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from gpu_report_job import Job
 from gpu_report_package import ROOT, TESTS_NEED, missing_distributions
 from gpu_report_records import BEGUN, REPORT, newest_tests, read_records
 
-#: Where GPU tests are. Each folder is run by a process of its own: PyTorch brings a cuDNN that need not be the
-#: other's.
+#: Folders of GPU tests. Each has its own process: PyTorch brings a cuDNN that may differ from the other's.
 GPU_TESTS = ("tests/backends/cupy_cudnn", "tests/backends/torch_cuda")
-#: pytest's exit codes where tests ran, where it stopped before the last, and where none was chosen.
+#: pytest's exit codes if tests ran, if it stopped before the last, and if none was chosen.
 PYTEST_RAN, PYTEST_STOPPED, PYTEST_NONE = (0, 1), 2, 5
 
 
 def section_tests(job: Job) -> None:
-    """The GPU tests of the backends, a record each; a dry run only collects them."""
+    """Run the GPU tests of the backends, one record each; a dry run only collects them."""
     if absent := missing_distributions(TESTS_NEED, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         raise RuntimeError(f"GPU tests need {', '.join(map(str, absent))}, not installed here; carry them in --wheels")
     collected = 0
@@ -39,7 +38,7 @@ def section_tests(job: Job) -> None:
         code, said = _pytest(job, tests, job.left_s / (len(GPU_TESTS) - number))
         results = newest_tests(read_records(report)[begin:])
         fresh |= set(results)
-        # A dry run records what skips while it is collected, and no more.
+        # A dry run only records tests skipped during collection.
         counted = re.search(r"(\d+)(?:/\d+)? tests? collected", said) if job.dry else None
         found = int(counted.group(1)) if counted else 0
         collected += found
@@ -51,7 +50,7 @@ def section_tests(job: Job) -> None:
             job.fail(tests, f"pytest ended with exit code {code}{during}: {' '.join(said.split())[-200:]}")
         elif not found and {row["outcome"] for row in results.values()} == {"skipped"}:
             job.skip(tests, next(iter(results.values())).get("said", ""))
-    # A file that could not be collected has no test: what an earlier command said of it is no result of this one.
+    # A file with collection errors has no test: an earlier command's record of it is not a result of this one.
     known = {test: row for test, row in newest_tests(read_records(report)).items() if "::" in test or test in fresh}
     job.failures += [
         f"{test}: {row.get('said', '')}" for test, row in known.items() if row["outcome"] in ("failed", "error")
@@ -63,23 +62,23 @@ def section_tests(job: Job) -> None:
 
 
 def _pytest(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
-    """Run the GPU tests of a folder; its exit code, None where its time was over, and what it printed."""
+    """Run the GPU tests of a folder; returns its exit code, None if its time was over, and its output."""
     command = [sys.executable, "-m", "pytest", str(ROOT / tests), "-m", "gpu", "-q", "-p", "no:cacheprovider"]
-    # Without the checkout itself, whose folder iossim would hide the whole package.
+    # The checkout itself is left out: its folder iossim would hide the whole package.
     command += ["-o", "pythonpath=tests/support"]
     command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "--continue-on-collection-errors"]
     command += ["-p", "gpu_report_pytest", "--report-file", str(job.out / REPORT)]
     if job.dry:
         command += ["--collect-only"]
     with tempfile.TemporaryDirectory() as folder:
-        # Not in the checkout: its own folder iossim would hide the whole package.
+        # The command does not run in the checkout: its own folder iossim would hide the whole package.
         return run_for(command, seconds, Path(folder), _with_plugin(os.environ))
 
 
 def run_for(
     command: Sequence[str], seconds: float, folder: Path, environment: Mapping[str, str]
 ) -> tuple[int | None, str]:
-    """Run a command in a folder; its exit code, None where its time was over, and what it printed, printed again."""
+    """Run a command in a folder; returns its exit code, None if its time was over, and its output (printed too)."""
     try:
         done = subprocess.run(
             command,
@@ -101,6 +100,6 @@ def run_for(
 
 
 def _with_plugin(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which pytest finds the plugin beside this file."""
+    """Environment in which pytest finds the plugin beside this file."""
     places = [environment.get("PYTHONPATH", ""), str(Path(__file__).resolve().parent)]
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, places))}

@@ -1,8 +1,8 @@
-"""Networks whose blocks are wide: what ``compare`` takes for each, what it finds, and how far that may be from the best.
+"""Networks with wide blocks: time and result of ``compare`` for each, and the gap to the optimum.
 
     python benchmarks/large_networks.py [--device v100-sxm2] [--engine graph] [--models moe_64 ...]
 
-The networks are made here as the papers that are named draw them, without blocks: cuts are found, as for an ONNX file.
+The networks are built here as drawn in the named papers, without blocks: cuts are found, as for an ONNX file.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _pnas_cell(b: GraphBuilder, name: str, previous: str, current: str, filters:
 
 
 def hrnet_w18(b: GraphBuilder) -> list[str]:
-    """HRNet-W18 (Wang et al., 2019, figure 2): one to four resolutions side by side, exchanged after each module."""
+    """HRNet-W18 (Wang et al., 2019, figure 2): one to four concurrent resolutions, exchanged after each module."""
     x = nn.conv_relu(b, "stem2", nn.conv_relu(b, "stem1", b.input("image", (1, 3, 224, 224)), 64, 3, 2, 1), 64, 3, 2, 1)
     for index in range(4):
         y = nn.conv_relu(b, f"layer1.{index}.conv2", nn.conv_relu(b, f"layer1.{index}.conv1", x, 64), 64, 3, 1, 1)
@@ -209,7 +209,7 @@ def _layer(b: GraphBuilder, name: str, x: str) -> str:
 
 
 def moe_64(b: GraphBuilder) -> list[str]:
-    """A layer of 64 experts that all run, 32 tokens each (as dense mixtures do): two products an expert, and their sum."""
+    """A layer of 64 experts that all run, 32 tokens each (as in dense mixtures): two products per expert, and a sum."""
     x = b.input("tokens", (1, 32, 512))
     x = _linear(b, "router", x, 512)
     ends = [
@@ -228,7 +228,7 @@ BUILDS: dict[str, Build] = {
 
 
 def network(name: str, max_block: int | None = None) -> Network:
-    """The network of a name, cut where nothing is lost, and into parts of ``max_block`` units at most.
+    """Network by name, cut without loss, and into parts of at most ``max_block`` units.
 
     NASNet-A-large is the zoo's, without its blocks.
     """

@@ -1,10 +1,10 @@
-"""How long workspace division (WD) takes: on a network in training, and on thousands of kernels with fronts of their own.
+"""Time of workspace division (WD): for a network in training, and for thousands of kernels with random fronts.
 
     python benchmarks/micro_batches.py network resnet152 --batch 32 --total 4GiB
     python benchmarks/micro_batches.py kernels 5000
 
-A line of JSON each, with CPU seconds. ``network`` tells those of the simulated benchmarks, of the fronts, and of the integer program apart;
-``kernels`` draws fronts of up to 20 configurations, gibibytes together, and gives an eighth of what the fastest need.
+One line of JSON each, with CPU seconds. ``network`` separates those of the simulated benchmarks, the fronts, and the
+integer program; ``kernels`` draws fronts of up to 20 configurations, and allows an eighth of the fastest workspaces.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def network(
 
 @app.command()
 def kernels(count: int, seed: int = 3) -> None:
-    """Fronts drawn at random: times from 50 to 100 us and up, workspaces from 10 to 100 MB and down."""
+    """Random fronts: times from 50 to 100 us and up, workspaces from 10 to 100 MB and down."""
     rng = random.Random(seed)
     fronts: dict[str, tuple[Configuration, ...]] = {}
     for number in range(count):

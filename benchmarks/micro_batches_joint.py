@@ -1,10 +1,10 @@
-"""Micro-batches and the schedule chosen together, beside one after the other.
+"""Micro-batches and the schedule chosen jointly, compared with one after the other.
 
     python benchmarks/micro_batches_joint.py a100-sxm-40gb 8 vgg16 resnet18 --limit 1MiB --limit 64MiB
 
-A row of Markdown for each network and limit, in milliseconds: undivided; *divided first* (each block in the number of micro-batches that is the
-fastest unit by unit, then scheduled); *scheduled first* (the stages of the undivided schedule, each block's kept or run as so many
-rows or side by side, what is faster); *together*, with what it divides. ``none`` is no limit.
+One row of Markdown per network and limit, in milliseconds: undivided; *divided first* (each block in the number of
+micro-batches that is fastest sequentially, then scheduled); *scheduled first* (the stages of the undivided schedule,
+each block's kept or run in sequential or concurrent micro-batches, if faster); *together*, with its divisions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def joint(
     limit: Annotated[list[str], typer.Option()] = ["none"],  # noqa: B006
     engine: str = "paper",
 ) -> None:
-    """Print the table, a row as it is ready."""
+    """Print the table, each row as soon as it is ready."""
     print("| network | batch | limit | undivided | divided first | scheduled first | together | divides | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for model in models:

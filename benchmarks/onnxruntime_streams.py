@@ -1,10 +1,10 @@
-"""What streams of ONNX Runtime cost beside their kernels: synthetic chains and modules on a CPU, as a CSV.
+"""Cost of ONNX Runtime's streams beside their kernels: synthetic chains and modules on a CPU, as a CSV.
 
     python benchmarks/onnxruntime_streams.py FILE [RUNS]
 
 It measures the rows of ``hw_profiles/measurements/epyc-2-cores/onnxruntime_streams.csv``; ``python -m
-evidence.profiles.runtime_streams FILE`` says what they come to. Other work on the machine shows in the medians, since
-a stream whose thread has no core waits for its turn.
+evidence.profiles.runtime_streams FILE`` derives the costs. Other work on the machine affects the medians, since a
+stream whose thread has no core waits for one.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ COLUMNS = (
     "streams_median_us",
 )
 CPU = Provider("CPUExecutionProvider", "0")
-#: The products of a node: rows, and columns of a square matrix.
+#: Products of a node: rows, and columns of a square matrix.
 PRODUCTS = {"tiny": (4, 16), "s": (16, 96), "m": (64, 160), "l": (128, 320)}
-#: Of chains: products, nodes, and how often data crosses.
+#: Chains: products, nodes, and number of crossings.
 CHAINS = [("tiny", 32, 0), ("tiny", 256, 0)] + [(node, 32, often) for node in PRODUCTS for often in (1, 4, 16)]
-#: Of fork-joins: products, modules, and the nodes of the two chains in each.
+#: Fork-joins: products, modules, and the nodes of the two chains in each.
 FORK_JOINS = [
     *[("tiny", 4, (4, 4)), ("tiny", 16, (4, 4))],
     *[("s", 4, (4, 4)), ("s", 16, (4, 4)), ("s", 16, (8, 8))],
@@ -55,7 +55,7 @@ _WARM_UP = 3
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the stream of each of its nodes, by name, and how often data crosses between streams."""
+    """A model, the stream of each of its nodes, by name, and the number of crossings between streams."""
 
     shape: str
     node: str
@@ -71,7 +71,7 @@ class Case:
 
 
 class Writer:
-    """Adds nodes to a model: each is the product of a value and a matrix of its own, or the sum of two values."""
+    """Adds nodes to a model: each is the product of a value and its own matrix, or the sum of two values."""
 
     def __init__(self, product: str) -> None:
         self.product = product
@@ -103,7 +103,7 @@ class Writer:
 
 
 def chain(product: str, nodes: int, crossings: int) -> Case:
-    """One product behind the other, ``crossings`` times in the other of two streams than the one before."""
+    """Products in sequence, which change between two streams ``crossings`` times."""
     writer, value = Writer(product), "x"
     for place in range(nodes):
         value = writer.multiplied(value, place * (crossings + 1) // nodes % 2)
@@ -111,7 +111,7 @@ def chain(product: str, nodes: int, crossings: int) -> Case:
 
 
 def fork_join(product: str, modules: int, lengths: tuple[int, int]) -> Case:
-    """Modules one behind the other: two chains side by side, and their sum in the stream of the first."""
+    """Modules in sequence: two concurrent chains, and their sum in the stream of the first."""
     writer, value = Writer(product), "x"
     for _ in range(modules):
         ends = []
@@ -130,7 +130,7 @@ def cases() -> Iterator[Case]:
 
 
 def times_us(case: Case, runs: int) -> dict[str, list[float]]:
-    """Times of one thread and, where data crosses, of streams with a single worker and as they are deployed."""
+    """Times of one thread and, if data crosses, of streams with a single worker and as deployed."""
     taken: dict[str, list[float]] = {}
     order = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,7 @@ def times_us(case: Case, runs: int) -> dict[str, list[float]]:
         given = {"one thread": session_options()}
         if case.crossings:
             given["one worker"] = session_options(2, partition=partition)
-            given["one worker"].inter_op_num_threads = 2  # the thread that calls, which waits, and another
+            given["one worker"].inter_op_num_threads = 2  # the calling thread, which waits, and another
             given["streams"] = session_options(2, partition=partition)
         x = np.random.default_rng(1).standard_normal(PRODUCTS[case.node]).astype(np.float32)
         run: dict[str, Callable[[], Any]] = {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How many kernels of our own networks take on a GPU, how many bytes they move, and by how many accesses, without a GPU.
+"""Number, traffic in bytes and accesses of the networks' own GPU kernels, without a GPU.
 
     python3 benchmarks/own_kernels.py
 
-Of sequential schedules in bf16 with channels last, where every convolution has one call of cuDNN with its epilogue. *Bytes*
-are those of operands and outputs, each once. An *access* is one load or store of a thread, as the kernels' texts have them; *one by
-one* are those of a thread for each output that reads and writes single elements, as kernels did before.
+Schedules are sequential, in bf16 with channels last, where every convolution has one call of cuDNN with its epilogue.
+*Bytes* are those of operands and outputs, each once. An *access* is one load or store of a thread, in the kernels'
+source; *one by one* are those of a thread per output that reads and writes single elements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NETWORKS = (("inception_v3", 32), ("nasnet_a", 1), ("mobilenet_v1", 1))
 
 
 class Moved(NamedTuple):
-    """What a kernel moves: bytes, accesses, and accesses one by one."""
+    """Traffic of a kernel: bytes, accesses, and accesses one by one."""
 
     bytes: int
     accesses: int
@@ -32,7 +32,7 @@ class Moved(NamedTuple):
 
 
 def own_kernels(network: Network) -> Iterator[KernelCall]:
-    """All that a network's sequential schedule launches."""
+    """All launches of a network's sequential schedule."""
     from iossim.backends.cupy_cudnn.prepared_plan import launch_program
     from iossim.backends.cupy_cudnn.views import KernelCall
     from iossim.backends.cupy_cudnn.weights import Weights
@@ -50,7 +50,7 @@ def own_kernels(network: Network) -> Iterator[KernelCall]:
 
 
 def moved(call: KernelCall) -> Moved:
-    """What a call moves, as its text says."""
+    """Traffic of a call, from its source."""
     from iossim.backends.cupy_cudnn.views import View
 
     views = [item for item in call.arguments if isinstance(item, View)]

@@ -1,6 +1,6 @@
 """Peak memory of the unpruned search of all four networks, pricing included, above the idle process.
 
-Idle: everything imported, compiled code loaded, networks built. Run in a process of its own.
+Idle means: everything imported, compiled code loaded, networks built. It runs in its own process.
 """
 
 from __future__ import annotations

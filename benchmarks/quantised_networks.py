@@ -1,9 +1,9 @@
-"""Networks that ONNX Runtime's tool quantises, priced in int8, and their outputs against ONNX Runtime's.
+"""Networks quantised by ONNX Runtime's tool, priced in int8, and their outputs against ONNX Runtime's.
 
     python benchmarks/quantised_networks.py [--networks resnet18 ...] [--device a100-sxm-40gb]
 
-A row a network and format: how many products run in int8 and how many not, simulated ms beside those of the network in
-fp32 and of ``--dtype int8``, and how far outputs are from ONNX Runtime's (its graph rewrites off), of the largest.
+One row per network and format: the numbers of products that run in int8 and otherwise, simulated ms beside those of the
+network in fp32 and of ``--dtype int8``, and the largest relative error against ONNX Runtime (graph rewrites off).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHOLE = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
 
 
 class OneInput(quantization.CalibrationDataReader):  # type: ignore[misc]
-    """What ranges are taken from: one input that is made up."""
+    """Calibration data of the ranges: one generated input."""
 
     def __init__(self, given: Mapping[str, Array]) -> None:
         self.left = [given]

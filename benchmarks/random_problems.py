@@ -4,11 +4,11 @@
     python benchmarks/random_problems.py --streams [--count 1000]
 
 Each problem is a block of up to 11 units with random edges, merge classes, stage space and prices. All three find the
-same cost (brute force up to 6 units), the bounded search prices no more stages than the plain one, and its bound is
-not above the cost. With ``--streams`` the problems are launches of random blocks of 3 to 12 units on the simulated V100:
+same cost (brute force up to 6 units), the bounded search prices no more stages than the plain one, and its bound is not
+above the cost. With ``--streams`` the problems are launches of random blocks of 3 to 12 units on the simulated V100:
 branch and bound over orders of issue and streams finds what pricing all of them does, where these are few enough, and
 the lower bound of all streams is not above what 50 random schedules cost. Ends with exit code 1 at the first problem
-where something does not hold, and prints it.
+where one of these fails, and prints it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from random_networks import random_network
 from random_streams import random_stream_batch
 
 MOST_UNITS, MOST_BY_BRUTE_FORCE = 11, 6
-#: Of streams: random schedules of each problem, and how many are priced where all are.
+#: Random schedules of streams for each problem, and the most that are priced exhaustively.
 SCHEDULES, MOST_PRICED = 50, 1_000_000
 
 

@@ -1,12 +1,12 @@
-"""Streams beside stages, on simulated devices: what they are worth, and how good the prices are that find them.
+"""Streams compared with stages, on simulated devices: their gain, and the accuracy of the prices that find them.
 
     python benchmarks/streams.py table [--devices v100,a100] [--networks squeezenet,...] [--batches 1,8]
     python benchmarks/streams.py agreement [--schedules 1000]
 
-``table`` prints a row a network, device, engine and batch: the schedulers' latencies as plans in the fluid, ms, the
-bound of all stream schedules, the gap of ios-streams to it, and the same of ios-streams event by event beside
-ios-both. ``agreement`` prices random stream schedules (the searched one, changed at random ever more) by the fluid and
-event by event: the error's median and 95th percentile, the rank correlation, and prices a second.
+``table`` prints one row per network, device, engine and batch: the schedulers' latencies as plans in the fluid model,
+ms, the bound of all stream schedules, the gap of ios-streams to it, and ios-streams event by event beside ios-both.
+``agreement`` prices random stream schedules (the searched one, with more and more random changes) in the fluid model
+and event by event: the error's median and 95th percentile, the rank correlation, and prices per second.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def agreement_row(network: Network, board: str, engine: str, batch: int, schedul
     now = np.arange(len(problem)), np.array([stream for stream, _ in order], dtype=np.int64)
     orders, streams = (np.empty((schedules, len(problem)), dtype=np.int64) for _ in range(2))
     for index in range(schedules):
-        # A walk of random changes, which begins anew ten times.
+        # This is a walk of random changes, which begins anew ten times.
         if index % (schedules // 10 or 1) == 0:
             now = np.arange(len(problem)), np.array([stream for stream, _ in order], dtype=np.int64)
         one = np.empty((1, len(problem)), dtype=np.int64), np.empty((1, len(problem)), dtype=np.int64)

@@ -3,8 +3,8 @@
     python benchmarks/study_grid.py [--workers N ...] [--dask N] [--devices ...] [--batches ...] [--models ...]
     python benchmarks/study_grid.py --models squeezenet --devices all --batches $(seq 138) --workers --dask 2 --kill-after 150
 
-Prints for each run the time, the CPU time, and the most memory of all its processes together (shared pages counted
-once), and whether its files are equal byte for byte to those of the first.
+Prints for each run the time, the CPU time, and the peak memory of all its processes together (shared pages counted
+once), and whether its files equal those of the first byte for byte.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _run(scenario: Scenario, folder: Path, report: bool, **options: Any) -> None
 
 @contextmanager
 def _told(folders: list[Path]) -> Iterator[None]:
-    """Measure what is done, and print it; ``folders`` are those written so far, this one last."""
+    """Measure and print the enclosed work; ``folders`` are those written so far, this one last."""
     usage = _Usage()
     begin_s = perf_counter()
     with usage:
@@ -122,7 +122,7 @@ def _equal(first: Path, second: Path) -> bool:
 
 
 class _Usage:
-    """Looks at this process and all that it started, some times a second (Linux)."""
+    """Samples the memory of this process and its descendants, some times per second (Linux)."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -163,7 +163,7 @@ class _Usage:
 
 
 def _family(process: int) -> list[int]:
-    """A process and all that it started, and they."""
+    """A process and all its descendants."""
     found = [process]
     for task in Path(f"/proc/{process}/task").glob("*/children"):
         for child in task.read_text().split():

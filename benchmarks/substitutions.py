@@ -1,4 +1,4 @@
-"""Substitutions of networks: three searches beside each other, and backtracking beside the least of all graphs.
+"""Substitutions of networks: three searches side by side, and backtracking against the optimum over all graphs.
 
     python benchmarks/substitutions.py searches alexnet squeezenet --check --out rows.jsonl
     python benchmarks/substitutions.py exhaustive alexnet inception_v3:12
@@ -9,9 +9,9 @@ graph, which is the same in every process. ``--check`` computes the jointly rewr
 schedule's plan by NumPy: the largest difference from the network as given, relative to its largest output. A network that is not
 rewritten is checked with each rule that matches applied once.
 
-``exhaustive`` compares backtracking at alpha 1.05 with the least of all graphs under the sum of operators. ``bound`` puts all graphs that
-MetaFlow's rules make in one saturated e-graph, whose integer program proves that none is cheaper, with the identities beside sums and concats
-left out, which may be set beside one another without end; ``enumerated`` visits graph after graph by a few of the rules.
+``exhaustive`` compares backtracking at alpha 1.05 with the least of all graphs under the sum of operators. ``bound``
+puts all graphs that MetaFlow's rules make in one saturated e-graph, whose integer program proves that none is cheaper,
+without identities beside sums and concats, which have no end; ``enumerated`` visits graph after graph by a few rules.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.rewriting.verdict import trusted
 
-#: Each makes a convolution of another's input beside it, and of that again.
+#: Each of these makes a convolution of another's input beside it, and of that again.
 ENDLESS = ("identity-beside-sum", "identity-beside-concat")
-#: MetaFlow's rules that match these networks, but for those that double the graphs at each convolution, sum or relu: the enlargement of 3x3 to
-#: 5x5, identities beside sums, and the merging of relus.
+#: MetaFlow's rules that match these networks, except those that double the graphs at each convolution, sum or relu: the
+#: enlargement of 3x3 to 5x5, identities beside sums, and the merging of relus.
 FEW = ("merge-convolutions", "enlarge-1x1-to-3x3", "enlarge-1xk-to-3xk", "enlarge-kx1-to-kx3", "relu-behind-max-pool")
 SEARCHES = ("backtracking", "saturation", "joint")
-#: E-nodes, rounds and branches that are enough for all graphs of a small network.
+#: Limits of e-nodes, rounds and branches that suffice for all graphs of a small network.
 ALL_GRAPHS = SaturationLimits(nodes=10_000, rounds=100, branches=100_000)
-#: The difference of float32 sums in another order, relative to the largest output.
+#: Difference of float32 sums in another order, relative to the largest output.
 TOLERANCE = 1e-4
 
 app = typer.Typer(add_completion=False)
@@ -104,7 +104,7 @@ def of_searches(
 
 
 def once_each(network: Network, rules: Sequence[Rule]) -> tuple[list[str], Network]:
-    """The network after each rule that matches was applied at the first place it can be, whatever that costs."""
+    """The network after each matching rule was applied at its first place, whatever that costs."""
     graph, applied = network.graph, []
     for rule in rules:
         made = next((one for match in find_matches(graph, rule) if (one := apply(graph, match))), None)
@@ -114,7 +114,7 @@ def once_each(network: Network, rules: Sequence[Rule]) -> tuple[list[str], Netwo
 
 
 def differences(network: Network, other: Network, device: str) -> dict[str, float]:
-    """How far ONNX Runtime and NumPy are from the network as given, relative to its largest output."""
+    """Deviation of ONNX Runtime and NumPy from the network as given, relative to its largest output."""
     random = np.random.default_rng(0)
     graph = network.graph
     given = {name: random.standard_normal(graph.types[name].shape, np.float32) for name in graph.inputs}
@@ -218,7 +218,7 @@ def exhaustive(
     seconds: float = 60.0,
     out: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
-    """Backtracking beside the least of all graphs."""
+    """Backtracking against the optimum over all graphs."""
     prices = api.cost_model("simulator", device, engine="paper")
     for model in models:
         tell(of_exhaustive(loaded(model), prices, seconds), out)

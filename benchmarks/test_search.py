@@ -52,7 +52,7 @@ def test_four_networks(
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_one_network(benchmark: BenchmarkFixture, networks: dict[tuple[str, int], Network], name: str) -> None:
-    """Unpruned at batch 1: what the README says of each."""
+    """Unpruned at batch 1: the figures of the README."""
     benchmark.group = "one network, V100, unpruned"
 
     def search() -> float:
@@ -62,7 +62,7 @@ def test_one_network(benchmark: BenchmarkFixture, networks: dict[tuple[str, int]
 
 
 def transcription(problem: ScheduleProblem) -> float:
-    """Algorithm 1 as it stands, with prices that cost nothing to ask for."""
+    """Algorithm 1 transcribed, with prices of zero cost."""
     return InterOperatorScheduler(problem, lambda ending: (scalar_price(ending), "concurrent"), 3, 8).run()[0]
 
 
@@ -76,7 +76,7 @@ def ours(problem: ScheduleProblem) -> float:
 def test_against_a_transcription_of_algorithm_1(
     benchmark: BenchmarkFixture, networks: dict[tuple[str, int], Network], search: object
 ) -> None:
-    """Inception's last block, r=3 s=8; the ratio of the two rows is the search's worth without bounds."""
+    """Inception's last block, r=3 s=8; the ratio of the two rows is the gain of the search without bounds."""
     assert callable(search)
     network = networks["inception_v3", 1]
     problem = ScheduleProblem.of_block(network, network.blocks[-2])
@@ -91,13 +91,13 @@ def scalar_price(mask: int) -> float:
 
 
 def free_prices(masks: Masks) -> Prices:
-    """The same for an array of masks."""
+    """Prices without structure of an array of masks."""
     scrambled = (masks * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(48)
     return 1.0 + scrambled / 65536 * np.bitwise_count(masks)
 
 
 class FreePrices:
-    """The same prices as a cost model."""
+    """The unstructured prices as a cost model."""
 
     identity = CostModelIdentity("free")
 

@@ -1,10 +1,10 @@
-"""What backend ``onnxruntime_cpu`` pays for a second stream: a stage of two ops that do next to nothing, in one stream and in two.
+"""Cost of a second stream in backend ``onnxruntime_cpu``: a stage of two tiny ops, in one stream and in two.
 
     python benchmarks/thread_handover.py [ROUNDS]
 
-The difference is a hand-over to a second thread and back, with what two threads cost each other at Python's interpreter
-lock; the same with steps that do nothing at all is the hand-over alone. Both grow with the time for which the second thread
-had nothing to do, since its core goes to sleep: so the host is busy alone for a while before each run. It needs two cores.
+The difference is a hand-over to a second thread and back, including contention of two threads for Python's interpreter
+lock; the same with empty steps is the hand-over alone. Both grow with the idle time of the second thread, since its
+core goes to sleep: so the host is busy alone for a while before each run. It needs two cores.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from iossim.ir.network import Network
 from iossim.ir.ops.unary import Relu
 from iossim.schedule.batch import Strategy
 
-#: For how long a second thread has had nothing to do: next to nothing, and as long as small and large ops take.
+#: Idle times of the second thread: almost none, and as long as small and large ops take.
 IDLE_US = (0, 50, 200, 1_000)
 
 
 def two_small_ops() -> Network:
-    """Two activations of a dozen numbers, side by side."""
+    """Two concurrent activations of a dozen numbers."""
     b = GraphBuilder("two_small_ops")
     x = b.input("x", (1, 3, 2, 2))
     with b.block("block"):
@@ -49,7 +49,7 @@ def of_nothing(streams: int) -> SessionProgram:
 
 
 def medians_us(programs: Sequence[SessionProgram], rounds: int, idle_us: int) -> list[float]:
-    """The median time of each, run in turns; before each run all threads but the host's are idle for ``idle_us``."""
+    """Median time of each, in alternating runs; before each run all threads but the host's are idle for ``idle_us``."""
     taken_ns: list[list[int]] = [[] for _ in programs]
     with WorkerPool(max(program.streams for program in programs), usable_cores()) as pool:
         for _ in range(rounds):

@@ -1,7 +1,7 @@
-"""How much faster the search is than Algorithm 1 transcribed, on all four networks at r=3, s=8 (minutes).
+"""Speed-up of the search over a transcription of Algorithm 1, on all four networks at r=3, s=8 (minutes).
 
-The paper's definition of stages, prices that cost nothing to ask for, every block solved, no bounds used: what is
-compared is the enumeration and relaxation alone.
+It uses the paper's definition of stages, prices of zero cost, all blocks, and no bounds: only enumeration and
+relaxation are compared.
 """
 
 from __future__ import annotations

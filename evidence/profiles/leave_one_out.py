@@ -253,7 +253,7 @@ def _drawn(recording: Recording, chosen: Mask, count: int, seed: int) -> Mask:
 def transfer_table(
     result: LeaveOneOut, date: str | None = None, concurrency: Concurrency | None = None
 ) -> TransferTable:
-    """What ships: the sources, with the errors and bands of devices left out, and the parameters of concurrency."""
+    """The table to ship: the sources, errors and bands of left-out devices, and the parameters of concurrency."""
     zero_shot = [row.zero_shot for row in result.rows]
     refined = [row.refined for row in result.rows if row.refined is not None]
     sources = [

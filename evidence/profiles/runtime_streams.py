@@ -5,8 +5,8 @@ the stored ones, from which the defaults of :mod:`iossim.hardware.kinds.cpu` are
 Networks took no part (``docs/deploy.md`` has them). ``benchmarks/onnxruntime_streams.py`` measures such rows.
 
 - *node*: the slope of chains of the smallest products, which includes such a product.
-- *notification*: the time of each further crossing where one worker runs both streams: least of all runs, the median
-  of the slopes of chains of 4 x 16 to 64 x 160, between 1 and 16 crossings.
+- *notification*: the time of each further crossing where one worker runs both streams: the least of all runs, the
+  median of the slopes of chains of 4 x 16 to 64 x 160, between 1 and 16 crossings.
 - *starved*: the same with more threads than cores: the excess of streams over one thread, divided by the crossings of
   modules, the median of all rows. Rows differ by a factor of ten, since the system's scheduler assigns slices of 4 ms:
   a run of many short modules may see one slice, one of few long ones a slice at each crossing.

@@ -41,10 +41,10 @@ def accuracy(results: Results) -> str:
         "Called directly, without a framework (few rows: 17 and 34 held out): V100 convolutions "
         f"{v100_conv:.1f}, matrix products {v100_gemm:.1f}; T4 {t4_conv:.1f} and {t4_gemm:.1f}.",
         f"Rank correlation with measured convolutions {least_tau:.2f} to {most_tau:.2f}.",
-        "Nine of ten measurements should lie in the interval of their prediction; "
+        "Nine in ten measurements should be within the interval of their prediction; "
         f"{least:.0f} to {most:.0f}% of the held-out ones do, but only {found['inside_intervals_conv2d_t4']:.0f}% of "
         "T4's direct convolutions.",
-        f"{found['hidden_rows']:.0f}% of all rows are hidden behind the host's floor, and left out.",
+        f"{found['hidden_rows']:.0f}% of all rows are hidden by the host's floor, and left out.",
     )
 
 
@@ -137,11 +137,11 @@ def network_errors(results: Results) -> str:
     return _sentences(
         f"The {fitted['figures']} figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, "
         "in-sample.",
-        f"Of the {unseen['figures']} that took part in no fit the error is {100 * unseen['mean_error']:.1f}% in the "
-        f"mean and {100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network "
-        f"left out it is, of all {left_out['figures']}, {100 * left_out['mean_error']:.1f}% and "
-        f"{100 * left_out['worst_error']:+.1f}%, and {round(left_out['interval_coverage'] * left_out['figures'])} lie "
-        "in their intervals.",
+        f"The {unseen['figures']} that took part in no fit have a mean error of {100 * unseen['mean_error']:.1f}%, and "
+        f"{100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network left out, "
+        f"all {left_out['figures']} have {100 * left_out['mean_error']:.1f}% and "
+        f"{100 * left_out['worst_error']:+.1f}%, and {round(left_out['interval_coverage'] * left_out['figures'])} are "
+        "within their intervals.",
         f"{'All' if ranked else 'Not all'} {found['orders']} pairs of schedulers that differ by more than 3% are "
         "ranked correctly, also with the network left out.",
         f"The two stages of the sample network with two groups are within {_worst(pairs)}, its convolutions within "
@@ -186,19 +186,19 @@ def graph_kernels(results: Results) -> str:
     batches = ", ".join(f"{min(each):+.0f} to {max(each):+.0f}% at batch {batch}" for batch, each in by_batch.items())
     return _sentences(
         f"bf16 products in CUDA graphs, shapes held out: {products}.",
-        f"Fused attention there, shapes of up to 17 GFLOP held out: {steady}; of all sizes {every}, as long rows take "
-        "two to three times what the rate of short ones says, and one shape differs by as much between boards of equal "
-        "arithmetic.",
+        f"Fused attention there, shapes of up to 17 GFLOP held out: {steady}; for all sizes {every}, since long rows "
+        "take two to three times the time expected from short ones, and one shape differs by as much between boards of "
+        "equal arithmetic.",
         f"Layers of TensorRT, nothing fitted to them: A100 in TF32 {layers['a100-pcie-80gb']:.0f}, RTX 3090 in fp16 "
         f"{layers['rtx-3090']:.0f}.",
-        "Kernels of ResNet-50 and MobileNet-v2 by Nsight Compute on a V100, beside one fitted constant, what it takes "
-        f"to start and end a kernel: ReLU {profiled['relu']:.0f}, additions {profiled['add']:.0f}, depthwise "
+        "Kernels of ResNet-50 and MobileNet-v2 by Nsight Compute on a V100, with one fitted constant, the time to "
+        f"start and end a kernel: ReLU {profiled['relu']:.0f}, additions {profiled['add']:.0f}, depthwise "
         f"convolutions {profiled['depthwise']:.0f}, other convolutions {profiled['conv']:.0f}.",
         "PyTorch's convolutions of ResNet-50 in TF32 on an RTX A5000, one constant fitted to those at batch 1: "
         + " and ".join(f"{error:.0f} at batch {batch}" for batch, error in found["trace"].items())
         + ".",
         f"ResNet-50 by TensorRT on an A30 in TF32, fp16 and int8, nothing fitted, with `--units fused`: {batches}; "
-        "up to some 0.3 ms of a framework's host are in what was measured.",
+        "the measurements include up to some 0.3 ms of a framework's host.",
         f"With attention fused, by prices, one encoder layer of BERT-base in fp16 on an H100 takes {layer}, BERT-large "
         f"{large}, as units of the model and with `--units fused`.",
     )
@@ -234,14 +234,7 @@ def hopper_sets(results: Results) -> str:
         ]
         for count, each in results["hopper-sets"]["side_by_side"].items()
     ]
-    head = [
-        "side by side",
-        "sets",
-        "speed-up predicted",
-        "measured, warm and cold",
-        "median error, %",
-        "worst tenth, %",
-    ]
+    head = ["concurrent", "sets", "speed-up predicted", "measured, warm and cold", "median error, %", "worst tenth, %"]
     return _table(head, rows)
 
 
@@ -257,7 +250,7 @@ def transfer_means(results: Results) -> str:
     errors = results["transfer"]["errors"]
     means = {kind: fmean(errors[chip][kind]["zero_shot"] for chip in BOARDS) for kind in KINDS}
     return _sentences(
-        "Fits are done anew: how a processor rounds moves them by up to a point.",
+        "Fits are repeated: rounding on another processor moves them by up to a point.",
         f"On average {', '.join(f'{kind} {mean:.1f}' for kind, mean in means.items())} from datasheet facts alone.",
     )
 
@@ -279,8 +272,8 @@ def measured_search_errors(results: Results) -> str:
     (measured,) = {each["structured"]["measured"] for each in found}
     return _sentences(
         f"With an error by operator and by resource instead, {_listed(regrets)} after {measured:,} measurements.",
-        "The search was tuned in sight of these seeds, on an earlier fit of the V100.",
-        f"Planning takes at most {results['measured-search']['planning_cpu_s']:.1f} s of CPU time a network.",
+        "The search was tuned on these seeds, with an earlier fit of the V100.",
+        f"Planning takes at most {results['measured-search']['planning_cpu_s']:.1f} s of CPU time per network.",
     )
 
 
@@ -291,9 +284,9 @@ def throughput(results: Results) -> str:
         "The three claims that the paper makes about batch sizes hold here (`throughput_and_batch`): throughput rises "
         "with the batch, saturates at 128, and IOS is ahead at every batch size, "
         f"{gains[0]:.2f} times as fast at batch 1 and {min(gains):.2f} at the least.",
-        f"{found['shipped']} studies ship: figures and tables of the IOS thesis and of other papers, with what was "
-        "published beside what is found, and questions such as which GPU a model needs, how many streams are worth "
-        "having, what twice the SMs would bring.",
+        f"{found['shipped']} studies ship: figures and tables of the IOS thesis and of other papers, with published "
+        "results beside those found here, and questions such as which GPU a model needs, how many streams pay off, and "
+        "what twice the SMs would gain.",
     )
 
 
@@ -346,7 +339,7 @@ def projections(results: Results) -> str:
         [what, *(f"{us['sequential']:.1f}, {us['ios-both']:.1f}, {us['stacked']:.1f}" for us in by_device.values())]
         for what, by_device in results["transformers"]["projections"].items()
     ]
-    return _table(["one by one, side by side, stacked", *(f"{name}, us" for name in _DEVICES.values())], rows)
+    return _table(["sequential, concurrent, stacked", *(f"{name}, us" for name in _DEVICES.values())], rows)
 
 
 _DEVICES = {"v100-sxm2": "V100", "a100-sxm-40gb": "A100", "h100-sxm": "H100"}
@@ -376,7 +369,7 @@ def gpu_example(results: Results) -> str:
     row = _measured_ms(results, "inception_v3", "bf16")
     return _sentences(
         f"One GPU has run it, an H200: Inception V3 in bf16 takes {row['ios-both']:.2f} ms by its measured schedule, "
-        f"{row['sequential']:.2f} ms unit after unit, {row['torch-compile-cuda-graph']:.2f} ms by torch.compile in a "
+        f"{row['sequential']:.2f} ms sequentially, {row['torch-compile-cuda-graph']:.2f} ms by torch.compile in a "
         f"CUDA graph, {row['torch-cuda-graph']:.2f} ms without compiling "
         "([measured on an H200](docs/hardware.md#measured-on-an-h200))."
     )
@@ -392,8 +385,8 @@ def gpu_gains(results: Results) -> str:
     }
     units, compiled, torch = (f"{min(found):.1f} to {max(found):.1f}" for found in over.values())
     return _sentences(
-        "IOS with a measured search, within seconds a network, is "
-        f"{units} times as fast as one unit after another, {torch} times as fast as PyTorch's CUDA graph, and "
+        "IOS with a measured search, within seconds per network, is "
+        f"{units} times as fast as sequential execution, {torch} times as fast as PyTorch's CUDA graph, and "
         f"{compiled} times as fast as that of torch.compile, in the two networks for which that was measured."
     )
 

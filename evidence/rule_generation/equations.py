@@ -48,7 +48,7 @@ def apply(template: str, operands: Iterable[Term], output: int = 0) -> Apply:
 
 @lru_cache(_MEMORY)
 def text(term: Term) -> str:
-    """A term as one string: ``add(a, relu(b))``; an output but the first has its number behind the op."""
+    """The term as one string: ``add(a, relu(b))``; an output other than the first has its number after the op."""
     if isinstance(term, str):
         return term
     name = f"{term.template}.{term.output}" if TEMPLATE[term.template].outputs > 1 else term.template

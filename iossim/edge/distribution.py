@@ -337,7 +337,7 @@ class _Search:
 
 
 def _together(has: Box, more: Box | None) -> Box:
-    """What is held with more of it: both if they form a box, else the later one."""
+    """Union of the held box and a further one: their hull if it contains no more, else the further one."""
     if more is None:
         return has
     both = has.hull(more)

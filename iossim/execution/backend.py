@@ -1,7 +1,8 @@
 """The contract of a backend, which runs plans on real hardware.
 
 A backend runs plans and times them; it knows no schedule, no search and no store. Pricing and reporting by measurement
-(:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) depend on this file only. :mod:`iossim.execution.backends` finds one by name.
+(:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) depend on this file only.
+:mod:`iossim.execution.backends` finds one by name.
 """
 
 from __future__ import annotations

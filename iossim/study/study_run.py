@@ -185,7 +185,7 @@ class Failures:
     tracebacks: dict[str, str] = field(default_factory=dict)
 
     def reason(self, error: Exception) -> str:
-        """One line. Of what is no :class:`IossimError` it says of what class it is, and where its traceback is.
+        """Reason in one line. For errors other than :class:`IossimError` it names the class, and the traceback's file.
 
         Reason in one line. For errors other than :class:`IossimError` it names the class, and the traceback's file.
         """

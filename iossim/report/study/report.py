@@ -198,7 +198,7 @@ def _file(name: str) -> str:
 
 
 def _axes(run: StudyRun) -> list[dict[str, str]]:
-    """What varies in the study, its fixed subject, and the resulting numbers of points and schedules."""
+    """Varying axes of the study, its fixed subject, and the resulting numbers of points and schedules."""
     rows = run.results.rows
     failed = sum(row.status == "failed" for row in rows)
     axes: list[dict[str, str]] = []
