@@ -21,8 +21,9 @@ from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.hardware.green_contexts import part_sizes
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
+from iossim.hardware.lowering.residence import lower_in_network, residences
 from iossim.hardware.lowering.target import copy_candidates
-from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.hardware.lowering.unit import StepCandidates, lower_merged
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -137,11 +138,8 @@ class UnitPrices:
 
     def keys(self, problem: ScheduleProblem) -> list[UnitKey]:
         """The key of each unit of a problem."""
-        texts = [""] * len(problem)
-        if self._in_place:
-            placement = self._placement(self.network(problem))
-            texts = [placement.signature(unit) for unit in problem.units]
-        return list(zip(problem.works, texts, strict=True))
+        network = self.network(problem)
+        return [(work, self._placed(network, unit)) for work, unit in zip(problem.works, problem.units, strict=True)]
 
     def price(self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None) -> list[UnitPrice]:
         """The price of each unit as its variant (or the fastest alone), on a part of ``sms`` SMs or on all.
@@ -162,8 +160,7 @@ class UnitPrices:
         """
         if len(units) == 1:
             (unit,) = units
-            placed = self._placement(network).signature(unit) if self._in_place else ""
-            return self._price(network, unit, (network.signatures[unit], placed), variant, None)
+            return self._price(network, unit, (network.signatures[unit], self._placed(network, unit)), variant, None)
         merged = self.price_merged(network, units)
         if merged is None:
             names = ", ".join(network.units[unit].name for unit in units)
@@ -199,7 +196,8 @@ class UnitPrices:
 
     def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates | None:
         try:
-            return lower_merged(network, units, self._profile, self._splits_merged)
+            steps = lower_merged(network, units, self._profile, self._splits_merged)
+            return residences(network, self._profile)[units[0]].of(steps)
         except ScheduleError:
             return None
 
@@ -214,7 +212,7 @@ class UnitPrices:
         moves = self._placement(network).moves if self._in_place else {}
         if unit in moves:
             return tuple(copy_candidates(network.graph.types[term], self._profile) for term, _ in moves[unit])
-        return lower_unit(network, network.units[unit], self._profile)
+        return lower_in_network(network, unit, self._profile)
 
     def _price(self, network: Network, unit: int, key: UnitKey, variant: str, sms: int | None) -> UnitPrice:
         found = self._prices.get((key, variant, sms))
@@ -234,6 +232,11 @@ class UnitPrices:
             kernels,
         )
         return price if self._error is None else self._error.of(price, signature)
+
+    def _placed(self, network: Network, unit: int) -> str:
+        """What a unit's place in its network changes of its work."""
+        residence = residences(network, self._profile)[unit].key
+        return (self._placement(network).signature(unit) if self._in_place else "") + residence
 
     def _placement(self, network: Network) -> InPlaceBuffers:
         if network not in self._placements:

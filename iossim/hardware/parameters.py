@@ -121,6 +121,9 @@ class ModelParameters(Value):
     tile_generation_efficiency: Annotated[Part, Fit(0.1, 1.0)] = 0.72
     #: Bytes that one SM moves from or to L2 in a clock.
     l2_bytes_per_clock_per_sm: Annotated[Positive, Fit(8.0, 128.0, is_logarithmic=True)] = 64.0
+    #: Bytes that the whole of L2 moves in a clock, over the number of SMs: what a V100's gives (2,048 in all), and what
+    #: an A100's and an H100's are seen to (7 TB/s of the latter).
+    l2_shared_bytes_per_clock_per_sm: Positive = 26.0
     #: The part of L2 that keeps activations until the next kernel reads them: what a kernel touches is found there if
     #: it fits, and lost if it does not. About half of an A100's, whose L2 has two halves.
     l2_resident_fraction: Annotated[Fraction, Fit(0.0, 1.0)] = 0.9

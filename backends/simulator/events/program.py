@@ -16,8 +16,9 @@ from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.hardware.lowering.residence import lower_in_network, residences
 from iossim.hardware.lowering.target import copy_candidates
-from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.hardware.lowering.unit import StepCandidates, lower_merged
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
@@ -122,9 +123,10 @@ class KernelLibrary:
 
         Raises PlanError for a variant that it does not have.
         """
-        key = network.signatures[unit], variant, sms or self.profile.sm_count
+        work = network.signatures[unit] + residences(network, self.profile)[unit].key
+        key = work, variant, sms or self.profile.sm_count
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant, sms)
+            self._units[key] = self._kernels(lower_in_network(network, unit, self.profile), variant, sms)
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
@@ -132,7 +134,8 @@ class KernelLibrary:
         return self._kernels(self._merged_steps(network, units))
 
     def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates:
-        return lower_merged(network, units, self.profile, self.engine.facts.splits_merged)
+        steps = lower_merged(network, units, self.profile, self.engine.facts.splits_merged)
+        return residences(network, self.profile)[units[0]].of(steps)
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
@@ -141,8 +144,7 @@ class KernelLibrary:
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
         """What a launch of units is called in a plan, and its workspace: one step runs after another."""
         merged = strategy is Strategy.MERGE
-        unit = network.units[units[0]]
-        steps = self._merged_steps(network, units) if merged else lower_unit(network, unit, self.profile)
+        steps = self._merged_steps(network, units) if merged else lower_in_network(network, units[0], self.profile)
         chosen = self._on().chosen(steps, variant)
         return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
 

@@ -14,6 +14,7 @@ from iossim.base.tables import csv_text
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
@@ -22,7 +23,7 @@ from iossim.ir.types import TensorType
 
 COLUMNS = (
     "name", "kind", "ops", "outputs", "output_shape", "dtype", "gpu_time_us", "low_us", "high_us", "share", "algorithm",
-    "kernels", "remark",
+    "kernels", "weights", "remark",
 )  # fmt: skip
 #: The name of the row below all others; it has no kind.
 TOTAL = "total"
@@ -65,6 +66,7 @@ class UnitRow:
             "share": rounded(self.share),
             "algorithm": one.algorithm,
             "kernels": listed(list(one.kernels)),
+            "weights": one.weights,
             "remark": self.remark,
         }
 
@@ -83,6 +85,8 @@ class NetworkTable(Printed):
     rows: tuple[UnitRow, ...]
     total_us: float
     interval: LatencyInterval
+    #: Where all units find weights, ``warm`` or ``cold``.
+    weights: Weights
 
     def __repr__(self) -> str:
         where = f"{self.network.name} on {self.device}, batch {self.network.source.batch}, {self.network.precision}"
@@ -105,6 +109,7 @@ class NetworkTable(Printed):
             "engine": str(self.engine),
             "dtype": str(self.network.precision),
             "batch": self.network.source.batch,
+            "weights": str(self.weights),
             "rows": [row.cells(list) for row in self.rows],
             "total": self.total(),
             "remarks": list(self.network.remarks),
@@ -112,14 +117,20 @@ class NetworkTable(Printed):
         return json.dumps(document, indent=1)
 
 
-def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
-    """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once."""
+def predict_network(
+    network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH, weights: Weights = Weights.AUTO
+) -> NetworkTable:
+    """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once.
+
+    ``weights`` says where kernels find theirs; inputs are where the units before leave them.
+    """
     model = KernelModel(engine.on(profile), engine.issue_alone, engine.libraries_on(profile.architecture))
-    known: dict[str, Prediction] = {}
-    for unit, signature in zip(network.units, network.signatures, strict=True):
-        if signature not in known:
-            known[signature] = predict_steps(unit_steps(network, unit), model)
-    found = [known[signature] for signature in network.signatures]
+    known: dict[tuple[str, Residence], Prediction] = {}
+    places = list(zip(network.signatures, residences(network, profile, weights), strict=True))
+    for unit, place in zip(network.units, places, strict=True):
+        if place not in known:
+            known[place] = predict_steps(unit_steps(network, unit), model, residence=place[1])
+    found = [known[place] for place in places]
     unit_us = [one.gpu_time_us for one in found]
     total_us = sum(unit_us)
     errors = ScheduleErrors(network, profile, SimulatorCostModel(profile, network.precision, engine))
@@ -127,7 +138,8 @@ def predict_network(network: Network, profile: DeviceProfile, engine: Engine = E
         _row(network, unit, one, one.gpu_time_us / total_us if total_us else 0.0)
         for unit, one in zip(network.units, found, strict=True)
     )
-    return NetworkTable(network, profile.name, engine, tuple(rows), total_us, errors.interval_one_by_one(unit_us))
+    interval, told = errors.interval_one_by_one(unit_us), places[0][1].weights
+    return NetworkTable(network, profile.name, engine, tuple(rows), total_us, interval, told)
 
 
 def _row(network: Network, unit: Unit, prediction: Prediction, share: float) -> UnitRow:
