@@ -122,53 +122,50 @@ _KNOWN: WeakKeyDictionary[Network, dict[tuple[float, Weights], tuple[Residence, 
 def _found(network: Network, l2_bytes: float, weights: Weights) -> tuple[Residence, ...]:
     types = network.graph.types
     touched = [(_weights(network, unit), (*unit.inputs, *unit.outputs)) for unit in network.units]
-    fits = l2_bytes > 0.0 and _run_bytes(network, touched) <= _FITS * l2_bytes
+    weight_bytes = sum(types[name].bytes for name in {name for filters, _ in touched for name in filters})
+    arena_bytes = _arena_bytes(network, [values for _, values in touched])
+    fits = l2_bytes > 0.0 and weight_bytes + arena_bytes <= _FITS * l2_bytes
     told = weights if weights is not Weights.AUTO else Weights.WARM if fits else Weights.COLD
     if fits or l2_bytes == 0.0:
         return (Residence(told),) * len(network.units)
     found: list[Residence] = []
-    # Bytes of what was touched, the latest at the end.
-    last = OrderedDict((name, types[name].bytes) for name in network.graph.inputs)
+    last: OrderedDict[str, bool] = OrderedDict.fromkeys(network.graph.inputs, False)  #: the latest at the end
     for unit, (filters, values) in zip(network.units, touched, strict=True):
-        own = {name: types[name].bytes for name in (*filters, *values)}
-        lost = sum(own[name] * lost_part(float(_since(last, name, own, l2_bytes)), l2_bytes) for name in unit.inputs)
-        read = sum(own[name] for name in unit.inputs)
+        own = dict.fromkeys(filters, True) | dict.fromkeys(values, False)
+
+        def since(value: str, own: dict[str, bool] = own) -> float:
+            """Bytes touched since a value was, with the unit's own: activations take turns in one arena."""
+            passed = {True: 0, False: 0}
+            for name, is_weight in own.items():
+                passed[is_weight] += types[name].bytes
+            for name in reversed(last):
+                total = passed[True] + min(passed[False], arena_bytes)
+                if name == value or total >= _LOST * l2_bytes:
+                    break
+                passed[last[name]] += 0 if name in own else types[name].bytes
+            return float(passed[True] + min(passed[False], arena_bytes))
+
+        lost = sum(types[name].bytes * lost_part(since(name), l2_bytes) for name in unit.inputs)
+        read = sum(types[name].bytes for name in unit.inputs)
         parts = round(_PARTS * lost / read) if read else 0
         found.append(Residence(told, parts, parts * read // _PARTS))
-        for name, size in own.items():
-            last[name] = size
+        for name, is_weight in own.items():
+            last[name] = is_weight
             last.move_to_end(name)
     return tuple(found)
 
 
-def _since(last: OrderedDict[str, int], name: str, own: dict[str, int], l2_bytes: float) -> float:
-    """The bytes touched since a value was, with what the unit touches itself; more than fit where it never was."""
-    total = float(sum(own.values()))
-    for other in reversed(last):
-        if other == name:
-            return total
-        total += 0 if other in own else last[other]
-        if total >= _LOST * l2_bytes:
-            break
-    return _LOST * l2_bytes
-
-
-def _run_bytes(network: Network, touched: Sequence[tuple[Sequence[str], Sequence[str]]]) -> int:
-    """All weights, and the most activations that are needed at a time."""
-    types = network.graph.types
-    last = {name: index for index, (_, values) in enumerate(touched) for name in values}
-    last |= dict.fromkeys(network.graph.returned, len(touched))
-    first: dict[str, int] = {}
-    for index, (_, values) in enumerate(touched):
-        for name in values:
-            first.setdefault(name, index)
+def _arena_bytes(network: Network, touched: Sequence[Sequence[str]]) -> int:
+    """The most activations that are needed at a time, by what each unit touches."""
+    ends = {name: index for index, values in enumerate(touched) for name in values}
+    ends |= dict.fromkeys(network.graph.returned, len(touched))
+    begins = {name: index for index, values in reversed(list(enumerate(touched))) for name in values}
     changes = [0] * (len(touched) + 2)
-    for name, index in first.items():
-        changes[index] += types[name].bytes
-        changes[last[name] + 1] -= types[name].bytes
-    return max(accumulate(changes)) + sum(
-        types[name].bytes for name in {name for filters, _ in touched for name in filters}
-    )
+    for name, begin in begins.items():
+        size = network.graph.types[name].bytes
+        changes[begin] += size
+        changes[ends[name] + 1] -= size
+    return max(accumulate(changes))
 
 
 def _weights(network: Network, unit: Unit) -> tuple[str, ...]:
