@@ -13,6 +13,7 @@ from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
+from iossim.hardware.lowering.residence import Weights
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
@@ -65,15 +66,18 @@ def explain(
 
 
 @public
-def predict(model: Network | str | Path, device: DeviceProfile | str | Path, *, engine: str = AUTO) -> NetworkTable:
+def predict(
+    model: Network | str | Path, device: DeviceProfile | str | Path, *, engine: str = AUTO, weights: str = Weights.AUTO
+) -> NetworkTable:
     """GPU time of each unit of a network alone, with its interval; of each op if the network is a name or file.
 
-    Raises DeviceError for a precision that the device lacks.
+    ``weights``: where kernels find theirs, ``warm`` (in L2, as far as they fit), ``cold`` (in DRAM) or ``auto`` (by
+    the network's sizes). Raises DeviceError for a precision that the device lacks, OptionError for other ``weights``.
     """
     profile = load_device(device)
     network = network_of(model, units="none")
     profile.require(network.precision)
-    return predict_network(network, profile, Engine.named(engine, profile))
+    return predict_network(network, profile, Engine.named(engine, profile), Weights.named(weights))
 
 
 @public

@@ -68,6 +68,7 @@ class DeviceRates(NamedTuple):
     tile_factor: Floats  #: shape ``[tiles, precisions]``
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
+    l2_bytes_per_us: float  #: of all SMs together
     #: Of these, the parts that a class has enough in flight to draw, shape ``[classes]``.
     dram_drawn: Floats
     l2_drawn: Floats
@@ -140,7 +141,8 @@ def _on_part(whole: DeviceRates, profile: DeviceProfile, sms: int) -> DeviceRate
     dram = whole.dram_bytes_per_us * part
     drawn = whole.dram_drawn.copy()
     drawn[NARROW_STREAM] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[NARROW_STREAM])
-    return whole._replace(sms=float(sms), dram_bytes_per_us=dram, dram_drawn=drawn)
+    l2 = whole.l2_bytes_per_us * part
+    return whole._replace(sms=float(sms), dram_bytes_per_us=dram, l2_bytes_per_us=l2, dram_drawn=drawn)
 
 
 def _narrow_part(profile: DeviceProfile, bytes_per_us: float, bandwidth: float) -> float:
@@ -231,6 +233,10 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         tile_factor,
         dram,
         l2,
+        # What comes from DRAM passes L2.
+        max(p.l2_shared_bytes_per_clock_per_sm * clocks_per_us * sms, profile.dram_bandwidth_gbps * 1e3)
+        if datasheet.core_cache_bytes is None
+        else math.inf,
         dram_drawn,
         l2_drawn,
         np.array([p.beyond_core_cache_factor if c in CACHED_CLASSES else 1.0 for c in CLASSES]),

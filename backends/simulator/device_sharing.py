@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_times import lost_part
 from iossim.base.compiled import jit
+from iossim.hardware.lowering.residence import lost_part
 from iossim.schedule.masks import lowest_bit
 from iossim.schedule.problem import Masks
 

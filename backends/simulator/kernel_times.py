@@ -9,10 +9,10 @@ A kernel is a row of a table, a device a :class:`DeviceRates`. The duration comb
 - *L2*: the busiest SM's part of the traffic between SMs and L2.
 - *DRAM*: weights, and the activations, unless all that the kernel touches fits into the part of L2 that keeps it.
 
-The duration is their ``p``-norm: the longest for a large ``p``, the sum for ``p = 1``. Waves, latency hiding and the
-roofline follow Zhang and Owens (2011) and Williams et al. (2009). Kernels that stream or transform fill and drain
-besides. Some have too little in flight to draw what L2 or DRAM would give (Little's law): they take longer, and ask
-for what they draw.
+The duration is their ``p``-norm: the longest for a large ``p``, the sum for ``p = 1``; and at least what the whole L2
+takes to move each operand once. Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et
+al. (2009). Kernels that stream or transform fill and drain besides. Some have too little in flight to draw what L2 or
+DRAM would give (Little's law): they take longer, and ask for what they draw.
 
 On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
@@ -50,10 +50,11 @@ from iossim.backends.simulator.kernel_rows import (
     KernelRows,
 )
 from iossim.base.compiled import jit
+from iossim.hardware.lowering.residence import lost_part
 
 #: Columns of the result of :func:`time_kernels`: microseconds, and of ``FOOTPRINT`` bytes.
-ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER, FOOTPRINT, KEPT = range(8)
-RESULTS = 8
+ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER, FOOTPRINT, KEPT, L2_SHARED = range(9)
+RESULTS = 9
 
 #: Classes whose times overlap by a norm, and whose traffic with L2 is that of the busiest SM.
 _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class in CLASSES)
@@ -62,9 +63,6 @@ _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 
 #: The part of a tile's prologue that is seen where a block walks on to it: what no load ahead hides.
 _WALKED_PROLOGUE = 0.25
-#: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of the second part
-#: and more none.
-_FITS, _LOST = 0.85, 1.25
 
 
 def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
@@ -75,7 +73,8 @@ def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
     blocks were spread evenly over all SMs and hid all latency: the part of the device's issue capacity that it needs.
     ``POWER`` is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is all that it touches, in bytes,
     and ``KEPT`` the DRAM time of what L2 keeps of it while nothing else runs: what it moves besides once L2 has lost
-    that to others. A kernel of which no block fits an SM takes forever.
+    that to others. ``L2_SHARED`` is the time that the whole L2 takes to move each operand once. A kernel of which no
+    block fits an SM takes forever.
     """
     times = np.empty((len(kernels), RESULTS), dtype=np.float64)
     _time_kernels(kernels, rates, times)
@@ -114,6 +113,8 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             duration_us *= (
                 (arithmetic_us / longest_us) ** norm + (l2_us / longest_us) ** norm + (dram_us / longest_us) ** norm
             ) ** (1.0 / norm)
+        shared_us = operands / rates.l2_bytes_per_us
+        duration_us = max(duration_us, shared_us)
         times[index, 0] = rates.gap_us + rates.ramp_us[kernel["work_class"]] + duration_us
         times[index, 1] = arithmetic_us
         times[index, 2] = l2_us
@@ -128,6 +129,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
         times[index, 5] = power_us
         times[index, 6] = operands
         times[index, 7] = kept_us
+        times[index, 8] = shared_us
 
 
 @jit
@@ -174,16 +176,6 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
     arithmetic_us += rates.prologue_us[kernel["work_class"]] * rates.tile_prologue[kernel["tile"]] * waves
     issue_us = spread * block_us
     return arithmetic_us, issue_us
-
-
-@jit
-def lost_part(operand_bytes: float, cache_bytes: float) -> float:
-    """The part of operands that a cache has lost by the time they are read again."""
-    if operand_bytes <= _FITS * cache_bytes:
-        return 0.0
-    if operand_bytes >= _LOST * cache_bytes:
-        return 1.0
-    return (operand_bytes / cache_bytes - _FITS) / (_LOST - _FITS)
 
 
 @jit

@@ -21,8 +21,9 @@ from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.hardware.green_contexts import part_sizes
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
+from iossim.hardware.lowering.residence import lower_in_network, residences
 from iossim.hardware.lowering.target import copy_candidates
-from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.hardware.lowering.unit import StepCandidates, lower_merged
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -121,18 +122,20 @@ class PlacedUnits:
         """For each unit its work, and what its placement changes of that: equal for equal candidates."""
         if network not in self._keys:
             placed = self.placement(network).signature if self.in_place else lambda unit: ""
-            self._keys[network] = tuple((work, placed(unit)) for unit, work in enumerate(network.signatures))
+            found = zip(network.signatures, residences(network, self._profile), strict=True)
+            self._keys[network] = tuple((work, placed(unit) + at.key) for unit, (work, at) in enumerate(found))
         return self._keys[network]
 
     def steps(self, network: Network, unit: int) -> StepCandidates:
         """The candidates of each step of a unit; none of a concat or split in place."""
         if self.in_place and unit in self.placement(network).moves:
             return ()
-        return lower_unit(network, network.units[unit], self._profile)
+        return lower_in_network(network, unit, self._profile)
 
     def merged(self, network: Network, units: Sequence[int]) -> StepCandidates:
         """The candidates of units as one stacked convolution; raises ScheduleError where they do not merge."""
-        return lower_merged(network, units, self._profile, self._splits_merged)
+        steps = lower_merged(network, units, self._profile, self._splits_merged)
+        return residences(network, self._profile)[units[0]].of(steps)
 
     def copies(self, network: Network, units: Sequence[int]) -> StepCandidates:
         """The copies that a unit takes, or several as one stacked convolution: they are in no variant."""

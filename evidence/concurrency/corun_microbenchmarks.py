@@ -14,9 +14,9 @@ from statistics import median
 
 from evidence.concurrency.corun_cases import CorunCase, Figure
 from evidence.concurrency.microbenchmarks import V100, Microbenchmark, MicroKernel, percent_in
-from iossim.backends.simulator.kernel_times import lost_part
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.residence import lost_part
 from iossim.hardware.profile import DeviceProfile
 
 #: Facts of the recorded V100: its clock, from its fp64 pipe, which at an ILP of 4 makes 3.45e12 products per second in

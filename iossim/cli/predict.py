@@ -16,6 +16,7 @@ from iossim.cli.options import argument, switch, takes_options
 from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:
+    from iossim.hardware.lowering.residence import Weights
     from iossim.hardware.profile import DeviceProfile
 
 #: Endings of models' file names.
@@ -50,6 +51,15 @@ Libraries = Annotated[
         "Ampere, paper before.",
     ),
 ]
+WeightsIn = Annotated[
+    str,
+    options.option(
+        "--weights",
+        "PLACE",
+        "warm: in L2, as far as a kernel's operands fit there; cold: in DRAM; auto: warm for a model whose weights fit "
+        "L2 beside its activations, else cold.",
+    ),
+]
 OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
 CsvTable = Annotated[
     bool, switch("--csv", "Print CSV instead of the table for a model (the output for a table is always CSV).")
@@ -75,6 +85,7 @@ def predict(
     device: options.Device = None,
     op: Kind = None,
     engine: Libraries = None,
+    weights: WeightsIn = "auto",
     *,
     reading: OpByOp,
     out: OutFile = None,
@@ -82,7 +93,7 @@ def predict(
     as_json: JsonTable = False,
     whole: Whole = False,
 ) -> None:
-    """Add gpu_time_us, low_us, high_us, algorithm and kernels to a table of operators, or list those of a model.
+    """Add gpu_time_us, low_us, high_us, algorithm, weights and kernels to a table of operators, or list a model's.
 
     gpu_time_us is the steady device time of one call among many, or of a node of a CUDA graph, without the host's
     overhead; low_us to high_us is the 90% interval of measurements. A column of the table that has one of these names
@@ -94,6 +105,7 @@ def predict(
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
+    from iossim.hardware.lowering.residence import Weights
     from iossim.report.predictions import predicted_table, remarks
 
     if device is None:
@@ -102,15 +114,15 @@ def predict(
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     check_file(out, "--out")
     make_ready(device)
-    profile = load_device(device)
+    profile, found = load_device(device), Weights.named(weights)
     if not _is_model(source):
-        text = _of_table(Path(source), op, profile, engine or _CALLS, reading, as_json)
+        text = _of_table(Path(source), op, profile, engine or _CALLS, found, reading, as_json)
     else:
         if op is not None:
             raise OptionError(f"a model says what its ops are; leave --op out for {source}")
         network = reading.network(source)
         profile.require(network.precision)
-        table = predict_network(network, profile, Engine.named(engine or "auto", profile))
+        table = predict_network(network, profile, Engine.named(engine or "auto", profile), found)
         if out is None and not (as_csv or as_json):
             present(
                 None,
@@ -131,7 +143,9 @@ def _is_model(source: str) -> bool:
     return source.lower().endswith(_MODEL_ENDINGS) or not (Path(source).suffix or os.path.exists(source))
 
 
-def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str, reading: OpByOp, as_json: bool) -> str:
+def _of_table(
+    path: Path, kind: str | None, profile: DeviceProfile, engine: str, weights: Weights, reading: OpByOp, as_json: bool
+) -> str:
     from iossim.calibration.prediction.operator_table import predicted_csv, predicted_json, read_operators
     from iossim.calibration.prediction.predict import predict as predict_operators
     from iossim.execution.engine import Engine
@@ -146,9 +160,9 @@ def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str,
     if engine not in (known := [_CALLS, "auto", *map(str, Engine)]):
         raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, known)}")
     if engine == _CALLS:
-        predictions = predict_operators(table.operators, profile)
+        predictions = predict_operators(table.operators, profile, weights=weights)
     else:
         named = Engine.named(engine, profile)
         libraries = named.libraries_on(profile.architecture)
-        predictions = predict_operators(table.operators, profile, libraries, named.issue_alone)
+        predictions = predict_operators(table.operators, profile, libraries, named.issue_alone, weights)
     return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)

@@ -121,6 +121,9 @@ class ModelParameters(Value):
     tile_generation_efficiency: Annotated[Part, Fit(0.1, 1.0)] = 0.72
     #: Bytes between one SM and L2 per clock.
     l2_bytes_per_clock_per_sm: Annotated[Positive, Fit(8.0, 128.0, is_logarithmic=True)] = 64.0
+    #: Bytes that the whole of L2 moves per clock, over the number of SMs: that of a V100 (2,048 in all), and about the
+    #: observed one of an A100 and an H100 (7 TB/s of the latter).
+    l2_shared_bytes_per_clock_per_sm: Positive = 26.0
     #: Fraction of L2 that keeps activations until the next kernel reads them: a kernel's data stays there if it
     #: fits, and is lost if it does not. About half for an A100, whose L2 has two halves.
     l2_resident_fraction: Annotated[Fraction, Fit(0.0, 1.0)] = 0.9

@@ -18,7 +18,8 @@ def predicted_table(table: NetworkTable, all_by: str = "") -> Table:
     network, rows = table.network, list(table.rows)
     what = "units" if any(len(row.ops) > 1 for row in rows) else "ops"
     where = (
-        f"{network.name} on {table.device}, batch {network.source.batch}, {network.precision}, {table.engine} engine"
+        f"{network.name} on {table.device}, batch {network.source.batch}, {network.precision}, {table.engine} engine, "
+        f"weights {table.weights}"
     )
     title = f"{where}: {len(rows)} {what}"
     rest: list[dict[str, Cell]] = []

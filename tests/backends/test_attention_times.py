@@ -54,5 +54,6 @@ def test_a_layer_gains_where_libraries_have_it_and_no_other_does() -> None:
 
     for name in ("a100-sxm-40gb", "h100-sxm"):
         assert latency_us(name, "fused") < latency_us(name, "model")
-    assert latency_us("v100-sxm2", "fused") == pytest.approx(latency_us("v100-sxm2", "model"))
+    # Fused or not, the kernels are the same; what L2 has lost of an input is told by units, in eighths.
+    assert latency_us("v100-sxm2", "fused") == pytest.approx(latency_us("v100-sxm2", "model"), rel=2e-3)
     assert latency_us("h100-sxm", "fused", "fp32") == pytest.approx(latency_us("h100-sxm", "model", "fp32"))

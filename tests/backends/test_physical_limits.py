@@ -6,13 +6,17 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
+from iossim.backends.simulator.device_rates import device_rates
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_rows import kernel_table
+from iossim.backends.simulator.kernel_times import ALONE, time_kernels
 from iossim.hardware.compute_capability import WARP_THREADS
-from iossim.hardware.load import device
-from iossim.hardware.lowering.kernel import Libraries
-from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.load import device, own_names
+from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import AveragePool, MaxPool
@@ -114,6 +118,36 @@ def test_no_price_is_under_the_roofline_nor_far_over_it(name: str, libraries: Li
             assert prices[-1] <= most_over * roofs[-1], (kind, precision, prices[-1] / roofs[-1])
             # A few elements take what a kernel and its transforms take to fill and drain.
             assert prices[0] <= 20.0, (kind, precision, prices[0])
+
+
+def _products(precision: Precision) -> list[Operator]:
+    shapes = [(m, n, k) for m in (1, 64, 4096) for n in (512, 8192) for k in (512, 16_384)]
+    layers = [{"op": "linear", "batch": 1, "m": m, "n": n, "k": k} for m, n, k in shapes]
+    heads = [{"op": "bmm", "batch": 64, "m": m, "n": n, "k": 128} for m, n, _ in shapes[::2]]
+    sizes = ((1, 3, 64, 7, 224), (8, 256, 64, 1, 56), (1, 2048, 512, 1, 7), (32, 256, 256, 3, 14))
+    names = ("batch", "in_channels", "out_channels", "kernel", "in_size")
+    convolutions = [{"op": "conv", "stride": 1, "padding": 1} | dict(zip(names, one, strict=True)) for one in sizes]
+    return [read_record(record, precision) for record in (*layers, *heads, *convolutions)]
+
+
+@pytest.mark.parametrize(("precision", "issue"), [(Precision.FP32, Issue.CALLS), (Precision.FP16, Issue.GRAPH)])
+def test_no_kernel_moves_more_than_memory_delivers(precision: Precision, issue: Issue) -> None:
+    # Lowered once, for all devices: those of other generations, too.
+    operators = [*_products(precision), *(one for kind in KINDS for one in _operators(kind, precision))]
+    lowered = [target_of(device("h100-sxm")).family(one.op)(one.step()) for one in operators]  # type: ignore[misc]
+    kernels = [kernel for candidates in lowered for one in candidates for kernel in one.kernels]
+    for profile in (device(name) for name in own_names() if name != "cpu"):
+        if profile.kind != "gpu":
+            continue
+        rates, table = device_rates(profile, issue), kernel_table(profile.limits, kernels)
+        alone_us = time_kernels(table, rates)[:, ALONE] - rates.gap_us
+        operands = table["activation_bytes"] + table["weight_bytes"] + table["bytes_written"]
+        beyond_l2 = np.maximum(table["weight_bytes"], operands - profile.datasheet.l2_bytes.value)
+        assert (beyond_l2 <= alone_us * profile.dram_bandwidth_gbps * 1e3 * 1.001).all(), profile.name
+        assert (operands <= alone_us * rates.l2_bytes_per_us * 1.001).all(), profile.name
+        # An SM's port moves 64 bytes a clock.
+        clocks = profile.boost_clock_ghz * 1e3 * profile.sm_count
+        assert rates.l2_bytes_per_us <= 64.0 * clocks, profile.name
 
 
 @pytest.mark.parametrize("libraries", Libraries)

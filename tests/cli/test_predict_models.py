@@ -120,7 +120,8 @@ def test_light_models(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_squeezenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8")
-    assert "squeezenet on v100-sxm2, batch 8, fp32, paper engine: 80 ops, the 16 slowest" in text
+    told = "squeezenet on v100-sxm2, batch 8, fp32, paper engine, weights cold: 80 ops, the 16 slowest"
+    assert told in " ".join(text.split())
     assert "64 more" in text
     assert "total" in text
     whole = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8 --all")
@@ -153,6 +154,32 @@ def test_whose_libraries(capsys: pytest.CaptureFixture[str]) -> None:
     }
     old, new = ({row["algorithm"] for row in rows} for rows in by_engine.values())
     assert old != new
+
+
+def test_where_weights_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """SqueezeNet's fit an L2 of 96 MiB, GPT-2's do not."""
+    for model, found in (("squeezenet", "warm"), ("gpt2", "cold")):
+        tables = {
+            weights: printed_json(capsys, f"predict {model} -d rtx-5090 --dtype fp16 --weights {weights} --json")
+            for weights in ("warm", "cold", "auto")
+        }
+        assert {name: table["weights"] for name, table in tables.items()} == {
+            "warm": "warm",
+            "cold": "cold",
+            "auto": found,
+        }
+        total_us = {name: table["total"]["gpu_time_us"] for name, table in tables.items()}
+        assert total_us["warm"] < total_us["cold"]
+        assert total_us["auto"] == total_us[found]
+        assert {row["weights"] for row in tables["auto"]["rows"]} == {found}
+    assert "unknown --weights 'hot'; known: auto, cold, warm" in refused(capsys, "predict gpt2 -d t4 --weights hot")
+    Path("ops.csv").write_text("op,batch,m,n,k\nlinear,1,1,4096,4096\n")
+    rows = {
+        weights: printed_json(capsys, f"predict ops.csv -d rtx-5090 --weights {weights} --json")[0]
+        for weights in ("warm", "cold", "auto")
+    }
+    assert rows["warm"]["gpu_time_us"] < rows["cold"]["gpu_time_us"] == rows["auto"]["gpu_time_us"]
+    assert [row["weights"] for row in rows.values()] == ["warm", "cold", "cold"]
 
 
 def test_what_is_not_known_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through
-from iossim.backends.simulator.kernel_times import lost_part
+from iossim.hardware.lowering.residence import lost_part
 
 #: Demands that exceed a capacity by less than this are rounding.
 _ROUNDING = 1e-12

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates
 from iossim.backends.simulator.kernel_rows import TENSOR, kernel_table
-from iossim.backends.simulator.kernel_times import ALONE, lost_part, time_kernels
+from iossim.backends.simulator.kernel_times import ALONE, time_kernels
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
+from iossim.hardware.lowering.residence import lost_part
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile

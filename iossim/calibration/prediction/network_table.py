@@ -14,6 +14,7 @@ from iossim.base.tables import csv_text
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, PlacedSteps, ScheduleErrors
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.ops.foreign import Foreign
@@ -21,7 +22,7 @@ from iossim.ir.types import TensorType
 
 COLUMNS = (
     "name", "kind", "ops", "outputs", "output_shape", "dtype", "gpu_time_us", "low_us", "high_us", "share", "algorithm",
-    "kernels", "remark",
+    "kernels", "weights", "remark",
 )  # fmt: skip
 #: Name of the row below all others; it has no kind.
 TOTAL = "total"
@@ -64,6 +65,7 @@ class UnitRow:
             "share": rounded(self.share),
             "algorithm": one.algorithm,
             "kernels": listed(list(one.kernels)),
+            "weights": one.weights,
             "remark": self.remark,
         }
 
@@ -82,6 +84,8 @@ class NetworkTable(Printed):
     rows: tuple[UnitRow, ...]
     total_us: float
     interval: LatencyInterval
+    #: Where all units find weights, ``warm`` or ``cold``.
+    weights: Weights
 
     def __repr__(self) -> str:
         where = f"{self.network.name} on {self.device}, batch {self.network.source.batch}, {self.network.precision}"
@@ -104,6 +108,7 @@ class NetworkTable(Printed):
             "engine": str(self.engine),
             "dtype": str(self.network.precision),
             "batch": self.network.source.batch,
+            "weights": str(self.weights),
             "rows": [row.cells(list) for row in self.rows],
             "total": self.total(),
             "remarks": list(self.network.remarks),
@@ -111,15 +116,20 @@ class NetworkTable(Printed):
         return json.dumps(document, indent=1)
 
 
-def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
-    """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once."""
+def predict_network(
+    network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH, weights: Weights = Weights.AUTO
+) -> NetworkTable:
+    """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once.
+
+    ``weights`` says where kernels find theirs; inputs are where the units before leave them.
+    """
     model = KernelModel(engine.on(profile), engine.issue_alone, engine.libraries_on(profile.architecture))
-    steps, known = PlacedSteps(network, engine), dict[str, Prediction]()
-    parts = list(steps.parts().values())
-    for unit, part in enumerate(parts):
-        if part not in known:
-            known[part] = predict_steps(steps.of([unit]), model)
-    found = [known[part] for part in parts]
+    steps, known = PlacedSteps(network, engine), dict[tuple[str, Residence], Prediction]()
+    places = list(zip(steps.parts().values(), residences(network, profile, weights), strict=True))
+    for unit, place in enumerate(places):
+        if place not in known:
+            known[place] = predict_steps(steps.of([unit]), model, residence=place[1])
+    found = [known[place] for place in places]
     unit_us = [one.gpu_time_us for one in found]
     total_us = sum(unit_us)
     errors = ScheduleErrors(network, profile, SimulatorCostModel(profile, network.precision, engine))
@@ -127,7 +137,8 @@ def predict_network(network: Network, profile: DeviceProfile, engine: Engine = E
         _row(network, unit, one, one.gpu_time_us / total_us if total_us else 0.0)
         for unit, one in zip(network.units, found, strict=True)
     )
-    return NetworkTable(network, profile.name, engine, tuple(rows), total_us, errors.interval_one_by_one(unit_us))
+    interval, told = errors.interval_one_by_one(unit_us), places[0][1].weights
+    return NetworkTable(network, profile.name, engine, tuple(rows), total_us, interval, told)
 
 
 def _row(network: Network, unit: Unit, prediction: Prediction, share: float) -> UnitRow:

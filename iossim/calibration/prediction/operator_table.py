@@ -27,7 +27,7 @@ from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordReader, kind
 from iossim.measurements.rows import Row
 from iossim.measurements.text_files import CsvError, csv_rows
 
-PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "kernels")
+PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "weights", "kernels")
 
 #: Columns of a row's precision: its name in measured tables, and in options.
 PRECISION_COLUMNS = ("precision", "dtype")
@@ -144,7 +144,8 @@ def predicted_json(table: OperatorTable, predictions: Sequence[Prediction]) -> s
 
 def _predicted(prediction: Prediction) -> dict[str, Any]:
     times = {name: rounded(getattr(prediction, name)) for name in PREDICTED_COLUMNS[:3]}
-    return times | {"algorithm": prediction.algorithm, "kernels": list(prediction.kernels)}
+    chosen = {"algorithm": prediction.algorithm, "weights": prediction.weights}
+    return times | chosen | {"kernels": list(prediction.kernels)}
 
 
 def _kept_names(columns: Sequence[str]) -> list[str]:

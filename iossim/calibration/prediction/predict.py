@@ -13,6 +13,7 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries, WorkClass
+from iossim.hardware.lowering.residence import Residence, Weights
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.parameters import EngineOverheads
@@ -26,6 +27,7 @@ from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 
 #: An op that runs no kernel: the same bytes under another shape.
 VIEW = "view"
+_COLD = Residence()
 _DIGITS = 6  # significant digits in tables of predictions
 
 
@@ -44,6 +46,8 @@ class Prediction:
     algorithm: str
     #: Names of the kernels of the algorithm, in order.
     kernels: tuple[str, ...]
+    #: Where they find weights: ``warm`` in L2, if the kernel's operands fit there, ``cold`` in DRAM.
+    weights: str
 
 
 def predict(
@@ -51,28 +55,39 @@ def predict(
     profile: DeviceProfile,
     libraries: Libraries = Libraries.CURRENT,
     issue: Issue = Issue.CALLS,
+    weights: Weights = Weights.AUTO,
 ) -> list[Prediction]:
-    """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are the called ones."""
-    model = KernelModel(profile, issue, libraries)
+    """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are the called ones.
+
+    It is not known what runs between two calls: ``AUTO`` is ``COLD``, as the profiles were fitted.
+    """
+    model, residence = KernelModel(profile, issue, libraries), Residence(_of_calls(weights))
     known: dict[Operator, Prediction] = {}
     for operator in operators:
         if operator not in known:
-            known[operator] = predict_steps([operator.step()], model, operator.kind)
+            known[operator] = predict_steps([operator.step()], model, operator.kind, residence)
     return [known[operator] for operator in operators]
 
 
-def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> Prediction:
+def _of_calls(weights: Weights) -> Weights:
+    return Weights.WARM if weights is Weights.WARM else Weights.COLD
+
+
+def predict_steps(
+    steps: Sequence[Step], model: KernelModel, kind: str = "", residence: Residence = _COLD
+) -> Prediction:
     """Prediction for consecutive steps, such as those of a schedule unit; without any it is 0, and called a view.
 
     Times are summed, and so are the ends of the intervals: the errors within one unit are correlated. ``kind`` is a
-    table's name for the one step, if its band is found by that.
+    table's name for the one step, if its band is found by that; ``residence`` is where the steps find their operands.
     """
     profile = model.profile
     step_us, low_us, high_us = [], [], []
     algorithms: dict[str, None] = {}
     kernels: list[str] = []
-    for step in steps:
-        chosen, prices = model.fastest(step_candidates(step, profile))
+    lowered = residence.of(tuple(step_candidates(step, profile) for step in steps))
+    for step, candidates in zip(steps, lowered, strict=True):
+        chosen, prices = model.fastest(candidates)
         own_us = fsum(price.alone_us for price in prices)
         if model.issue is Issue.CALLS:
             own_us += dispatch_us(chosen, profile.engine)
@@ -82,7 +97,8 @@ def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> 
         high_us.append(own_us * band.high)
         algorithms[chosen.algorithm] = None
         kernels += [kernel.name for kernel in chosen.kernels]
-    return Prediction(fsum(step_us), fsum(low_us), fsum(high_us), ";".join(algorithms) or VIEW, tuple(kernels))
+    times_us = fsum(step_us), fsum(low_us), fsum(high_us)
+    return Prediction(*times_us, ";".join(algorithms) or VIEW, tuple(kernels), str(residence.weights))
 
 
 def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:

@@ -43,7 +43,8 @@ _GA100 = _AMPERE.model_copy(
 _GA10X = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 400.0})
 # Ada was not measured: its process does about a third more per watt, rounded down. An L4 of 72 W then sustains 65 of
 # its 121 TFLOP/s. The large products of an H100 and an H200, of 700 W, sustain 740 of 989.
-_ADA = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 900.0})
+# Ada's large L2 is that of Blackwell's GeForces, and an RTX 5090's moves 5.9 TB/s.
+_ADA = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 900.0, "l2_shared_bytes_per_clock_per_sm": 14.3})
 _HOPPER = _AMPERE.model_copy(
     update={
         "tensor_efficiency": 1.0,
@@ -68,7 +69,8 @@ PARAMETERS: dict[str, ModelParameters] = {
     "8.6": _GA10X,
     Architecture.ADA: _ADA,
     Architecture.HOPPER: _HOPPER,
-    Architecture.BLACKWELL: _HOPPER,
+    # Two dies, each with an L2 as large as an H100's.
+    Architecture.BLACKWELL: _HOPPER.model_copy(update={"l2_shared_bytes_per_clock_per_sm": 46.0}),
     Architecture.BLACKWELL_RTX: _ADA,
 }
 
