@@ -1,9 +1,9 @@
 """Host, streams and devices together: SimPy processes that run a list of instructions.
 
 The host issues in order, on its own clock, and runs ahead of the device until it awaits it. A stream runs what it was
-given one after another: a kernel's turn comes when it was issued and what stands before it in its stream has ended, the
-later of the two, in a graph ``apart_us`` after the last turn at the soonest. It becomes ready ``gap_us`` after its turn.
-What was issued but is not ready occupies nothing.
+given one after another. A kernel's turn comes when it was issued and what stands before it in its stream has ended; in
+a graph ``apart_us`` after the turn before at the soonest. It becomes ready ``gap_us`` later. What was issued but is not
+ready occupies nothing.
 """
 
 from __future__ import annotations

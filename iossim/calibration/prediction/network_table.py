@@ -114,7 +114,7 @@ class NetworkTable(Printed):
 def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
     """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once."""
     model = KernelModel(engine.on(profile), engine.issue_alone, engine.libraries_on(profile.architecture))
-    steps, known = PlacedSteps(network, engine), dict[str, Prediction]()
+    steps, known = PlacedSteps(network, engine.facts.in_place), dict[str, Prediction]()
     parts = list(steps.parts().values())
     for unit, part in enumerate(parts):
         if part not in known:
