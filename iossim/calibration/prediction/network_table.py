@@ -124,7 +124,7 @@ def predict_network(
     ``weights`` says where kernels find theirs; inputs are where the units before leave them.
     """
     model = KernelModel(engine.on(profile), engine.issue_alone, engine.libraries_on(profile.architecture))
-    steps, known = PlacedSteps(network, engine), dict[tuple[str, Residence], Prediction]()
+    steps, known = PlacedSteps(network, engine.facts.in_place), dict[tuple[str, Residence], Prediction]()
     places = list(zip(steps.parts().values(), residences(network, profile, weights), strict=True))
     for unit, place in enumerate(places):
         if place not in known:

@@ -152,6 +152,26 @@ def test_intervals_see_how_little_is_known_of_concurrency() -> None:
     assert deviations["sequential"] == pytest.approx([deviations["sequential"][0]] * 3)
 
 
+def test_stages_of_several_groups_are_less_known_on_hoppers_tensor_cores_the_more_there_are() -> None:
+    deviations = {}
+    for name, dtype in (("h100-sxm", "bf16"), ("h100-sxm", "fp32"), ("a100-sxm-40gb", "bf16")):
+        errors = ScheduleErrors(iossim.load("squeezenet", dtype=dtype), device(name))
+        deviations[name, dtype] = [errors._deviation({("stage", ((),) * groups): 1.0}) for groups in (2, 8)]
+    few, many = deviations.pop(("h100-sxm", "bf16"))
+    assert 0.2 < few < many < 0.4
+    assert list(deviations.values()) == [[pytest.approx(0.05)] * 2] * 2
+
+
+@pytest.mark.parametrize(("argument", "is_work"), [("", False), (":copies", True)])
+def test_what_lies_in_place_takes_no_time_of_a_schedule(argument: str, is_work: bool) -> None:
+    network = iossim.load("squeezenet")
+    prices = iossim.cost_model(f"simulator{argument}", "t4", engine="graph")
+    errors = schedule_errors(network, prices)
+    assert errors is not None
+    found = iossim.optimize(network, "t4", cost_model=prices, scheduler="sequential")
+    assert ("concat" in errors.time_by_kind_us(found)) == is_work
+
+
 def test_costs_that_no_fit_told_widen_intervals_by_what_is_known_of_them() -> None:
     """What a generation's launches cost has a deviation of its own, until a profile says otherwise."""
     comparison = compared("inception_v3")
