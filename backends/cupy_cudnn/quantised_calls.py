@@ -55,13 +55,18 @@ def quantised_op(calls: UnitCalls, node: Node) -> None:
 
     Raises BackendError for filters that are no constants, or are not of 8 bits around their zero point.
     """
-    op, scales, bias = node.op, [], []
+    op = node.op
+    x_zero: str | None
+    w_zero: str | None
+    scales: list[str] = []
+    bias: list[str] = []
     match op:
         case QuantizedConv() | QuantizedMatMul():
             x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
             scales = [x_scale, w_scale, y_scale, y_zero]
         case IntegerMatMul() | IntegerConv():
-            x, w, x_zero, w_zero, *_ = (*node.inputs, None, None)
+            x, w, *zeros = node.inputs
+            x_zero, w_zero = (zeros[at] if at < len(zeros) else None for at in range(2))
         case DynamicQuantize():
             _quantised_by_range(calls, node)
             return
