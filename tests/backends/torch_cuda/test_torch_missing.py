@@ -8,7 +8,7 @@ from random_networks import random_inputs, random_network
 from iossim.backends.torch_cuda import backend as torch_backend
 from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines, outputs
 from iossim.base.errors import OptionError
-from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
+from iossim.execution.backend import BackendError, create_backend, missing_for
 
 
 def test_a_setting_that_is_not_known_is_refused() -> None:
@@ -52,7 +52,3 @@ def test_without_torch_even_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) 
         outputs(network, random_inputs(network))
     with pytest.raises(BackendError, match="torch is not installed"):
         measure_baselines(network)
-
-
-def test_the_backend_is_found_by_its_name() -> None:
-    assert "torch_cuda" in backend_names()
