@@ -12,10 +12,9 @@ from iossim.execution.backend import BackendError, create_backend, missing_for
 
 
 def test_a_setting_that_is_not_known_is_refused() -> None:
-    with pytest.raises(OptionError, match="'threads'"):
-        create_backend("torch_cuda", options={"threads": "2"})
-    with pytest.raises(OptionError, match="'tpu'"):
-        create_backend("torch_cuda", options={"device": "tpu"})
+    for options, named in (({"threads": "2"}, "'threads'"), ({"device": "tpu"}, "'tpu'")):
+        with pytest.raises(OptionError, match=named):
+            create_backend("torch_cuda", options=options)
 
 
 def test_what_is_missing_is_one_line_with_a_remedy() -> None:
@@ -48,7 +47,6 @@ def test_without_torch_even_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(BackendError, match="torch is not installed"):
             baseline_names(device)
     network = random_network(0)
-    with pytest.raises(BackendError, match="torch is not installed"):
-        outputs(network, random_inputs(network))
-    with pytest.raises(BackendError, match="torch is not installed"):
-        measure_baselines(network)
+    for call in (lambda: outputs(network, random_inputs(network)), lambda: measure_baselines(network)):
+        with pytest.raises(BackendError, match="torch is not installed"):
+            call()
