@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Number, traffic in bytes and accesses of the networks' own GPU kernels, without a GPU.
 
-    python3 benchmarks/own_kernels.py
+    python3 benchmarks/own_kernels.py [NETWORK ...]
 
-Schedules are sequential, in bf16 with channels last, where every convolution has one call of cuDNN with its epilogue.
-*Bytes* are those of operands and outputs, each once. An *access* is one load or store of a thread, in the kernels'
-source; *one by one* are those of a thread per output that reads and writes single elements.
+The first table has the launches of each network (library calls and our own kernels), next to the kernels that were recorded
+on an H100 before one generator made our kernels (commit 1165d4a7, batch 1), and the least time of our own kernels: 1.5 us
+each, or their bytes at the H100's bandwidth. The last part lists what remains to be measured, with the commands. Schedules are
+sequential, in bf16 with channels last, where every convolution has one call of cuDNN with its epilogue. *Bytes* are those of
+operands and outputs, each once. An *access* is one load or store of a thread, in the kernels' source; *one by one* are those
+of a thread per output that reads and writes single elements.
 """
 
 from __future__ import annotations
@@ -20,7 +23,17 @@ if TYPE_CHECKING:
     from iossim.backends.cupy_cudnn.views import KernelCall
     from iossim.ir.network import Network
 
-NETWORKS = (("inception_v3", 32), ("nasnet_a", 1), ("mobilenet_v1", 1))
+#: By network and batch: kernels and microseconds of the sequential schedule as recorded, and what is asked of it.
+NETWORKS: dict[tuple[str, int], tuple[int | str, float | str, float | str]] = {
+    ("inception_v3", 32): ("", 3300.0, 1700.0),
+    ("nasnet_a", 1): (967, 5912.4, 3400.0),
+    ("mobilenet_v1", 1): (30, 213.9, 110.0),
+    ("shufflenet_v1", 1): (299, 507.6, 260.0),
+    ("randwire", 1): (558, 2043.7, 1300.0),
+    ("resnet50", 1): (73, 358.7, ""),
+}
+#: The least that a kernel takes, and how far above its least one may be.
+LEAST_US, MOST = 1.5, 1.6
 
 
 class Moved(NamedTuple):
@@ -31,8 +44,8 @@ class Moved(NamedTuple):
     one_by_one: int
 
 
-def own_kernels(network: Network) -> Iterator[KernelCall]:
-    """All launches of a network's sequential schedule."""
+def own_kernels(network: Network) -> Iterator[KernelCall | None]:
+    """All launches of a network's sequential schedule; None for a library call."""
     from iossim.backends.cupy_cudnn.prepared_plan import launch_program
     from iossim.backends.cupy_cudnn.views import KernelCall
     from iossim.backends.cupy_cudnn.weights import Weights
@@ -44,8 +57,11 @@ def own_kernels(network: Network) -> Iterator[KernelCall]:
     weights = Weights(network.graph, cast("Any", None), suits_channels_last(network.graph))
     for launch in plan.launches:
         for call in launch_program(network, plan, launch, weights).calls:
-            kernel = call if isinstance(call, KernelCall) else call.after if call.fused else call.epilogue
-            if kernel is not None:
+            if isinstance(call, KernelCall):
+                yield call
+                continue
+            yield None
+            if kernel := call.after if call.fused else call.epilogue:
                 yield kernel
 
 
@@ -73,19 +89,31 @@ def moved(call: KernelCall) -> Moved:
     return Moved(size_bytes, held + sizes[1] // n["Q"], sizes[0] * reads + writes)
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
+    from iossim.hardware.load import device
     from iossim.models.load import load
 
-    print("| network, bf16 | kernels | MB | accesses (million) | one by one | bytes an access | one by one |")
-    print(f"|{'---|' * 7}")
-    for name, batch in NETWORKS:
-        found = [moved(call) for call in own_kernels(load(name, batch=batch, dtype="bf16"))]
-        size_bytes, accesses, one_by_one = (sum(numbers) for numbers in zip(*found, strict=True))
-        cells = [f"{name}, batch {batch}", len(found), f"{size_bytes / 1e6:.1f}", f"{accesses / 1e6:.2f}"]
-        cells += [f"{one_by_one / 1e6:.1f}", f"{size_bytes / accesses:.1f}", f"{size_bytes / one_by_one:.2f}"]
+    bytes_per_us = device("h100-sxm").dram_bandwidth_gbps * 1e3
+    asked = {key: NETWORKS.get(key, ("", "", "")) for key in [(name, 1) for name in names] or NETWORKS}
+    print("| network, bf16 | launches | recorded before | own kernels | MB | accesses (million) | one by one ", end="")
+    print(f"| bytes an access | one by one | at least, us |\n|{'---|' * 10}")
+    for (name, batch), (before, _, _) in asked.items():
+        launched = list(own_kernels(load(name, batch=batch, dtype="bf16")))
+        found = [moved(call) for call in launched if call is not None]
+        size_bytes, accesses, one_by_one = (sum(numbers) for numbers in zip(*found or [Moved(0, 0, 0)], strict=True))
+        least_us = sum(max(LEAST_US, each.bytes / bytes_per_us) for each in found)
+        cells = [f"{name}, batch {batch}", len(launched), before, len(found), f"{size_bytes / 1e6:.1f}"]
+        cells += [f"{accesses / 1e6:.2f}", f"{one_by_one / 1e6:.1f}", f"{size_bytes / max(1, accesses):.1f}"]
+        cells += [f"{size_bytes / max(1, one_by_one):.2f}", f"{least_us:.0f}"]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    print(
+        f"\nTo be measured on a GPU (python3 benchmarks/gpu_report.py): own kernels within {MOST} times the least, and"
+    )
+    for (name, batch), (_, before_us, wanted_us) in asked.items():
+        told = f"{before_us} us before" if before_us else "never recorded"
+        print(f"  {name}, batch {batch}, sequential: {told}" + (f", {wanted_us} us wanted" if wanted_us else ""))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -207,27 +207,25 @@ def test_values_on_a_device_are_compared_there(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_call_waits_for_what_a_device_compares(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change shows once the device came to the comparison; whoever waits sees it at once."""
-    come = False
 
     class Event:
         def record(self) -> None:
-            nonlocal come
-            come = False
+            self.come = False
 
         def synchronize(self) -> None:
-            nonlocal come
-            come = True
+            self.come = True
 
         def query(self) -> bool:
-            return come
+            return self.come
 
+    event = Event()
     monkeypatch.setattr("iossim.torch.state._READABLE", set())
-    monkeypatch.setattr("iossim.torch.state._event", lambda device: Event())
+    monkeypatch.setattr("iossim.torch.state._event", lambda device: event)
     module = made()
     state = State(module)
     module.norm.running_var.data[3] += 1
     assert [state.change() for _ in range(2)] == ["", ""]
-    come = True
+    event.come = True
     assert state.change() == "a weight"
     module.norm.running_var.data[3] -= 1
     assert state.change(waits=True) == ""

@@ -14,7 +14,7 @@ from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout
 from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
-from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View, row_major
+from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View
 from iossim.ir.attention import SpeltAttention
 from iossim.ir.graph import Node
 from iossim.ir.ops.attention import Attention
@@ -209,7 +209,7 @@ def _asked(
         if of_scores is None:
             return None
         known["m"] = of_scores
-    layouts = {name: _layout(view) for name, view in known.items()}
+    layouts = {name: TensorLayout(view.shape, view.image_strides()) for name, view in known.items()}
     q, k, v, y = (layouts[name] for name in "qkvy")
     return FusedAttention(q, k, v, y, scale, views["y"].dtype, layouts.get("m"), is_causal), known
 
@@ -241,13 +241,3 @@ def _of_scores(mask: View, q: View, k: View) -> View | None:
         all(size in (1, whole) for size, whole in zip(wide.shape, scores, strict=True)) and wide.shape[3] == scores[3]
     )
     return wide if fits and wide.strides[3] == 1 and wide.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0 else None
-
-
-def _layout(view: View) -> TensorLayout:
-    """As cuDNN is told it: the strides of axes of one element are what they would be if all were dense."""
-    return TensorLayout(view.shape, tuple(_steps(view.shape, view.strides)))
-
-
-def _steps(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-    usual = row_major(shape)
-    return [own if size > 1 else max(1, one) for size, own, one in zip(shape, strides, usual, strict=True)]

@@ -195,8 +195,7 @@ class CupyCudnnBackend:
         self.cudnn = cudnn
         self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
         self._options = options
-        self._lanes: dict[Queue, Lane] = {}
-        self._part_lanes: dict[tuple[Queue, Part], Lane] = {}
+        self._lanes: dict[tuple[Queue, Part | None], Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
         facts = driver.facts
@@ -211,7 +210,7 @@ class CupyCudnnBackend:
             KeptChoices(options.choices, where) if options.choices else None,
         )
         #: What plans are prepared on: the driver, cuDNN, its choices, and the lanes.
-        self.machine = Machine(driver, library, self._algorithms, self._lane, self._part_lane)
+        self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None
         self.context = Context(
@@ -378,17 +377,11 @@ class CupyCudnnBackend:
     def _ready(self, prepared: PreparedPlan) -> Run:
         return ready_to_run(self._engine, self._driver, prepared, self._lane(MAIN).stream)
 
-    def _lane(self, queue: Queue) -> Lane:
-        if queue not in self._lanes:
-            stream = self._driver.stream()
-            self._lanes[queue] = Lane(stream, self._library.handle(stream))
-        return self._lanes[queue]
-
-    def _part_lane(self, queue: Queue, part: Part) -> Lane:
-        if (queue, part) not in self._part_lanes:
-            stream = self._driver.stream_of_part(*part)
-            self._part_lanes[queue, part] = Lane(stream, self._library.handle(stream))
-        return self._part_lanes[queue, part]
+    def _lane(self, queue: Queue, part: Part | None = None) -> Lane:
+        if (queue, part) not in self._lanes:
+            stream = self._driver.stream() if part is None else self._driver.stream_of_part(*part)
+            self._lanes[queue, part] = Lane(stream, self._library.handle(stream))
+        return self._lanes[queue, part]
 
     def _weights_of(self, network: Network) -> Weights:
         if network not in self._weights:

@@ -50,9 +50,8 @@ class Machine:
     driver: Driver
     library: ConvolutionLibrary
     algorithms: Algorithms
-    lane: Callable[[Queue], Lane]
-    #: Of a queue where it runs on a part of a division of the SMs.
-    part_lane: Callable[[Queue, Part], Lane]
+    #: Of a queue, or of one where it runs on a part of a division of the SMs.
+    lane: Callable[..., Lane]
 
 
 @dataclass(frozen=True)
@@ -150,8 +149,7 @@ class PreparedPlan:
         return begin + view.offset_bytes
 
     def _lane(self, command: Launch | Copy) -> Lane:
-        part = self._parts.get(command)
-        return self._machine.lane(command.queue) if part is None else self._machine.part_lane(command.queue, part)
+        return self._machine.lane(command.queue, self._parts.get(command))
 
     def _prepared(self, launch: Launch) -> _Work:
         program = launch_program(self._network, self.plan, launch, self._weights)

@@ -55,37 +55,32 @@ def quantised_op(calls: UnitCalls, node: Node) -> None:
 
     Raises BackendError for filters that are no constants, or are not of 8 bits around their zero point.
     """
-    match node.op:
-        case QuantizedConv():
-            _convolution(calls, node, node.op)
-        case QuantizedMatMul():
-            a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
-            sums, operands = _sums(calls, a, a_zero, b, b_zero)
-            y = calls.written(node)
-            scales = [_one(calls.view(name)) for name in (a_scale, b_scale, y_scale, y_zero)]
-            _requantise(calls, sums, operands, scales, y)
+    op = node.op
+    x_zero: str | None
+    w_zero: str | None
+    scales: list[str] = []
+    bias: list[str] = []
+    match op:
+        case QuantizedConv() | QuantizedMatMul():
+            x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
+            scales = [x_scale, w_scale, y_scale, y_zero]
         case IntegerMatMul() | IntegerConv():
-            one, other, *zeros = node.inputs
-            one_zero, other_zero = (zeros[at] if at < len(zeros) else None for at in range(2))
-            y = calls.written(node)
-            sums, operands = (
-                _sums(calls, one, one_zero, other, other_zero)
-                if isinstance(node.op, IntegerMatMul)
-                else _convolved(calls, node.op.product, y, one, one_zero, other, other_zero)
-            )
-            calls.calls.append(chain(sums, operands.views, y))
+            x, w, *zeros = node.inputs
+            x_zero, w_zero = (zeros[at] if at < len(zeros) else None for at in range(2))
         case DynamicQuantize():
             _quantised_by_range(calls, node)
+            return
         case _:
-            raise BackendError(f"no kernel computes {node.op.kind}; use `backend` onnxruntime_cpu")
-
-
-def _convolution(calls: UnitCalls, node: Node, op: QuantizedConv) -> None:
-    image, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
+            raise BackendError(f"no kernel computes {op.kind}; use `backend` onnxruntime_cpu")
     y = calls.written(node)
-    sums, operands = _convolved(calls, op.product, y, image, x_zero, weight, w_zero, *bias)
-    scales = [_along(calls.view(name), 1, len(y.shape)) for name in (x_scale, w_scale, y_scale, y_zero)]
-    _requantise(calls, sums, operands, scales, y)
+    if isinstance(op, QuantizedConv | IntegerConv):
+        sums, operands = _convolved(calls, op.product, y, x, x_zero, w, w_zero, *bias)
+    else:
+        sums, operands = _sums(calls, x, x_zero, w, w_zero)
+    if scales:  # sums in units of two scales, brought to units of a third around a zero point
+        one, other, out, zero = (operands.symbol(_along(calls.view(name), 1, len(y.shape))) for name in scales)
+        sums = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, y.dtype)
+    calls.calls.append(chain(sums, operands.views, y))
 
 
 def _convolved(
@@ -156,13 +151,6 @@ def _sums(calls: UnitCalls, a: str, a_zero: str | None, b: str, b_zero: str | No
     )
     zero = "0" if a_zero is None else f"(int){operands.symbol(_one(calls.view(a_zero)))}"
     return f"{sums} + ({shift} - {zero}) * {operands.symbol(column_sums)}", operands
-
-
-def _requantise(calls: UnitCalls, sums: str, operands: Operands, scales: Sequence[View], y: View) -> None:
-    """Sums in units of two scales to units of a third, around a zero point: the four of ``scales``."""
-    one, other, out, zero = (operands.symbol(view) for view in scales)
-    text = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, y.dtype)
-    calls.calls.append(chain(text, operands.views, y))
 
 
 def _quantised_by_range(calls: UnitCalls, node: Node) -> None:

@@ -87,31 +87,26 @@ each([&](float (&v)[W], int i) {
     put<Q>(to + (long long)i * y_i, out);
 });
 """.replace("LOWEST", _LOWEST)
-_RMS_NORM = """float squares = 0.0f;
-each([&](float (&v)[W], int) { ELEMENTS squares += v[e] * v[e]; });
-const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
-each([&](float (&v)[W], int i) {
-    float factor[W];
-    take<O>(factor, scale + i);
-    y_t out[W];
-    ELEMENTS out[e] = v[e] * inverse * factor[e];
-    put<Q>(to + (long long)i * y_i, out);
-});
-"""
-_LAYER_NORM = """float total = 0.0f, squares = 0.0f;
-each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
-const float mean = row_sum(total, shared) / (float)elements;
+_NORM = """const float mean = MEAN;
+float squares = 0.0f;
 each([&](float (&v)[W], int) { ELEMENTS squares += (v[e] - mean) * (v[e] - mean); });
 const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
 each([&](float (&v)[W], int i) {
-    float factor[W], term[W];
+    float factor[W], term[W] = {};
     take<O>(factor, scale + i);
-    take<O>(term, shift + i);
+    TERM
     y_t out[W];
     ELEMENTS out[e] = (v[e] - mean) * inverse * factor[e] + term[e];
     put<Q>(to + (long long)i * y_i, out);
 });
 """
+_TOTAL = """float total = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
+"""
+_LAYER_NORM = _TOTAL + _NORM.replace("MEAN", "row_sum(total, shared) / (float)elements").replace(
+    "TERM", "take<O>(term, shift + i);"
+)
+_RMS_NORM = _NORM.replace("MEAN", "0.0f").replace("TERM\n", "\n")
 _OF_ROWS = {"softmax": _SOFTMAX, "layer_norm": _LAYER_NORM, "rms_norm": _RMS_NORM}
 #: A block of T threads for each group of CHANNELS, which lie along an inner axis (where they are LAST) or an outer one.
 _GROUP_NORM = """__shared__ float shared[T / WARP];
@@ -188,23 +183,17 @@ def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
     return _over_rows("softmax", x, y, list(axes))
 
 
-def layer_norm(x: View, y: View, scale: View, shift: View, first: int, epsilon: float) -> KernelCall:
-    """Over axis ``first`` and all behind it; raises BackendError unless scale and shift are dense, one an element."""
-    axes = list(range(first, len(x.shape)))
-    size = int(np.prod([x.shape[axis] for axis in axes]))
-    if not all(view.is_dense and view.elements == size and view.dtype == x.dtype for view in (scale, shift)):
-        raise BackendError("layer_norm takes a scale and a shift of the shape of a row; write them out")
-    return _over_rows(
-        "layer_norm", x, y, axes, {"x_t* scale": scale, "x_t* shift": shift, "float epsilon": np.float32(epsilon)}
-    )
+def layer_norm(x: View, y: View, scale: View, shift: View | None, first: int, epsilon: float) -> KernelCall:
+    """Over axis ``first`` and all behind it; without a shift, RMS normalisation.
 
-
-def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> KernelCall:
-    """Over axis ``first`` and all behind it; raises BackendError unless the scale is dense, one an element."""
-    axes = list(range(first, len(x.shape)))
-    if not (scale.is_dense and scale.elements == math.prod(x.shape[first:]) and scale.dtype == x.dtype):
-        raise BackendError("rms_norm takes a scale of the shape of a row; write it out")
-    return _over_rows("rms_norm", x, y, axes, {"x_t* scale": scale, "float epsilon": np.float32(epsilon)})
+    Raises BackendError unless scale and shift are dense, one an element.
+    """
+    name, needed = ("rms_norm", "a scale") if shift is None else ("layer_norm", "a scale and a shift")
+    axes, size = list(range(first, len(x.shape))), math.prod(x.shape[first:])
+    parameters = {"x_t* scale": scale} | ({} if shift is None else {"x_t* shift": shift})
+    if not all(view.is_dense and view.elements == size and view.dtype == x.dtype for view in parameters.values()):
+        raise BackendError(f"{name} takes {needed} of the shape of a row; write what it takes out")
+    return _over_rows(name, x, y, axes, {**parameters, "float epsilon": np.float32(epsilon)})
 
 
 def group_norm(x: View, y: View, scale: View, shift: View, groups: int, epsilon: float) -> KernelCall:

@@ -169,16 +169,13 @@ class _Lowering(UnitCalls):
                 self.calls.append(window_kernels.local_response_norm(node.op, self.read(node), self.written(node)))
             case Softmax():
                 self._softmax(node, node.op)
-            case LayerNorm():
+            case LayerNorm() | RmsNorm():
                 x, scale = self.read(node), self.read(node, 1)
-                shift = self.read(node, 2) if len(node.inputs) > 2 else self.weights.zeros(scale.elements, x.dtype)
+                shift = self.read(node, 2) if len(node.inputs) > 2 else None
+                if shift is None and isinstance(node.op, LayerNorm):
+                    shift = self.weights.zeros(scale.elements, x.dtype)
                 first = normal_axis(node.op.axis, len(x.shape))
                 made = reduction_kernels.layer_norm(x, self.written(node), scale, shift, first, node.op.epsilon)
-                self.calls.append(made)
-            case RmsNorm():
-                x = self.read(node)
-                first = normal_axis(node.op.axis, len(x.shape))
-                made = reduction_kernels.rms_norm(x, self.written(node), self.read(node, 1), first, node.op.epsilon)
                 self.calls.append(made)
             case Attention():
                 attention_op(self, node)
@@ -338,21 +335,18 @@ class _Lowering(UnitCalls):
             b = self.read(node, 1)
             b = b if op.trans_b else b.permuted((1, 0))
             w = self.flat(b, (*b.shape, 1, 1))
-        if len(node.inputs) == 2:
-            epilogue, value = self._epilogue(node)
-            self._product(a, w, self.target(value), epilogue)
-            return
-        rows, columns = self.graph.types[node.outputs[0]].shape
-        c = self.graph.types[node.inputs[2]]
-        if self.weights.knows(node.inputs[2]) and c.elements == columns and c.shape[-1:] == (columns,):
-            epilogue, value = self._epilogue(node, self.weights.vector(node.inputs[2], op.beta))
-            self._product(a, w, self.target(value), epilogue)
-            return
-        addend = self.view(node.inputs[2]).broadcast((rows, columns))
-        reader, activation, value = self._only_reader(node), None, node.outputs[0]
-        if reader is not None and isinstance(reader.op, _ACTIVATIONS):
-            activation, (value, _) = reader.op, self._behind(reader)
-        self._product(a, w, self.target(value), Epilogue(None, addend, op.beta, activation))
+        bias = None
+        if len(node.inputs) > 2 and self._is_bias(node.inputs[2], node.outputs[0], op):
+            bias = self.weights.vector(node.inputs[2], op.beta)
+        if len(node.inputs) == 2 or bias is not None:
+            epilogue, value = self._epilogue(node, bias)
+        else:
+            addend = self.view(node.inputs[2]).broadcast(self.graph.types[node.outputs[0]].shape)
+            reader, activation, value = self._only_reader(node), None, node.outputs[0]
+            if reader is not None and isinstance(reader.op, _ACTIVATIONS):
+                activation, (value, _) = reader.op, self._behind(reader)
+            epilogue = Epilogue(None, addend, op.beta, activation)
+        self._product(a, w, self.target(value), epilogue)
 
     def _matrix_product(self, node: Node) -> None:
         """With a constant matrix as a pointwise convolution; of stacks of matrices as a product of cuDNN's."""

@@ -264,7 +264,3 @@ def over_threads(source: str, name: str, threads: int, arguments: tuple[Argument
     while block > 64 and threads < ENOUGH_BLOCKS * block:
         block //= 2
     return KernelCall(source, name, -(-threads // block), block, arguments)
-
-
-def int32s(values: tuple[int, ...] | list[int]) -> tuple[Scalar, ...]:
-    return tuple(np.int32(value) for value in values)

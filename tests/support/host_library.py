@@ -97,37 +97,30 @@ class HostLibrary:
         if plan.workspace_bytes:
             self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
         dtype = convolution.dtype
+
+        def tensors(*names: str) -> list[Array]:
+            return [self._tensor(addresses[name], getattr(convolution, name), dtype) for name in names]
+
         if isinstance(convolution, FusedAttention):
             mask = [] if convolution.mask is None else [self._tensor(addresses["m"], convolution.mask, dtype)]
-            operands = {"q": convolution.q, "k": convolution.k, "v": convolution.v}
-            arrays = [self._tensor(addresses[name], layout, dtype) for name, layout in operands.items()]
             op = Attention(scale=convolution.scale, is_causal=convolution.is_causal)
-            made = op.compute(*(each.astype(np.float32) for each in (*arrays, *mask)))
-            self._tensor(addresses["y"], convolution.y, dtype)[...] = made
+            made = op.compute(*(each.astype(np.float32) for each in (*tensors("q", "k", "v"), *mask)))
+            tensors("y")[0][...] = made
             return
         if isinstance(convolution, Product):
-            a, b, y = (
-                self._tensor(addresses[name], layout, dtype)
-                for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
-            )
+            a, b, y = tensors("x", "w", "y")
             y[...] = np.matmul(a.astype(np.float32), b.astype(np.float32))
             return
-        x, w = (
-            self._tensor(addresses[name], layout, dtype)
-            for name, layout in (("x", convolution.x), ("w", convolution.w))
-        )
+        (x, w), pads = tensors("x", "w"), (*convolution.pad_before, *convolution.pad_after)
         if isinstance(convolution, BackwardData):
-            pads, groups = (*convolution.pad_before, *convolution.pad_after), convolution.y.shape[1] // w.shape[1]
-            backward = ConvBackwardData(
-                convolution.strides, pads, convolution.dilations, groups, convolution.y.shape[2:]
-            )
-            y = self._tensor(addresses["y"], convolution.y, dtype)
-            y[...] = backward.evaluate((x.astype(np.float32), w.astype(np.float32)))[0]
+            groups, size = convolution.y.shape[1] // w.shape[1], convolution.y.shape[2:]
+            backward = ConvBackwardData(convolution.strides, pads, convolution.dilations, groups, size)
+            tensors("y")[0][...] = backward.evaluate((x.astype(np.float32), w.astype(np.float32)))[0]
             return
         is_whole = dtype is DType.INT8
         y = self._tensor(addresses["y"], convolution.y, DType.INT32 if is_whole else dtype)
         groups = x.shape[1] // w.shape[1]
-        op = Conv(convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups)
+        op = Conv(convolution.strides, pads, convolution.dilations, groups)
         if is_whole:
             assert convolution.operands == ("x", "w", "y")
             y[...] = op.compute(x.astype(np.float64), w.astype(np.float64))

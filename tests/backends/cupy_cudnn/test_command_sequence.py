@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import pytest
-from host_device import Call, HostDriver, HostGraph, HostStream
+from host_device import Call, HostDriver
 from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,14 +16,11 @@ from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, PaperRun, PreparedPlan, capturable, forks_at_root
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
-from iossim.execution.lower import MAIN, lower_schedule, lower_stage
+from iossim.execution.lower import MAIN, lower_schedule
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, repeat, segments
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
 
 Step = tuple[str, int, int]
 
@@ -151,33 +147,6 @@ def test_a_plan_of_the_graph_engine_is_captured_as_it_is() -> None:
             plan = lower_schedule(schedule, network, Engine.GRAPH, in_place=True)
             (segment,) = segments(plan)
             assert capturable(segment) == segment
-
-
-class Staggered(HostDriver):
-    """A device on which each branch that begins at the root of a graph starts later than the one before."""
-
-    def end_capture(self, stream: HostStream) -> HostGraph:
-        graph = super().end_capture(stream)
-        for place, node in enumerate(node for node in graph.nodes if not node.after):
-            node.duration_us += 5.0 * place
-        return graph
-
-
-@pytest.mark.parametrize(("device", "begins"), [(Staggered, "empty"), (HostDriver, "convolution")])
-def test_branches_at_the_root_begin_behind_an_empty_kernel_where_that_is_faster(
-    device: type[HostDriver], begins: str
-) -> None:
-    b = GraphBuilder("branches")
-    x = b.input("x", (1, 4, 5, 5))
-    names = [b.add(Conv((1, 1), (0,) * 4, (1, 1), 1), x, b.constant(f"w{n}", (4, 4, 1, 1))) for n in range(3)]
-    network = b.network(names)
-    driver = device()
-    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
-    plan = lower_stage(network, [[0], [1], [2]], Strategy.CONCURRENT, Engine.GRAPH)
-    assert forks_at_root(next(iter(segments(plan))))
-    run = backend._recorded(network, plan)
-    assert isinstance(run, GraphRun)
-    assert len(run.graphs[0].nodes) == 3 + (begins == "empty")
 
 
 def test_each_event_of_streams_is_needed() -> None:

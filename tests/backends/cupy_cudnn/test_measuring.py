@@ -115,6 +115,23 @@ class StartedSlowly(HostDriver):
         return graph
 
 
+class Staggered(HostDriver):
+    """A device on which branches at the root of a graph start one after the other."""
+
+    def end_capture(self, stream: HostStream) -> HostGraph:
+        graph = super().end_capture(stream)
+        for place, node in enumerate(node for node in graph.nodes if not node.after):
+            node.duration_us += 5.0 * place
+        return graph
+
+
+def test_branches_at_the_root_begin_behind_an_empty_kernel_where_that_is_faster() -> None:
+    network = two_branches()
+    for driver, empty in ((HostDriver(), 0), (Staggered(), 1)):
+        measured(Engine.GRAPH, [stage(network, [0], [1])], network, Timing(rounds=1, warm_up=0), driver=driver)
+        assert [call.about for call in driver.calls if call.verb == "launch_graph"][-1] == 2 + empty
+
+
 def test_what_starting_a_graph_takes_is_no_part_of_a_stage_that_was_taken_cold() -> None:
     network = two_branches()
     plans = [stage(network, [0]), stage(network, [0], [1])]

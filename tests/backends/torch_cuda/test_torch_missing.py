@@ -13,10 +13,9 @@ from iossim.execution.backends import backend_names, create_backend, missing_for
 
 
 def test_a_setting_that_is_not_known_is_refused() -> None:
-    with pytest.raises(OptionError, match="'threads'"):
-        create_backend("torch_cuda", options={"threads": "2"})
-    with pytest.raises(OptionError, match="'tpu'"):
-        create_backend("torch_cuda", options={"device": "tpu"})
+    for options, named in (({"threads": "2"}, "'threads'"), ({"device": "tpu"}, "'tpu'")):
+        with pytest.raises(OptionError, match=named):
+            create_backend("torch_cuda", options=options)
 
 
 def test_what_is_missing_is_one_line_with_a_remedy() -> None:
@@ -49,11 +48,6 @@ def test_without_torch_even_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(BackendError, match="torch is not installed"):
             baseline_names(device)
     network = random_network(0)
-    with pytest.raises(BackendError, match="torch is not installed"):
-        outputs(network, random_inputs(network))
-    with pytest.raises(BackendError, match="torch is not installed"):
-        measure_baselines(network)
-
-
-def test_the_backend_is_found_by_its_name() -> None:
-    assert "torch_cuda" in backend_names()
+    for call in (lambda: outputs(network, random_inputs(network)), lambda: measure_baselines(network)):
+        with pytest.raises(BackendError, match="torch is not installed"):
+            call()
