@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
+from iossim.deploy.deployment_report import outputs_sentence, overlap_sentence, verdict
 from iossim.execution.backend import Samples
 from iossim.execution.execution import Span
 from iossim.execution.measured_run import MeasuredRow, ratio_of
 from iossim.measurements.profilers.layer_times import LayerTimes, TimedLayer
-from iossim.report.deployment import outputs_sentence, overlap_sentence, verdict
 
 
 def check_of(cores: int, error: float = 0.0, **times_us: float) -> DeploymentCheck:
