@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Sessions, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
-from iossim.base.cores import usable_cores
+from iossim.base.threads import usable_cores
 from iossim.execution.lower import lower_stage
 from iossim.execution.memory import with_memory
 from iossim.ir.builder import GraphBuilder

@@ -55,26 +55,20 @@ _FOLDER = os_path.dirname(os_path.abspath(__file__))
 if not os_path.isdir(os_path.join(_FOLDER, "backends")):
     sys.meta_path.insert(0, _Checkout)
 
-_HOMES = {
-    "Comparison": "iossim.tasks.comparison",
-    "compare": "iossim.api",
-    "cost_model": "iossim.api",
-    "microbatch": "iossim.related",
-    "optimize": "iossim.api",
-    "optimize_streams": "iossim.api",
-    "simulate": "iossim.api",
-    "simulate_events": "iossim.api",
-    "device": "iossim.hardware.load",
-    "IossimError": "iossim.base.errors",
-    "corun": "iossim.profiles.corun",
-    "explain": "iossim.inquiries",
-    "predict": "iossim.inquiries",
-    "run_study": "iossim.inquiries",
-    "Network": "iossim.ir.network",
-    "load": "iossim.models.load",
-    "Schedule": "iossim.schedule.schedule",
-    "StudyRun": "iossim.study.study_run",
+_NAMES = {
+    "iossim.api": "compare cost_model optimize optimize_streams simulate simulate_events",
+    "iossim.base.errors": "IossimError",
+    "iossim.hardware.load": "device",
+    "iossim.inquiries": "explain predict run_study",
+    "iossim.ir.network": "Network",
+    "iossim.models.load": "load",
+    "iossim.profiles.corun": "corun",
+    "iossim.related": "microbatch",
+    "iossim.schedule.schedule": "Schedule",
+    "iossim.study.study_run": "StudyRun",
+    "iossim.tasks.comparison": "Comparison",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Comparison",

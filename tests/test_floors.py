@@ -99,7 +99,7 @@ def test_no_import_circle() -> None:
 
 
 #: Rooms of one feature each, which commands find by looking; without one's folder the rest works.
-GUESTS = ("profiles", "serving")
+GUESTS = ("deploy", "profiles", "serving")
 
 
 def test_nothing_imports_a_guest() -> None:

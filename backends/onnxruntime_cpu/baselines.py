@@ -9,8 +9,8 @@ from typing import Any
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, session_options
-from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError, did_you_mean, first_line
+from iossim.base.threads import usable_cores
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.ir.network import Network
 from iossim.ir.op import Array

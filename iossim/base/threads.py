@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
-from iossim.base.cores import usable_cores
-
 A = TypeVar("A")
 
 _limit: int | None = None
@@ -43,3 +41,10 @@ def _pool() -> ThreadPoolExecutor:
 if hasattr(os, "register_at_fork"):
     # A forked process has none of its parent's threads: it starts its own.
     os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Their numbers, in ascending order; all cores if the system does not say which."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))

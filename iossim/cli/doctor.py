@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
+from iossim.base.threads import usable_cores
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import argument, takes_options

@@ -106,7 +106,7 @@ def predict(
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
     from iossim.hardware.lowering.residence import Weights
-    from iossim.report.predictions import predicted_table, remarks
+    from iossim.report.accuracy_tables import predicted_table, remarks
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")

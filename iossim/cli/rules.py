@@ -82,7 +82,7 @@ def verify_rules(
     Conditions are those that a rule lacks: it is proved if they hold. Verdicts are kept until rule, axioms or prover
     change; the seconds in JSON are those of the run that found the verdict.
     """
-    from iossim.base.cores import usable_cores
+    from iossim.base.threads import usable_cores
     from iossim.base.user_files import check_file, write_atomically
     from iossim.transforms.rewriting.rule_sets import rule_set
     from iossim.transforms.rewriting.verdict import written

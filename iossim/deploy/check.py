@@ -13,7 +13,7 @@ from typing import Any
 
 from iossim.backends.onnxruntime_cpu.baselines import session_program
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.base.cores import usable_cores
+from iossim.base.threads import usable_cores
 from iossim.deploy.folder import Deployment
 from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import open_session, session_options

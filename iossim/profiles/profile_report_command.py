@@ -71,7 +71,7 @@ def profile_report(
     from iossim.measurements.profilers.layer_times import layer_times
     from iossim.measurements.text_files import CsvError
     from iossim.profiles import profile_report as reports
-    from iossim.profiles.profile_checks import check_recorded, recorded_batch, recorded_device
+    from iossim.profiles.profile_report import check_recorded, recorded_batch, recorded_device
 
     text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError, binary_export)
     try:

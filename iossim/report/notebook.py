@@ -24,6 +24,7 @@ from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
+from iossim.report.accuracy_tables import predicted_table, remarks
 from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
@@ -32,7 +33,6 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
 from iossim.report.micro_batches import micro_batch_table, total_words
-from iossim.report.predictions import predicted_table, remarks
 from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words, schedule_table, summary
 from iossim.report.stream_words import stream_summary, stream_table
 from iossim.report.study.layout import varying

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
+from iossim.base.threads import usable_cores
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import count_search_space

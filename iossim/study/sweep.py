@@ -18,8 +18,8 @@ from time import perf_counter
 from typing import Any
 
 from iossim._version import __version__
-from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
+from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer, meets

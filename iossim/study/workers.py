@@ -12,8 +12,8 @@ from functools import cache
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
-from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.threads import usable_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

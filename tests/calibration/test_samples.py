@@ -1,17 +1,24 @@
-"""Rows of a table of candidates are the rows of a table of those operators."""
+"""Samples of measurements, those on tensor cores, and the host's overhead in them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic import measured, true_profile
 
+from iossim.calibration.calibrate import DeviceData, calibrate
+from iossim.calibration.nuisances import fit_overhead, is_hidden
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.calibration.validation.operators import evaluate_operators
+from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue
+from iossim.hardware.profile import with_values
+from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-from iossim.measurements.operator_kinds import parse_description
+from iossim.measurements.operator_kinds import parse_description, read_record
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -49,3 +56,72 @@ def test_a_profiler_flushes_the_caches_holds_the_clock_and_adds_a_constant() -> 
         for one in (header, header.model_copy(update={"clock_ghz": None}))
     )
     assert held / free == pytest.approx(1.53 / 1.2, rel=0.01)
+
+
+def test_tensor_cores_are_fitted_beside_what_a_profile_holds() -> None:
+    profile = device("v100-sxm2")
+    truth = with_values(profile, {"tensor_efficiency": 0.7, "tensor_dram_efficiency": 0.75})
+    operators = [
+        read_record({"op": "linear", "batch": 1, "m": m, "n": n, "k": k}, Precision.FP16)
+        for m in (1, 8, 64, 512, 1024, 4096, 8192, 16_384)
+        for n in (2048, 4096, 8192, 16_384)
+        for k in (2048, 4096, 8192, 12_288)
+    ]
+    header = Header(device=profile.name, data_set="made", precision=Precision.FP16)
+    rows = tuple(Measurement(operator, 1.0) for operator in operators)
+    measured = MeasurementSet(header, rows)
+    times, _ = OperatorSamples.of(measured, rows, truth, 1.0).predict(truth)
+    made = tuple(Measurement(one, us) for one, us in zip(operators, times.tolist(), strict=True))
+    found = calibrate(
+        [DeviceData(profile, (MeasurementSet(header, made),))], folds=0, rounds=15, resamples=4, trusts_labels=True
+    )
+    assert found.fit.space.names == TENSOR_SPACE.names
+    # Weights of dense layers lie along the inner dimension: what DRAM gives for those is one figure of two parameters.
+    assert abs(found.profile.parameters.tensor_efficiency - 0.7) < 0.05
+    before_fit, after_fit = profile.parameter_values, found.profile.parameter_values
+    assert all(after_fit[name] == before_fit[name] for name in GPU_SPACE.names)
+    # What was known of the rest still is, errors and resamples too.
+    provenance, before = found.profile.provenance, profile.provenance
+    assert provenance.data_sets[: len(before.data_sets)] == before.data_sets
+    assert provenance.data_sets[-1].name == "made"
+    assert provenance.spread.items() >= before.spread.items()
+    assert provenance.bands.keys() == before.bands.keys() | {"linear fp16"}
+    assert found.held_out[0].mape_percent < 2
+
+
+ONES = np.ones((300, 1))
+
+
+def device_times(seed: int = 0) -> np.ndarray:
+    return np.exp(np.random.default_rng(seed).uniform(np.log(1.0), np.log(800.0), 300))
+
+
+@pytest.mark.slow
+@given(host_us=st.floats(1.0, 80.0), floor_us=st.floats(0.0, 50.0), seed=st.integers(0, 9))
+def test_what_the_host_adds_and_what_it_hides_are_told_apart(host_us: float, floor_us: float, seed: int) -> None:
+    device_us = device_times(seed)
+    found_host, found_floor = fit_overhead(ONES, host_us + np.maximum(device_us, floor_us), device_us, 5.0, True)
+    assert found_host == pytest.approx(host_us, abs=2.5)
+    assert found_floor == pytest.approx(floor_us, abs=2.5) or floor_us < 5.0
+
+
+def test_without_a_floor_a_constant_is_found() -> None:
+    device_us = device_times()
+    assert fit_overhead(ONES, 40.0 + device_us, device_us, 5.0) == pytest.approx([40.0])
+
+
+def test_rows_below_the_floor_are_hidden_unless_they_are_expected_above_it() -> None:
+    measured_us = np.array([20.5, 20.0, 40.0, 40.0])
+    expected_us = np.array([3.0, 60.0, 3.0, 41.0])
+    np.testing.assert_array_equal(is_hidden(measured_us, expected_us, 20.0), [True, False, False, False])
+    assert not is_hidden(measured_us, expected_us, 0.0).any()
+
+
+def test_a_recording_has_a_floor_where_the_hosts_time_is_in_it() -> None:
+    def has_floor(**kwargs: bool) -> bool:
+        measured = MeasurementSet(Header(device="t4", data_set="made", **kwargs))
+        return OperatorSamples.of(measured, (), device("t4"), 1.0).has_floor
+
+    assert has_floor(includes_host_overhead=True)
+    assert has_floor(includes_host_overhead=True, host_overhead_drifts=True)
+    assert not has_floor()

@@ -1,17 +1,24 @@
-"""What is said of a check: who is fastest, whether streams win, and why not."""
+"""A schedule as a deployed graph, and what is said of a check: who is fastest, whether streams win, and why not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_networks import merged_stages, random_inputs, random_network, random_schedule, unscheduled
 
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
+from iossim.deploy.deployment_report import outputs_sentence, overlap_sentence, verdict
+from iossim.deploy.graphs import deployed_graph
 from iossim.execution.backend import Samples
 from iossim.execution.execution import Span
 from iossim.execution.measured_run import MeasuredRow, ratio_of
 from iossim.measurements.profilers.layer_times import LayerTimes, TimedLayer
-from iossim.report.deployment import outputs_sentence, overlap_sentence, verdict
+from iossim.schedule.streams import as_streams
 
 
 def check_of(cores: int, error: float = 0.0, **times_us: float) -> DeploymentCheck:
@@ -74,3 +81,25 @@ def test_overlap_measured_and_predicted() -> None:
     spans = [Span("k", unit, 0, stream, 0.0, 2.0) for stream, unit in enumerate("ab")]
     said = overlap_sentence(LayerTimes("ONNX Runtime", layers, 1), spans)
     assert "1.14 nodes at a time; predicted 2.00" in said
+
+
+@given(st.integers(0, 10_000))
+def test_merged_convolutions_are_stacked(seed: int) -> None:
+    network = random_network(seed)
+    saved = random_schedule(network, seed)
+    streams = as_streams(saved, network, 2)
+    deployed = deployed_graph(network, streams)
+    inputs = random_inputs(network, seed)
+    found = evaluate_graph(deployed.graph, inputs)
+    for name, expected in unscheduled(network, inputs).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-4)
+    splits = [node for node in deployed.graph.nodes if node.name.endswith(".split")]
+    assert len(splits) == merged_stages(saved)
+    stream_of_unit = {unit: number for number, own in enumerate(streams.streams) for one in own for unit in one.units}
+    for node in deployed.graph.nodes:
+        for value in node.outputs:
+            maker = network.unit_of_value.get(value)
+            if maker is not None:
+                assert deployed.stream_of[value] == stream_of_unit[network.units[maker].name]
+            else:
+                assert deployed.stream_of[value] in range(len(streams.streams))

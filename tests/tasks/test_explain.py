@@ -1,8 +1,9 @@
-"""Explanations of schedules whose answers are known by hand, of optimal ones, and of what is not known."""
+"""Explanations of schedules, and of what rewriting was worth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +18,11 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.models.seeded_network import seeded_network
-from iossim.report.explanation import long_lines, overview, short_lines
+from iossim.report.explanation import long_lines, overview, rewriting_dot, rewriting_lines, short_lines
 from iossim.schedule.schedule import Schedule
 from iossim.search.scheduler import schedule
 from iossim.tasks.explain import Explanation, StageExplanation, explain
+from iossim.tasks.explain_rewriting import explain_rewriting
 
 SMALL = derive(
     "small-gpu",
@@ -185,3 +187,35 @@ def test_stages_too_wide_to_be_solved_anew_are_told_by_their_own_units(monkeypat
     assert [stage.next_best for stage in found.stages] == [None] * len(saved.stages)
     assert [stage.own for stage in found.stages] == [stage.own for stage in exact.stages]
     assert any(stage.own for stage in found.stages)
+
+
+@pytest.mark.parametrize("scheduler", ["sequential", "ios-both"])
+def test_costs_lead_from_the_network_as_given_to_the_schedule(scheduler: str) -> None:
+    prices = api.cost_model("simulator", "v100-sxm2")
+    given = api.optimize("ios_sample", None, scheduler=scheduler, cost_model=prices)
+    found = api.optimize("ios_sample", None, scheduler=scheduler, cost_model=prices, rewrite="default")
+    steps = explain_rewriting(found, prices)
+    assert steps
+    assert steps[0].before_us == pytest.approx(given.latency_us)
+    assert steps[-1].after_us == pytest.approx(found.latency_us)
+    assert all(one.after_us == other.before_us for one, other in pairwise(steps))
+    for step in steps:
+        assert step.saves_us == pytest.approx((step.before_us or 0) - (step.after_us or 0))
+        names = {node.name for node in step.before.nodes}
+        assert step.before.nodes != step.after.nodes
+        assert names or step.after.nodes
+    drawn = rewriting_dot("ios_sample", steps)
+    assert drawn.count("subgraph cluster_step") == 3 * len(steps)
+    assert drawn.count("{") == drawn.count("}")
+
+
+def test_without_prices_and_without_a_rewriting() -> None:
+    found = api.optimize("ios_sample", "v100-sxm2", rewrite="metaflow")
+    steps = explain_rewriting(found, None)
+    assert [(step.before_us, step.saves_us) for step in steps] == [(None, None)] * len(steps)
+    lines = list(rewriting_lines(steps, whole=True))
+    assert lines[0] == "the network was rewritten by 1 substitution"
+    assert lines[1] == "step 1: merge-relus-of-concat"
+    assert "  - b.relu: relu(b.conv) -> fp32[1x750x15x15]" in lines
+    assert "  + b.relu~1: relu(concat.concat~1) -> fp32[1x1125x15x15]" in lines
+    assert explain_rewriting(api.optimize("ios_sample", "v100-sxm2", scheduler="greedy"), None) == ()

@@ -18,8 +18,8 @@ from iossim.backends.onnxruntime_cpu import machine, measuring
 from iossim.backends.onnxruntime_cpu.machine import LoadReading
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, Segment, SessionProgram, Step
-from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
+from iossim.base.threads import usable_cores
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.backends import backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine

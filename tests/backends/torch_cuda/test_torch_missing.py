@@ -9,7 +9,7 @@ from iossim.backends.torch_cuda import backend as torch_backend
 from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines, outputs
 from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError
-from iossim.execution.backends import backend_names, create_backend, missing_for
+from iossim.execution.backends import create_backend, missing_for
 
 
 def test_a_setting_that_is_not_known_is_refused() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iossim.deploy.deployment_report import deployment_figure, overlapping
 from iossim.execution.execution import Span
-from iossim.report.figures.deployment import deployment_figure, overlapping
 from iossim.report.figures.pictures import svg_picture
 
 pytest.importorskip("altair")

@@ -1,4 +1,4 @@
-"""Integer programs are solved in silence."""
+"""Least squares and 0-1 programs, held to what is known of their solutions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,26 @@ import numpy as np
 import pytest
 import scipy.optimize
 from scipy.optimize import LinearConstraint
+from threadpoolctl import threadpool_limits
 
-from iossim.base.solvers import solve_integer_program
+from iossim.base.solvers import least_squares, lsq_linear, solve_integer_program
+
+
+def test_threads_change_nothing() -> None:
+    generator = np.random.default_rng(1)
+    matrix, noise = generator.standard_normal((4000, 40)), generator.standard_normal(4000)
+    first = np.full(40, 0.1)
+
+    def fitted() -> bytes:
+        found = least_squares(lambda x: np.tanh((matrix * x).sum(axis=1)) - noise, first, loss="soft_l1", max_nfev=8)
+        linear = lsq_linear(matrix, noise, bounds=(-0.01, 0.01))
+        return bytes(found.x.tobytes() + linear.x.tobytes())
+
+    ends = set()
+    for threads in (1, 2, 4):
+        with threadpool_limits(limits=threads, user_api="blas"):
+            ends.add(fitted())
+    assert len(ends) == 1
 
 
 def test_a_small_knapsack() -> None:

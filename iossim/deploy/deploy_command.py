@@ -178,18 +178,12 @@ def _onnxruntime(
     out: Path,
     as_json: bool,
 ) -> _Made:
-    from iossim.base.cores import usable_cores
+    from iossim.base.threads import usable_cores
     from iossim.base.user_files import check_writable, write_atomically
     from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
-    from iossim.deploy.folder import PAGE_FILE, PICTURE_FILE, TRACE_FILE, deployed_files, stale_files, write_deployment
-    from iossim.deploy.open_model import OpenDimensions
-    from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
-    from iossim.hardware.host_cpu import HOST_CPU
-    from iossim.hardware.load import device as load_device
-    from iossim.models.onnx.export import check_exportable
-    from iossim.models.passes.unit_fusion import MODEL
-    from iossim.report.deployment import (
+    from iossim.deploy.deployment_report import (
         check_json,
+        deployment_figure,
         deployment_trace,
         outputs_sentence,
         overlap_sentence,
@@ -199,7 +193,13 @@ def _onnxruntime(
         sizes_sentences,
         verdict,
     )
-    from iossim.report.figures.deployment import deployment_figure
+    from iossim.deploy.folder import PAGE_FILE, PICTURE_FILE, TRACE_FILE, deployed_files, stale_files, write_deployment
+    from iossim.deploy.open_model import OpenDimensions
+    from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
+    from iossim.hardware.host_cpu import HOST_CPU
+    from iossim.hardware.load import device as load_device
+    from iossim.models.onnx.export import check_exportable
+    from iossim.models.passes.unit_fusion import MODEL
     from iossim.report.figures.pictures import svg_picture
     from iossim.report.measured_runs import disturbance, measured_table
     from iossim.report.schedule_words import INTERRUPTED
@@ -305,8 +305,8 @@ def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfi
 
 
 def _tensorrt(network: Network, schedule: Schedule, model: str, as_json: bool, code: ExitCode) -> None:
+    from iossim.deploy.deployment_report import tensorrt_sentences
     from iossim.deploy.tensorrt import tensorrt_advice
-    from iossim.report.deployment import tensorrt_sentences
 
     advice = tensorrt_advice(network, schedule)
     file = model if model.endswith(".onnx") else "model.onnx"
