@@ -129,9 +129,9 @@ def test_it_is_never_above_an_ingredient_or_any_without_one(network: Network) ->
 
 
 def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    network = residual_network(1)
+    network = residual_network()
     write_onnx(network.graph, tmp_path / "model.onnx", name="residual", network=network)
-    command = f"optimize {tmp_path}/model.onnx -d v100-sxm2 --search joint --rewrite simplify --rewrite-budget 2"
+    command = f"optimize {tmp_path}/model.onnx -d v100-sxm2 --search joint --rewrite metaflow --rewrite-budget 2"
     said = " ".join(
         printed(capsys, f"{command} --out {tmp_path} --onnx {tmp_path}/chosen.onnx --no-plot --no-trace").split()
     )
