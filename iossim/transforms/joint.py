@@ -188,11 +188,10 @@ class _Search:
         self.steps, self.now, self.bar, self.seen = Steps(clock), clock, bar, 0
         plain = replace(options, company=False)
         memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
-        self.memo = memo
         self.rewrite = rewrite
         self.rules = () if rewrite is None else trusted(rewrite.rules, rewrite.unproved)[0]
         own = BySchedule(prices, scheduler, plain, memo, self.check)
-        schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler])
+        schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler], self.check)
         divisions = DivisionChoices(schedules, own, limited, self.tell)
         joins, both = JoinChoices(schedules, own, self.tell), JoinChoices(divisions, own, self.tell)
         divisions.exhausts = joins.exhausts = joins.climbs = both.exhausts = both.climbs = True
@@ -301,8 +300,11 @@ class _Search:
             made = [str(each.network.graph.hash), *(str(unit.nodes) for unit in each.network.units)]
             key = " ".join(made)
             if key not in known:
-                search = lambda each=each: schedule(each.network, self.prices, self.scheduler, self.options)  # noqa: E731
-                found = self.steps.take(search, None)
+                asked = replace(self.options, seconds=self.steps.clock.part_s())
+                found = self.steps.take(
+                    lambda each=each, asked=asked: schedule(each.network, self.prices, self.scheduler, asked),  # type: ignore[misc]
+                    None,
+                )
                 if found is None or not found.complete:
                     break
                 known[key] = found.latency_us

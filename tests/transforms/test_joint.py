@@ -184,6 +184,6 @@ def test_what_it_cannot_do_is_refused() -> None:
     ):
         device = None if "cost_model" in named else "t4"
         with pytest.raises(OptionError, match=said):
-            api.task("squeezenet", device, search="joint", **named)  # type: ignore[arg-type]
+            api.task("squeezenet", device, search="joint", **named)
     with pytest.raises(OptionError, match="`search` 'all' is not known"):
         api.task("squeezenet", "t4", search="all")  # type: ignore[arg-type]
