@@ -27,6 +27,7 @@ from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.seeded_network import seeded_network
 from iossim.schedule.schedule import Schedule
+from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
@@ -39,6 +40,7 @@ from iossim.transforms.microbatching.divisible import divisible
 from iossim.transforms.replay import network_of
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -174,6 +176,20 @@ def test_it_ends_in_time_with_the_best_so_far() -> None:
     assert cut.interrupted
     assert cut.us <= cut.tried[frozenset()].us
     assert json.loads(json.dumps(cut.to_json()))["seen"] > 0
+
+
+def test_a_block_that_takes_too_long_is_left_in_time() -> None:
+    network = seeded_network(1, 6, blocks=1)
+    clock = Clock(1e-9)
+    prices = RandomCostModel()
+    memo = SearchMemo(prices)
+    for cost in (
+        OptimalSchedule(prices, check=clock.check),
+        BySchedule(prices, "ios-both", SearchOptions(), memo, clock.check),
+    ):
+        with pytest.raises(TimeIsUp):
+            cost.us(network)
+    assert BySchedule(prices, "ios-both", SearchOptions(), memo).us(network) == OptimalSchedule(prices).us(network)
 
 
 def test_what_it_cannot_do_is_refused() -> None:
