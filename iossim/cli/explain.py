@@ -170,7 +170,7 @@ def _searched(
     prices = pricing.prices(network, device)
     of_streams = scheduler in stream_scheduler_names()
     if of_streams and {**transforms, "choose_joins": None} != {**vars(TransformOptions()), "choose_joins": None}:
-        raise OptionError(f"--scheduler {scheduler} takes neither --rewrite, --micro-batch nor --search joint")
+        raise OptionError(f"--scheduler {scheduler} takes neither --rewrite nor --micro-batch, and no --search joint")
     with progress_bars(quiet=as_json) as progress, interruptible():
         if of_streams:
             return schedule_any(network, prices, scheduler, search, progress(scheduler)), network, prices

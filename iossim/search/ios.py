@@ -169,6 +169,7 @@ def solve(
         solver.stop(stop)
     if solver.complete and not solver.notes:
         lower_bound_us = best[last].cost_us
+    timed = solver.time_is_up and options.seconds is not None  # by its own clock, not that of whoever asks for it
     return Solution(
         tuple(each.with_views(stages) for each, stages in zip(originals, plans, strict=True)),
         cost_us,
@@ -177,7 +178,7 @@ def solve(
         sum(solution.priced_stages for solution in solver.solutions),
         sum(solution.endings for solution in solver.solutions),
         solver.complete,
-        (*notes_of_blocks(solver.notes), *([_TIME_IS_UP.format(options.seconds)] if solver.time_is_up else [])),
+        (*notes_of_blocks(solver.notes), *([_TIME_IS_UP.format(options.seconds)] if timed else [])),
         memo.saved_s - saved_before_s,
         {problem.key: stages for problem, stages in zip(reversed(problems), reversed(plans), strict=True)},
         solver.time_is_up,

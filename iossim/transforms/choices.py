@@ -63,8 +63,8 @@ class BySchedule(GraphCost):
             options = replace(self.options, company=False)
             told = lambda done, total: self.check()  # noqa: E731
             found = schedule(network, self.cost_model, self.scheduler, options, told, self.memo)
+            self.check()
             if not found.complete:
-                self.check()
                 raise KeyboardInterrupt
             self._found[network] = found
         return self._found[network]

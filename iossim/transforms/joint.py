@@ -11,6 +11,7 @@ brought. Kernels are chosen for their company in the schedules of the networks t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import inf
@@ -24,12 +25,12 @@ from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.schedule.schedule import Schedule
-from iossim.search.anytime import Clock, Steps
+from iossim.search.anytime import Clock, Steps, TimeIsUp
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, StartProgress, schedule, without_search
-from iossim.transforms.choices import BySchedule, GraphCost
+from iossim.transforms.choices import BySchedule, Choices, GraphCost
 from iossim.transforms.fused_joins import with_chosen_joins
 from iossim.transforms.join_choices import JoinChoices
 from iossim.transforms.microbatching.blocks_in_micro_batches import OPTION as MICRO_BATCHES
@@ -184,14 +185,13 @@ class _Search:
         bar: Progress,
     ) -> None:
         self.network, self.prices, self.scheduler, self.options = network, prices, scheduler, options
-        self.steps, self.bar, self.seen = Steps(clock), bar, 0
+        self.steps, self.now, self.bar, self.seen = Steps(clock), clock, bar, 0
         plain = replace(options, company=False)
         memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
-        self.memo = memo
         self.rewrite = rewrite
         self.rules = () if rewrite is None else trusted(rewrite.rules, rewrite.unproved)[0]
-        own = BySchedule(prices, scheduler, plain, memo, clock.check)
-        schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler])
+        own = BySchedule(prices, scheduler, plain, memo, self.check)
+        schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler], self.check)
         divisions = DivisionChoices(schedules, own, limited, self.tell)
         joins, both = JoinChoices(schedules, own, self.tell), JoinChoices(divisions, own, self.tell)
         divisions.exhausts = joins.exhausts = joins.climbs = both.exhausts = both.climbs = True
@@ -202,12 +202,18 @@ class _Search:
             frozenset([JOINS, DIVISION]): both,
         }
         self.by_operators: ByOperators | None = None
+        #: Whether the time of any step was up before its end.
+        self.cut = False
         self.tried: dict[frozenset[str], Tried] = {}
+
+    def check(self) -> None:
+        """Raise TimeIsUp once the time of this step is."""
+        self.now.check()
 
     def tell(self, seen: int) -> None:
         self.seen += 1
         self.bar(self.seen, self.seen)
-        self.steps.clock.check()
+        self.check()
 
     @property
     def ingredients(self) -> list[str]:
@@ -221,8 +227,14 @@ class _Search:
         every = frozenset(names)
         sets = [frozenset(own) for count in range(len(names) + 1) for own in combinations(names, count)]
         alone = [own for own in sets if len(own) <= 1]
-        for own in dict.fromkeys((*alone, every, *sets)):
-            self._try(own)
+        todo = list(dict.fromkeys((*alone, every, *sets)))
+        for place, own in enumerate(todo):
+            # Each has an equal part of the time that is left, and what it has found by then counts.
+            self.now = Clock(self.steps.clock.part_s(1 / (len(todo) - place)))
+            if (found := self.steps.take(lambda own=own: self._searched(own), None)) is not None:  # type: ignore[misc]
+                self.tried[own] = found
+            self.cut |= self.now.is_up
+        self.now = self.steps.clock
         if not self.tried:  # the time was up, or an interrupt came, before the first schedule
             begun = without_search(self.network, self.prices, self.scheduler)
             self.tried[frozenset()] = Tried(self.network, begun.latency_us)
@@ -232,30 +244,27 @@ class _Search:
             names.append(COMPANY)
             self._with_company()
         best = min(self.tried.values(), key=lambda each: each.us)
-        ended = self.steps.cause if self.steps.ended else ""
+        ended = self.steps.cause if self.steps.ended or self.cut else ""
         return JointlyFound(best.network, tuple(names), dict(self.tried), self.seen, ended, self.steps.interrupted)
-
-    def _try(self, own: frozenset[str]) -> None:
-        found = self.steps.take(lambda: self._searched(own), None)
-        if found is not None:
-            self.tried[own] = found
 
     def _seeds(self) -> list[Candidate]:
         return [each.graph for each in self.tried.values() if each.graph is not None and each.graph.steps]
 
     def _searched(self, own: frozenset[str]) -> Tried:
         cost = self.costs[own - {REWRITING}]
-        graph = Candidate(self.network, (), inf)
-        if REWRITING in own:
-            assert self.rewrite is not None
-            if self.by_operators is None:
-                self.by_operators = ByOperators(
-                    self.network, self.rules, self.prices, self.rewrite.alpha, self.rewrite.budget, self._told
-                )
-            found = self.by_operators.search(cost, self._seeds()).joint
-            graph = found.best
-            self.steps.interrupted |= found.interrupted and not self.steps.clock.is_up
-        return self._made(own, graph, cost)
+        if REWRITING not in own:
+            with suppress(TimeIsUp):
+                cost.us(self.network)
+            return self._made(Candidate(self.network, (), inf), cost)
+        assert self.rewrite is not None
+        if self.by_operators is None:
+            alpha, budget = self.rewrite.alpha, self.rewrite.budget
+            self.by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, self._told)
+        found = self.by_operators.search(cost, self._seeds()).joint
+        if self.by_operators.saturated.interrupted or self.by_operators.summed.interrupted:
+            self.by_operators = None  # the time was up: to be looked for anew
+        self.steps.interrupted |= found.interrupted and not self.now.is_up
+        return self._made(found.best, cost)
 
     def _told(self, seen: int, best_us: float) -> None:
         self.tell(seen)
@@ -264,13 +273,15 @@ class _Search:
         """Price the graphs that were found without some ingredients with all of them."""
         cost = self.costs[every - {REWRITING}]
         for graph in self._seeds():
-            made = self.steps.take(lambda graph=graph: self._made(every, graph, cost), None)  # type: ignore[misc]
-            if made is not None and made.us < self.tried[every].us:
-                self.tried[every] = made
+            if self.steps.take(lambda graph=graph: cost.us(graph.network), inf) < self.tried[every].us:  # type: ignore[misc]
+                self.tried[every] = self._made(graph, cost)
 
-    def _made(self, own: frozenset[str], graph: Candidate, cost: GraphCost) -> Tried:
-        """The network of a graph in the best ways of the other ingredients, whose source says how it is made."""
-        us = cost.us(graph.network)
+    def _made(self, graph: Candidate, cost: GraphCost) -> Tried:
+        """The network of a graph in the best ways that were found, whose source says how it is made."""
+        if isinstance(cost, Choices):
+            us = cost.tried(graph.network)[cost.best(graph.network)][0]
+        else:
+            us = cost.us(graph.network)
         network, now = with_rewriting(graph.network, graph.steps, self.rules), graph.network
         units: dict[str, int] = {}
         if isinstance(cost, JoinChoices):
@@ -289,8 +300,11 @@ class _Search:
             made = [str(each.network.graph.hash), *(str(unit.nodes) for unit in each.network.units)]
             key = " ".join(made)
             if key not in known:
-                search = lambda each=each: schedule(each.network, self.prices, self.scheduler, self.options)  # noqa: E731
-                found = self.steps.take(search, None)
+                asked = replace(self.options, seconds=self.steps.clock.part_s())
+                found = self.steps.take(
+                    lambda each=each, asked=asked: schedule(each.network, self.prices, self.scheduler, asked),  # type: ignore[misc]
+                    None,
+                )
                 if found is None or not found.complete:
                     break
                 known[key] = found.latency_us

@@ -91,7 +91,7 @@ def test_with_flags(message: str, printed: str) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("optimize squeezenet -d t4 --alpha 2", "--alpha has no effect without --rewrite; give that, too"),
+        ("optimize squeezenet -d t4 --alpha 2", "--alpha has no effect without --rewrite or --search; give that, too"),
         ("compare squeezenet -d t4 --rewrite-budget 9", "--rewrite-budget has no effect without --rewrite"),
         ("compare squeezenet -d t4 --micro-batch 2 --unproved", "--unproved has no effect without --rewrite"),
         ("optimize squeezenet -d t4 --rewrite-search saturation", "--rewrite-search has no effect without --rewrite"),

@@ -27,6 +27,7 @@ from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.seeded_network import seeded_network
 from iossim.schedule.schedule import Schedule
+from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
@@ -39,6 +40,7 @@ from iossim.transforms.microbatching.divisible import divisible
 from iossim.transforms.replay import network_of
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -129,9 +131,9 @@ def test_it_is_never_above_an_ingredient_or_any_without_one(network: Network) ->
 
 
 def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    network = residual_network(1)
+    network = residual_network()
     write_onnx(network.graph, tmp_path / "model.onnx", name="residual", network=network)
-    command = f"optimize {tmp_path}/model.onnx -d v100-sxm2 --search joint --rewrite simplify --rewrite-budget 2"
+    command = f"optimize {tmp_path}/model.onnx -d v100-sxm2 --search joint --rewrite metaflow --rewrite-budget 2"
     said = " ".join(
         printed(capsys, f"{command} --out {tmp_path} --onnx {tmp_path}/chosen.onnx --no-plot --no-trace").split()
     )
@@ -176,6 +178,20 @@ def test_it_ends_in_time_with_the_best_so_far() -> None:
     assert json.loads(json.dumps(cut.to_json()))["seen"] > 0
 
 
+def test_a_block_that_takes_too_long_is_left_in_time() -> None:
+    network = seeded_network(1, 6, blocks=1)
+    clock = Clock(1e-9)
+    prices = RandomCostModel()
+    memo = SearchMemo(prices)
+    for cost in (
+        OptimalSchedule(prices, check=clock.check),
+        BySchedule(prices, "ios-both", SearchOptions(), memo, clock.check),
+    ):
+        with pytest.raises(TimeIsUp):
+            cost.us(network)
+    assert BySchedule(prices, "ios-both", SearchOptions(), memo).us(network) == OptimalSchedule(prices).us(network)
+
+
 def test_what_it_cannot_do_is_refused() -> None:
     for named, said in (
         ({"scheduler": "greedy"}, "needs a `scheduler` that searches"),
@@ -184,6 +200,6 @@ def test_what_it_cannot_do_is_refused() -> None:
     ):
         device = None if "cost_model" in named else "t4"
         with pytest.raises(OptionError, match=said):
-            api.task("squeezenet", device, search="joint", **named)  # type: ignore[arg-type]
+            api.task("squeezenet", device, search="joint", **named)
     with pytest.raises(OptionError, match="`search` 'all' is not known"):
         api.task("squeezenet", "t4", search="all")  # type: ignore[arg-type]

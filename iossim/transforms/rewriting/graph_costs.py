@@ -7,7 +7,7 @@ kept: an object here belongs to one cost model, and prices each distinct unit, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -68,6 +68,8 @@ class OptimalSchedule(GraphCost):
     options: SearchOptions = field(default_factory=SearchOptions)
     concurrent: bool = True
     merge: bool = True
+    #: Asked now and then, to end what takes too long by what it raises.
+    check: Callable[[], None] = lambda: None
     _memo: SearchMemo = field(init=False, repr=False)
     #: The stages of networks that are solved, by hash of the graph.
     _known: dict[str, Transferred] = field(default_factory=dict, repr=False)
@@ -80,11 +82,18 @@ class OptimalSchedule(GraphCost):
         try:
             problems = problems_of(network, self.cost_model)
             found = solve(
-                problems, self.cost_model, self.options, concurrent=self.concurrent, merge=self.merge, memo=self._memo
+                problems,
+                self.cost_model,
+                self.options,
+                concurrent=self.concurrent,
+                merge=self.merge,
+                progress=lambda done, total: self.check(),
+                memo=self._memo,
             )
         except ScheduleError:
             return inf  # a unit that the cost model has no price for
         if not found.complete:
+            self.check()
             raise KeyboardInterrupt
         self._known[network.graph.hash] = Transferred.of(network, problems, found)
         return found.cost_us
