@@ -165,7 +165,7 @@ def covered_us(holds: np.ndarray, costs_us: np.ndarray) -> float:
 
 
 def least_us(problem: ScheduleProblem, bounds: StageBounds, units: Sequence[int]) -> float:
-    """Critical path of some units, or their work on one resource."""
+    """Lower bound of some units: the larger of their critical path and their work on any one resource."""
     if not units:
         return 0.0
     tails: dict[int, float] = {}

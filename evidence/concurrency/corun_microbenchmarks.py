@@ -117,7 +117,7 @@ class _Cases:
         )
 
     def _carried(self, lost_bytes: float, raw: RawKernel) -> float:
-        """Bytes carried by a cache: those that DRAM cannot have carried in the time alone."""
+        """DRAM traffic of lost bytes; 0 if DRAM cannot have carried them in the time alone, so that a cache did."""
         return lost_bytes if lost_bytes < 1e3 * self._profile.dram_bandwidth_gbps * (raw.alone_us or 0.0) else 0.0
 
     def _fp64(self, row: Microbenchmark) -> CorunCase:

@@ -88,7 +88,7 @@ def calibrate(
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.fitted) for one in recordings), *further]
-    space = _told(recordings, further, start)
+    space = _determined(recordings, further, start)
     found = _fit(seen, start, rounds, "fit", progress, space)
     given = _rounded(found)
     outside, outside_residuals = _held_out(recordings, found, given)
@@ -139,7 +139,7 @@ def _recordings(
     return weighted(recordings), notes + few_rows(recordings)
 
 
-def _told(recordings: Sequence[Recording], further: Sequence[Samples], start: DeviceProfile) -> ParameterSpace:
+def _determined(recordings: Sequence[Recording], further: Sequence[Samples], start: DeviceProfile) -> ParameterSpace:
     """Parameters that the rows determine; networks are fp32."""
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
     return start.device_kind.told_by(start.architecture, precisions | ({Precision.FP32} if further else set()))

@@ -176,7 +176,7 @@ def poorly_explained(recordings: Sequence[Recording], found: Fit) -> list[str]:
         if abs(median - 1) > BIASED_ERROR:
             side = "above" if median < 1 else "below"
             notes.append(
-                f"{one.measured.name}: measured times lie {100 * abs(1 / median - 1):.0f}% {side} what the fitted "
+                f"{one.measured.name}: measured times are {100 * abs(1 / median - 1):.0f}% {side} what the fitted "
                 "parameters give: the set disagrees with the others or with the model"
             )
         if outlying:

@@ -84,7 +84,7 @@ def _expressed(
     several = len(record.subject["groups"]) > 1
     latency_us = record.copy_us(between_us) + (2 * between_us if several else 0.0)
     if not latency_us > 0:
-        return "no longer than what stands around them"
+        return "no longer than their boundaries"
     units: list[dict[str, Any]] = [unit for group in record.subject["groups"] for unit in group]
     unknown = next((unit["kind"] for unit in units if unit["operators"] is None), None)
     if unknown is not None:

@@ -207,7 +207,7 @@ def _planned(network: Network, device: str, policy: str, parts: bool = False, *,
 
 def _needed(device: str | None) -> str:
     if device is None:
-        raise OptionError("dataflow needs an edge device; give --device c6678 ('iossim devices list' tells them)")
+        raise OptionError("dataflow needs an edge device; give --device c6678 ('iossim devices list' shows them)")
     return device
 
 

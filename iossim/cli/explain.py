@@ -146,7 +146,7 @@ def explain(
     parts: list[Part] = [*overview(explained), *map(wrapped, joint)]
     if steps and not stage:
         parts += ["", *rewriting_lines(steps, all_stages)]
-    all_by = "" if all_stages else "--all shows them; --stage N tells more about one"
+    all_by = "" if all_stages else "--all shows them; --stage N shows more of one"
     parts += [*(_in_full(explained) if stage else slowest_lines(explained, all_by)), *last]
     present(document, parts, as_json, out=out, files=lambda: files, code=code)
 

@@ -97,7 +97,7 @@ def microbatch(
         title = f"{table.name}, policy {policy}"
     else:
         if device is None and cost_model == "simulator":
-            raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' tells them)")
+            raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' shows them)")
         # A schedule to be written needs gradients as separate ops; their kernels are known without.
         training = out is not None and direction == "training"
         network = load(model, batch=batch, dtype=dtype, training=training)

@@ -130,7 +130,7 @@ def tells_of_work() -> Iterator[None]:
         return
     work, printed_to = _Work(), sys.stdout
     _at_work.append(work)
-    on_long_compiling[:] = [_tell_of_compiling]
+    on_long_compiling[:] = [_report_compiling]
     sys.stdout = _FirstWrite(printed_to, work.end)
     work.wait()
     try:
@@ -142,7 +142,7 @@ def tells_of_work() -> Iterator[None]:
         on_long_compiling.clear()
 
 
-def _tell_of_compiling() -> None:
+def _report_compiling() -> None:
     print("compiling (once)", file=sys.stderr)  # above the bars, if there are any
 
 

@@ -33,7 +33,7 @@ Questions = Annotated[
     option("--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."),
 ]
 NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
-Force = Annotated[bool, switch("--force", "Replace a file that is there already.")]
+Force = Annotated[bool, switch("--force", "Replace an existing file.")]
 Yes = Annotated[bool, switch("--yes -y", "Ask nothing, and take the defaults for what is not given.")]
 
 
@@ -123,7 +123,7 @@ def _work_in_words(expected: Forecast) -> Iterator[str]:
         size = f"{each.units} units, the widest block has {each.largest_block}, {stages}"
         yield f"  {each.model}, searched {each.search}: {size}"
     if expected.seconds is None:
-        yield "  how long it takes cannot be told: a search is too wide to count, or prices are measured"
+        yield "  its duration is unknown: a search is too wide to count, or prices are measured"
     else:
         seconds = expected.seconds
         longer = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -313,7 +313,7 @@ def _parts(found: StudyRun) -> Iterator[Part]:
     if sentence := in_sample_in_words(rows):
         yield wrapped(sentence, "dim")
     if len(rows) > _ROWS_SHOWN:
-        yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
+        yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows are in results.csv")
     for reason, count in Counter(row.reason for row in failed).items():
         yield wrapped(f"failed, {count} rows: {reason}", "red")
 

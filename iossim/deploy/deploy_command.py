@@ -90,11 +90,11 @@ def deploy(
         from iossim.schedule.schedule import StreamSchedule
 
         if len(batches) > 1:
-            raise OptionError(f"--runtime tensorrt is told of one batch, and --batch says {batch}; give one")
+            raise OptionError(f"--runtime tensorrt takes one batch, and --batch says {batch}; give one")
         saved, network = schedule_or_network(target, model, reading, batches[0])
         found = saved or _searched(network, device, scheduler, pricing, as_json)
         if isinstance(found, StreamSchedule):
-            raise OptionError("--runtime tensorrt is told by the stages of a schedule; give one of another --scheduler")
+            raise OptionError("--runtime tensorrt needs the stages of a schedule; give one of another --scheduler")
         code = ExitCode.DONE if saved or found.complete else ExitCode.INCOMPLETE
         _tensorrt(network, found, model or (saved.source.model if saved else target), as_json, code)
         return

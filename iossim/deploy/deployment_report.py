@@ -51,10 +51,10 @@ def verdict(check: DeploymentCheck, width: int) -> str:
     lacking = f" (they need {width + 1} cores, one of them for the spinning caller; {check.cores} are available)"
     why = lacking if check.cores <= width else ""
     lose = f"{fastest} Streams take {factor:.2f} times as long{why}; do not use them on this machine."
-    return " ".join(filter(None, (lose, _foretold(check))))
+    return " ".join(filter(None, (lose, _predicted_loss(check))))
 
 
-def _foretold(check: DeploymentCheck) -> str:
+def _predicted_loss(check: DeploymentCheck) -> str:
     """Whether the prediction said that streams lose to one thread; empty without a prediction."""
     predicted = {row.name: row.predicted_us for row in check.rows}
     streams_us, one_us = predicted.get(STREAMS), predicted.get(SEQUENTIAL)
@@ -88,8 +88,8 @@ def sizes_sentences(deployed: Deployment, network: Network) -> list[str]:
     """A sentence on the open dimensions of the deployed model; empty if the model's file leaves none open."""
     taken, reason = spelled(deployed.shapes), deployed.opened.reason
     if deployed.opened.shapes is not None:
-        return [f"What is deployed takes {taken}; it is scheduled for {spelled(shapes_of(network.graph))}."]
-    said = f"What is deployed takes {taken} alone: {reason}. Deploy once a batch (--batch 1,4,8) to take others."
+        return [f"The deployed model takes {taken}; it is scheduled for {spelled(shapes_of(network.graph))}."]
+    said = f"The deployed model takes {taken} alone: {reason}. Deploy once per batch (--batch 1,4,8) to take others."
     return [said] if reason else []
 
 

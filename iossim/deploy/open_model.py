@@ -82,7 +82,7 @@ class OpenDimensions:
         leading = tuple(name for name in self._sizes if name in {shape[0] for shape in self.declared.values() if shape})
         # Windows need two other sizes: they pad even and odd sizes differently, at any depth.
         ways = [(tuple(self._sizes), (1, 2))] * (len(leading) < len(self._sizes)) + [(leading, (1,))] * bool(leading)
-        reason = "no dimension that is open has a size of its own"
+        reason = "no open dimension has a distinct size"
         for varied, steps in ways:
             try:
                 others = tuple(self._at(varied, step) for step in steps)

@@ -198,7 +198,7 @@ def optimised_nodes(model: Path) -> list[OptimisedNode]:
     for node in nodes:
         if not node.name or node.name in found:
             what = f"two nodes named {node.name!r}" if node.name else f"a {node.op_type} without a name"
-            raise BackendError(f"{model} has {what}, and streams are told by names; deploy the model again")
+            raise BackendError(f"{model} has {what}, and streams refer to names; deploy the model again")
         found[node.name] = OptimisedNode(node.name, node.op_type, tuple(node.input), tuple(node.output))
     return list(found.values())
 

@@ -174,7 +174,7 @@ def planned_again(path: Path, device: str | None = None, model: str | None = Non
         raise PlanError(f"plan {path} is not valid: {first_problem(error)}; {_REMEDY}") from None
     if document.get("in_parts"):
         raise PlanError(
-            f"plan {path} has branches on parts of the units, and explain tells of all units; leave out `parts`"
+            f"plan {path} has branches on parts of the units, and explain covers all units; leave out `parts`"
         )
     network = load_source(reference.to_source(model))
     if network.graph.hash != graph:

@@ -23,7 +23,7 @@ _LANE_LETTERS, _NAME_LETTERS = 66, 22
 #: A number by itself in a phrase, not one within a name such as fp32.
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 #: The table omits slowdowns below this part of a kernel's time alone; files have all of them.
-_SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
+_SMALLEST_PART, _LEAST_SHOWN_US = 0.001, 0.05
 
 
 def short_name(name: str) -> str:
@@ -84,7 +84,7 @@ def corun_table(run: Corun, most: int | None = None) -> Table:
             "end_us": row.end_us,
             "alone_us": row.alone_us,
             "slower_x": slower(row),
-            "slowed_by": "\n".join(_told(row)),
+            "slowed_by": "\n".join(_slowed_by(row)),
         }
         for number, row in enumerate(run.kernels)
         if number in shown
@@ -103,7 +103,7 @@ def slower(row: CorunKernel) -> float:
     return (row.end_us - row.ready_us) / row.alone_us if row.alone_us else 1.0
 
 
-def _told(row: CorunKernel) -> list[str]:
+def _slowed_by(row: CorunKernel) -> list[str]:
     lost: dict[int, dict[Through, float]] = {}
     for one in row.slowed_by:
         if one.us >= _SMALLEST_PART * row.alone_us:
@@ -137,7 +137,7 @@ def recorded_words(run: Corun) -> str:
     """The recorded makespan beside the simulated one; empty where nothing was recorded."""
     if run.recorded_us is None or run.difference_percent is None:
         return ""
-    idle = f", {run.idle_us:,.1f} us of it without a kernel" if run.idle_us >= _LEAST_TOLD_US else ""
+    idle = f", {run.idle_us:,.1f} us of it without a kernel" if run.idle_us >= _LEAST_SHOWN_US else ""
     side = "more" if run.difference_percent >= 0 else "less"
     return (
         f"Recorded: {run.recorded_us:,.1f} us from the first start to the last end{idle}; simulated "
@@ -156,7 +156,7 @@ def lost_words(run: Corun) -> str:
     for one in chain.from_iterable(row.slowed_by for row in run.kernels):
         lost[one.through] += one.us
     order = sorted(lost, key=lambda through: (-lost[through], through))
-    told = [f"{through} {lost[through]:,.1f} us" for through in order if lost[through] >= _LEAST_TOLD_US]
+    told = [f"{through} {lost[through]:,.1f} us" for through in order if lost[through] >= _LEAST_SHOWN_US]
     return f"Time lost to contention, summed over kernels: {', '.join(told)}" if told else ""
 
 

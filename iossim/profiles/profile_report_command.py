@@ -30,7 +30,7 @@ Profiled = Annotated[
         "Systems (cuda_gpu_trace) or Nsight Compute (raw).",
     ),
 ]
-Runs = Annotated[int | None, number("--runs", "Number of runs of the network in the profile, if it does not tell.")]
+Runs = Annotated[int | None, number("--runs", "Number of runs of the network in the profile, if it does not say.")]
 Measurements = Annotated[
     Path | None,
     option(

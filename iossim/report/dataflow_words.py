@@ -159,7 +159,7 @@ def _split(one: ExplainedOperator) -> str:
         return f"whole on one unit: {one.whole}"
     words = f"split by {one.partition}" if one.partition != "whole" else "whole on one unit: nothing of it can be split"
     if one.slices > 1:
-        words += f", in {one.slices} slices, since its maps lie outside and come and go in parts"
+        words += f", in {one.slices} slices, since its maps are in external memory and staged in parts"
     if one.parameter_bytes:
         share = "in one part" if one.chunks == 1 else f"in {one.chunks} parts"
         words += f"; of {one.parameter_bytes:,} bytes of parameters a unit takes up to {one.chunk_bytes:,} at a time, "

@@ -88,7 +88,7 @@ def long_lines(one: StageExplanation) -> list[str]:
 
 def kernels_table(one: StageExplanation) -> Table:
     """Kernels of a stage: when each runs, and what limits it alone."""
-    assert one.facts is not None, "only the simulator tells of kernels"
+    assert one.facts is not None, "only the simulator reports kernels"
     rows: list[Mapping[str, Cell]] = [
         {
             "stream": kernel.stream,
@@ -224,7 +224,7 @@ _FEW_STEPS = 3
 def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
     """Each step in a line, followed by its change, before and after, if asked for (``whole``) or if steps are few."""
     in_full = whole or len(steps) <= _FEW_STEPS
-    yield f"the network was {rewritten_by(len(steps))}{'' if in_full else ' (--all tells what each changed)'}"
+    yield f"the network was {rewritten_by(len(steps))}{'' if in_full else ' (--all shows what each changed)'}"
     for number, step in enumerate(steps, 1):
         yield f"step {number}: {step.rule}{_step_worth(step)}"
         for sign, part in (("-", step.before), ("+", step.after)) if in_full else ():

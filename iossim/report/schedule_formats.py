@@ -133,7 +133,7 @@ def ios(network: Network, schedule: AnySchedule) -> str:
 def _of_stages(schedule: AnySchedule, writer: str) -> Schedule:
     if isinstance(schedule, StreamSchedule):
         raise ScheduleError(
-            f"{writer} holds stages, with a barrier behind each, and this schedule has {len(schedule.streams)} streams "
+            f"{writer} holds stages, with a barrier after each, and this schedule has {len(schedule.streams)} streams "
             "without barriers, which would be lost; export the stages that optimize finds by `scheduler` ios-both, or "
             "give `format` dot"
         )

@@ -130,7 +130,7 @@ def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]
             cells={**{axis: str(axis_value(case.rows[0], axis)) for axis in axes}, asked.quantity.words: case.words},
         )
         for case in cases
-    ] or [Found("There are no rows to tell it from")]
+    ] or [Found("There are no rows to decide it")]
 
 
 def _bounded(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
@@ -266,7 +266,7 @@ def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
         ends = f"{number(found[0])} to {claim.quantity.amount(found[-1])}"
         cases.append(f"{name} ({ends})" if name else ends)
         told.add(steps, "" if true else cases[-1], is_noise(steps[0], steps[-1], claim.quantity))
-    unknown = f"There are no rows to tell it from: it takes two values of {claim.axis}"
+    unknown = f"There are no rows to decide it: it takes two values of {claim.axis}"
     return told.verdict(f"; {listed(cases)}", unknown)
 
 
@@ -329,7 +329,7 @@ class _Cases:
         held = "Within the noise" if self.ties == self.count else "Holds"
         return f"{held} in all {self.count} cases" if self.count > 1 else held
 
-    def verdict(self, more: str, unknown: str = "There are no rows to tell it from") -> Found:
+    def verdict(self, more: str, unknown: str = "There are no rows to decide it") -> Found:
         """Verdict on the claim, with ``more`` figures after the number of cases."""
         if not self.count:
             return Found(unknown, [], None)

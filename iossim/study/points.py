@@ -231,7 +231,7 @@ def _file_print(path: str) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror}; give a file that is there") from None
+        raise ModelError(f"cannot read {path}: {error.strerror}; give an existing file") from None
 
 
 def _key(values: Any) -> str:

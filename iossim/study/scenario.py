@@ -39,7 +39,7 @@ else:
         __base__=Value,
         __module__=__name__,
         __doc__="One explicit point: a value for some of the axes. An axis that is left out takes its list's only "
-        "value.\n\nA value may be told by its label, where the scenario lists it.",
+        "value.\n\nA value may be given by its label, where the scenario lists it.",
         **{axis.name: (axis.kind | None, None) for axis in AXES.values()},
     )
 

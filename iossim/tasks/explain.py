@@ -154,7 +154,9 @@ def explain(
         reason = f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been"
         remedy = "give replay:STORE, which knows what was measured, or `device` for the simulator"
         raise OptionError(f"{reason}; {remedy}")
-    unknown = [] if isinstance(prices, DeviceCostModel) else ["what limits a stage, which only the simulator tells"]
+    unknown = (
+        [] if isinstance(prices, DeviceCostModel) else ["what limits a stage, which only the simulator determines"]
+    )
     if prices is None:
         unknown.append("what alternatives would cost, since the cost model that priced the schedule is not available")
         numbered = enumerate((block.name, stage) for block in schedule.blocks for stage in block.stages)

@@ -147,7 +147,7 @@ def test_a_saved_plan_is_explained(capsys: pytest.CaptureFixture[str], tmp_path:
     plan = json.loads((tmp_path / "plan.json").read_text())
     for change, says in (
         ({"graph": "0"}, "is of another model"),
-        ({"in_parts": True}, "tells of all units; leave out --parts"),
+        ({"in_parts": True}, "covers all units; leave out --parts"),
         ({"source": {}}, "is not valid: field 'model'"),
     ):
         (tmp_path / "other.json").write_text(json.dumps(plan | change))

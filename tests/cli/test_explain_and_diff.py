@@ -140,7 +140,7 @@ def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path, capsys: p
     printed(capsys, f"optimize ios_sample {table} --out {tmp_path} --no-plot --no-trace")
     path = f"{tmp_path}/schedule.json"
     text = printed(capsys, f"explain {path}")
-    assert "Unknown: what limits a stage, which only the simulator tells" in text
+    assert "Unknown: what limits a stage, which only the simulator determines" in text
     assert (
         "Unknown: what alternatives would cost, since the cost model that priced the schedule is not available" in text
     )

@@ -61,7 +61,7 @@ def test_show_tells_what_is_too_wide_to_count(
     text = printed(capsys, "study show wide.yaml")
     assert "too many stages to count" in text
     assert "5 runs on the event-driven simulator" in text
-    assert "how long it takes cannot be told" in text
+    assert "its duration is unknown" in text
 
 
 def test_new_without_questions_writes_a_file_that_can_be_shown(

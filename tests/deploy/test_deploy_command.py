@@ -121,15 +121,15 @@ def test_a_batch_that_the_file_leaves_open_is_open_in_what_is_deployed(
     text = "(float[N,8] x) => (float[N,8] y) { y = Relu(x) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> open {text}'), path)
     said = printed(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out")
-    assert "What is deployed takes x Nx8; it is scheduled for x 1x8." in said
-    assert "What is deployed takes x Nx8;" in (tmp_path / "out" / "README.md").read_text()
+    assert "The deployed model takes x Nx8; it is scheduled for x 1x8." in said
+    assert "The deployed model takes x Nx8;" in (tmp_path / "out" / "README.md").read_text()
     document = printed_json(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")
     assert document["shapes"] == {"x": ["N", 8]}
     assert document["check"]["output_errors"]["deployed, one thread, x 2x8"] == 0
     fixed = text.replace("y = Relu(x)", "s = Shape(x) ones = ConstantOfShape(s) y = Sub(x, ones)")
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> open {fixed}'), path)
     said = " ".join(printed(capsys, f"deploy {path} --device {CPU} --no-check --out {tmp_path}/out").split())
-    assert "takes x 1x8 alone: the constant 'ones' is another at another size. Deploy once a batch" in said
+    assert "takes x 1x8 alone: the constant 'ones' is another at another size. Deploy once per batch" in said
 
 
 def test_a_folder_for_each_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +192,7 @@ def test_streams_that_a_search_found(tmp_path: Path, capsys: pytest.CaptureFixtu
     searched = printed_json(capsys, line)
     assert searched["streams"] == document["streams"]
     said = refused(capsys, f"deploy {tmp_path}/schedule.json --runtime tensorrt")
-    assert "--runtime tensorrt is told by the stages of a schedule" in said
+    assert "--runtime tensorrt needs the stages of a schedule" in said
 
 
 def test_outputs_that_differ(
@@ -249,7 +249,7 @@ def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path, capsys: p
         (f"deploy ios_sample --device {CPU} --dtype int8 --out x", "int8 is for pricing"),
         (f"deploy ios_sample --device {CPU} --batch 1,two --out x", "'two' is not a whole number"),
         (f"deploy ios_sample --device {CPU} --batch 0 --out x", "batch 0 is not possible"),
-        ("deploy ios_sample --runtime tensorrt --device t4 --batch 1,2", "is told of one batch, and --batch says 1,2"),
+        ("deploy ios_sample --runtime tensorrt --device t4 --batch 1,2", "takes one batch, and --batch says 1,2"),
     ],
 )
 def test_mistakes(

@@ -122,7 +122,7 @@ def test_the_search_of_the_schedule_is_that_of_its_alternatives(fork: Network) -
 
 def test_tables_tell_no_limits_and_no_noise(fork: Network) -> None:
     found = explained(fork, table({"a": 5, "b": 5, "ab": 6, "c": 1}))
-    assert found.unknown == ("what limits a stage, which only the simulator tells",)
+    assert found.unknown == ("what limits a stage, which only the simulator determines",)
     assert found.limits_us == {}
     assert all(stage.facts is None for stage in found.stages)
     assert all(choice.tie is None for stage in found.stages for choice in stage.ways)

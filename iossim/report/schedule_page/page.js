@@ -1,5 +1,5 @@
 "use strict";
-// Timeline and stages are drawn from the data; a unit that is chosen is lit in them and in the graph.
+// Timeline and stages are drawn from the data; a selected unit is highlighted in them and in the graph.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hosts = { timeline: document.getElementById("timeline"), graph: document.getElementById("graph"), table: document.getElementById("table") };
@@ -25,7 +25,7 @@ function tickStep(scale) {
   return power * [1, 2, 5, 10].find((factor) => factor * power >= least);
 }
 
-/** The line of each stage's number, 0 the lowest, so that none covers one to its right. */
+/** Line of each stage's number, 0 the lowest, such that none covers one to its right. */
 function numberLines(at) {
   const begins = [], lines = [];
   for (let number = data.stages.length - 1; number >= 0; number -= 1) {
@@ -97,7 +97,7 @@ function drawStages() {
   hosts.table.append(made("table", { class: "stages" }, made("thead", {}, head), body));
 }
 
-/** Scroll a host, and not the page, so that an element of it is seen. */
+/** Scroll a host, not the page, so that one of its elements is visible. */
 function reveal(host, element) {
   if (!element) return;
   const [frame, box] = [host.getBoundingClientRect(), element.getBoundingClientRect()];

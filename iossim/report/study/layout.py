@@ -64,7 +64,7 @@ def in_sample_in_words(rows: Sequence[Row]) -> str:
         return ""
     return (
         f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's "
-        "parameters were fitted to these. What a fit without the network gives is told by iossim compare."
+        "parameters were fitted to these. iossim compare shows the latency by a fit without the network."
     )
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// The figures: each panel is drawn when it comes near the screen, and again when what it shows or the theme changes.
+// The figures: each panel is drawn when it comes near the screen, and again when its content or the theme changes.
 
 const NARROW = 480;
 
@@ -29,7 +29,7 @@ class FigureView {
     new DataTable(details.querySelector(".host"), this.figure, { name: `Data of ${name}`, shown: this.figure.shown });
   }
 
-  /** The values of each choice that go with those before it; what was chosen stays, where it can. */
+  /** Values of each choice that are compatible with earlier ones; the selection is kept if possible. */
   fillChoices() {
     for (const select of this.selects) {
       const key = select.dataset.choice;
@@ -60,14 +60,14 @@ class FigureView {
     });
   }
 
-  /** Draw a panel, unless it is drawn. */
+  /** Draw a panel, unless it is drawn already. */
   draw(place) {
     if (!this.drawn.has(place) && !this.panels[place].hidden) this.drawn.set(place, this.embed(place));
     return this.drawn.get(place);
   }
 
   redraw() {
-    // The text of figures is as it was when they were drawn; those that became visible only now are drawn too.
+    // Figures keep the text with which they were drawn; those that only now became visible are drawn too.
     const places = this.seen ? this.panels.map((_, place) => place) : [...this.drawn.keys()];
     for (const made of this.drawn.values()) made.then((result) => result && result.finalize());
     this.drawn.clear();
@@ -79,7 +79,7 @@ class FigureView {
     const host = this.panels[place].querySelector(".chart");
     const theme = currentTheme();
     const config = structuredClone(this.data.themes[theme]);
-    // The legend of all panels stands above them.
+    // All panels share the legend above them.
     config.legend = { ...config.legend, disable: true };
     const result = await this.embedIn(host, place, config, theme);
     host.dataset.drawn = theme;
@@ -104,7 +104,7 @@ class FigureView {
   }
 
   async save(place, format) {
-    // A picture for itself: on white, with its legend.
+    // A separate picture, on white, with its legend.
     const width = this.panels[place].querySelector(".chart").clientWidth;
     const host = element("div", { class: "aside", style: `width: ${width}px` });
     document.body.append(host);
@@ -119,7 +119,7 @@ class FigureView {
   }
 }
 
-/** Axes with limits of their own must keep to the narrow one too. */
+/** Axes with their own limits must respect the narrow one too. */
 function limitLabels(spec, limit) {
   for (const layer of spec.layer || []) {
     for (const channel of Object.values(layer.encoding || {})) {

@@ -1,14 +1,14 @@
 "use strict";
 // Tables of the page's data, column by column: {columns: [{key, title, unit, digits, ...cells}], count}.
 
-/** The cell of a column at a row: a word or number as it was, null where there is none. */
+/** Cell of a column at a row: the original word or number, null if there is none. */
 function cellOf(column, row) {
   if ("same" in column) return column.same;
   if ("numbers" in column) return column.numbers[row];
   return column.words[column.codes[row]];
 }
 
-/** The rows (numbers) whose cells equal all that `wanted` names. */
+/** Rows (numbers) whose cells equal all those in `wanted`. */
 function rowsWhere(table, wanted) {
   const columns = Object.keys(wanted).map((key) => table.columns.find((column) => column.key === key));
   const values = Object.values(wanted);

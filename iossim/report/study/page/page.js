@@ -1,6 +1,6 @@
 "use strict";
 
-/** light or dark: what was chosen, or else what the system prefers. */
+/** light or dark: the selected theme, or else the system's preference. */
 function currentTheme() {
   const chosen = document.documentElement.dataset.theme;
   return chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -26,7 +26,7 @@ function currentTheme() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   showTheme();
 
-  // First what is near the screen, then the others while there is nothing else to do, so that a print has them all.
+  // Draw figures near the screen first, then the others when idle, so that a print has them all.
   const near = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) {

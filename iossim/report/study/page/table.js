@@ -4,7 +4,7 @@
 const PAGE_ROWS = 50;
 
 class DataTable {
-  /** `shown` columns are drawn; `filters` are keys of columns to choose values of; `name` is what the region is called. */
+  /** `shown` columns are drawn; `filters` are keys of columns to choose values of; `name` is that of the region. */
   constructor(host, table, { name, shown = table.columns.length, filters = null }) {
     this.table = table;
     this.columns = table.columns.slice(0, shown);
@@ -91,7 +91,7 @@ class DataTable {
     this.reset();
   }
 
-  /** Show some rows alone. */
+  /** Show only some rows. */
   showOnly(rows) {
     this.clear();
     this.only = new Set(rows);
@@ -119,7 +119,7 @@ class DataTable {
     this.refresh();
   }
 
-  /** What a row says, in small letters, for the search. */
+  /** Text of a row, in lower case, for the search. */
   textOf(row) {
     this.texts = this.texts || [];
     if (this.texts[row] === undefined) {
@@ -136,7 +136,7 @@ class DataTable {
       const column = this.columns[this.sorted.place];
       const sign = this.sorted.descending ? -1 : 1;
       const missing = (value) => value === null || value === "";
-      // What is missing comes last either way; equals stay in order.
+      // Missing values come last in either order; equal ones keep their order.
       rows = rows
         .map((row) => [cellOf(column, row), row])
         .sort(([left, first], [right, second]) => {

@@ -53,8 +53,8 @@ def draw_rules(run: StudyRun) -> Figure | None:
         finding=_rules_finding(rows),
         caption=(
             "How often each rule was applied on the way from the network as given to the fastest one that the search "
-            f"found: the number, and as colour, which is darkest from {_MOST} times on. Rules that were used most "
-            "stand on top; an empty column is a network that no rule made faster. Splits of splits, and functions of "
+            f"found: the number, and as colour, which is darkest from {_MOST} times on. The most used rules are "
+            "at the top; an empty column is a network that no rule made faster. Splits of splits, and functions of "
             "splits, tidy up after merges."
         ),
         alt="Matrix of how often each rule was used, rules against networks.",

@@ -135,7 +135,7 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
         title="Where the time goes, by kind of op",
         finding=_kind_finding(run),
         caption=(
-            "Time of each stage, dealt to its ops; “boundaries” is what stands between stages: launches and "
+            "Time of each stage, dealt to its ops; “boundaries” is the time between stages: launches and "
             "synchronisation." + left_out
         ),
         alt="Stacked bars of the time of each scheduler's schedule by kind of op.",
@@ -198,7 +198,7 @@ def _kind_finding(run: StudyRun) -> str:
         between = best.time_by_kind_us.get(BOUNDARIES, 0.0)
         return (
             f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of "
-            f"the time is {kind}, {100 * between / total_us:.0f} % stands between stages."
+            f"the time is {kind}, {100 * between / total_us:.0f} % is between stages."
         )
     return ""
 
