@@ -22,7 +22,7 @@ def host_cpu_path() -> Path:
 
 def load_host_cpu(path: Path | None = None) -> DeviceProfile:
     """The kept profile; raises DeviceError saying how to make it where there is none."""
-    from iossim.hardware.read import parse
+    from iossim.hardware.profile import parse
 
     path = path or host_cpu_path()
     if not path.exists():

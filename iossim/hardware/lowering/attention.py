@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import Lower
-from iossim.ir.op import KindTable
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.types import TensorType
 
 
-def unfused(step: Step, families: KindTable[Lower]) -> list[Candidate]:
+def unfused(step: Step, families: Mapping[str, Lower]) -> list[Candidate]:
     """Every way to run the ops of an attention one after the other; of the op alone a mask is an epilogue."""
     found: list[Candidate] = []
     parts = [families[part.op.kind](part) for part in step.parts or _parts(step)]
