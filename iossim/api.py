@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args, overload
 
-from iossim.base.errors import OptionError, did_you_mean, once
+from iossim.base.errors import OptionError, did_you_mean, once, public
 from iossim.base.memory import size_bytes
-from iossim.base.public import public
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model, own_prices
 from iossim.cost.model import CostModel

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iossim.api import cost_model, network_of, simulate, task
-from iossim.base.errors import OptionError
-from iossim.base.public import public
+from iossim.base.errors import OptionError, public
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.api import limit_bytes, network_of, prices_of
-from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.public import public
+from iossim.base.errors import OptionError, did_you_mean, public
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
 from iossim.hardware.profile import DeviceProfile

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar
 
 #: Characters of an error's line; the names in a damaged file may be longer.
 _LONGEST_LINE = 1600
@@ -109,3 +110,27 @@ def warn_once(line: str) -> None:
 def note_once(line: str) -> None:
     """Log a notice, once: how an input is interpreted."""
     logging.getLogger("iossim").warning("note: %s", line)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, raising OptionError for an unknown keyword argument and naming the nearest known one."""
+    code = function.__code__
+    names = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+
+    @wraps(function)
+    def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+        for name in keywords:
+            if name not in names:
+                raise OptionError(f"{function.__name__} takes no `{name}`; {did_you_mean(name, names)}")
+        return function(*arguments, **keywords)
+
+    return checked
+
+
+def is_count(value: object, least: int = 1) -> bool:
+    """Whether a value is an integer of at least ``least``; True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -22,7 +22,7 @@ def host_cpu_path() -> Path:
 
 def load_host_cpu(path: Path | None = None) -> DeviceProfile:
     """The saved profile; raises DeviceError with the command that makes it if there is none."""
-    from iossim.hardware.read import parse
+    from iossim.hardware.profile import parse
 
     path = path or host_cpu_path()
     if not path.exists():

@@ -9,9 +9,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.base.errors import DeviceError, did_you_mean, note_once, warn_once
+from iossim.base.errors import DeviceError, did_you_mean, note_once, public, warn_once
 from iossim.base.located_yaml import read_shipped, shipped_files
-from iossim.base.public import public
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.base.user_files import read_text, user_data
 from iossim.hardware.edge_names import edge_names, is_edge_profile, refusal, shipped_edge_names
@@ -172,7 +171,7 @@ def aliases() -> dict[str, list[str]]:
 
 
 def _parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
-    from iossim.hardware.read import parse  # imports pydantic, which lists of names do not need
+    from iossim.hardware.profile import parse  # imports pydantic, which lists of names do not need
 
     return parse(text, where, read)
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from iossim.base.errors import DeviceError, note_once
-from iossim.base.values import Value
+from iossim.base.located_yaml import LocatedYamlError, read_located
+from iossim.base.values import Value, first_problem
 from iossim.hardware.compute_capability import FP16_IN_FP32, LIMITS, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.device import Device, Fact
 from iossim.hardware.kind import DEVICE_KINDS, GPU, DeviceKind, device_kind
@@ -308,3 +317,22 @@ def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DevicePro
             for name, table in tables.items()
         }
     )
+
+
+@lru_cache(maxsize=64)  # a study needs the same few at each point, and profiles are immutable
+def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
+    """A profile from YAML text, parsed by ``read`` for shipped files; ``where`` names it in errors.
+
+    Raises DeviceError with the line of invalid YAML, and the field of an invalid value.
+    """
+    try:
+        data = read(text) if read is not None else read_located(text).values
+    except LocatedYamlError as error:
+        field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
+        raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None
+    if not isinstance(data, dict):
+        raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")
+    try:
+        return DeviceProfile.model_validate(data)
+    except ValidationError as error:
+        raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None

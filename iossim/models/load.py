@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iossim.base.errors import ModelError, OptionError
-from iossim.base.public import public
+from iossim.base.errors import ModelError, OptionError, public
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions

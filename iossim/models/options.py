@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from iossim.base.errors import ModelError, OptionError, did_you_mean
-from iossim.base.public import is_count
+from iossim.base.errors import ModelError, OptionError, did_you_mean, is_count
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision

@@ -20,8 +20,7 @@ from iossim.backends.simulator.events.program import IssuedKernel, IssueKernel
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import RawKernel, raw_kernel_work
 from iossim.base.display import Printed
-from iossim.base.errors import OptionError
-from iossim.base.public import public
+from iossim.base.errors import OptionError, public
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.plan import Queue

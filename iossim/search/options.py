@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.public import is_count
+from iossim.base.errors import OptionError, did_you_mean, is_count
 from iossim.schedule.problem import ScheduleProblem, bits
 
 StageDefinition = Literal["general", "paper"]

@@ -10,7 +10,7 @@ from iossim.base.errors import DeviceError
 from iossim.cli.options import with_flags
 from iossim.hardware.derive import derive
 from iossim.hardware.load import device
-from iossim.hardware.read import parse
+from iossim.hardware.profile import parse
 from iossim.hardware.write import profile_yaml
 
 T4 = device("t4")

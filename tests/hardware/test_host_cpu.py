@@ -18,9 +18,8 @@ from iossim.hardware.host_cpu import host_cpu_path, load_host_cpu, save_host_cpu
 from iossim.hardware.host_measuring import PRODUCT_PART, measure_host_cpu
 from iossim.hardware.load import device, device_names, shipped_names
 from iossim.hardware.plausibility import impossible
-from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile, parse
 from iossim.hardware.provenance import HOST_PROVENANCE
-from iossim.hardware.read import parse
 from iossim.hardware.write import profile_yaml
 
 

@@ -12,7 +12,7 @@ from iossim.base.errors import DeviceError
 from iossim.hardware.load import device
 from iossim.hardware.override import overridable_names, overridden
 from iossim.hardware.plausibility import implausible
-from iossim.hardware.read import parse
+from iossim.hardware.profile import parse
 from iossim.hardware.write import profile_yaml
 from iossim.ir.types import Precision
 from iossim.study.axes import Device

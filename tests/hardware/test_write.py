@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from iossim.base.errors import DeviceError
 from iossim.hardware.load import device, shipped_names
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.hardware.profile import parse
 from iossim.hardware.provenance import Band, DataSet, KindError, Provenance
-from iossim.hardware.read import parse
 from iossim.hardware.write import check_writable, profile_yaml, write_profile
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)

@@ -21,8 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.public import is_count
+from iossim.base.errors import OptionError, did_you_mean, is_count
 from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
 from iossim.schedule.problem import MAX_UNITS
 

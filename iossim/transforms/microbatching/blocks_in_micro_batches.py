@@ -12,9 +12,8 @@ from itertools import product
 from math import inf, prod
 from typing import Any
 
-from iossim.base.errors import GraphError, OptionError, ScheduleError
+from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
 from iossim.base.numbers import read_json
-from iossim.base.public import is_count
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited

@@ -21,7 +21,7 @@ FAMILIES = Places[Lower](
         "families.pooling:pooling": "max_pool average_pool local_response_norm",
         "families.pooling:global_pooling": "global_average_pool global_max_pool",
         "families.pooling:pooling_backward": "max_pool_backward average_pool_backward",
-        "families.recurrent:recurrent": "lstm gru rnn",
+        "families.matrix_product:recurrent": "lstm gru rnn",
         "families.reductions:reduction": "reduce arg_extreme cumsum",
         "families.reductions:normalisation": "instance_norm group_norm dynamic_quantize",
         "families.reductions:row_normalisation": "layer_norm rms_norm",
