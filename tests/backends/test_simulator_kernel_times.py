@@ -201,9 +201,10 @@ def test_what_l2_holds_does_not_pass_dram() -> None:
     held = L2_BYTES // 2
 
     def dram_us(**bytes_moved: int) -> float:
-        return alone_us(kernel(flops=0, **bytes_moved), l2_resident_fraction=0.5)
+        values = {"l2_resident_fraction": 0.5, "l2_shared_bytes_per_clock_per_sm": 1e9}
+        return alone_us(kernel(flops=0, **bytes_moved), **values)
 
-    assert dram_us(activation_bytes=int(0.4 * held), bytes_written=int(0.4 * held)) == 0.0
+    assert dram_us(activation_bytes=int(0.4 * held), bytes_written=int(0.4 * held)) == pytest.approx(0.0, abs=1e-6)
     assert dram_us(weight_bytes=3 * DRAM_BYTES) == pytest.approx(3.0)  # a network's weights are never found there
 
 

@@ -172,7 +172,7 @@ def test_nsight_systems(path: Path) -> None:
         RawKernel("a", 7, 5000, 512, 24, 1000, 4.5),
         RawKernel("void b<int, 2>(float*)", 14, 128, 128, 32, 33000, 2.5),
     )
-    assert [note.partition(" ")[0] for note in table.notes] == ["shared", "copies"]
+    assert [note.partition(" ")[0] for note in table.notes] == ["Nsight", "copies"]
     in_microseconds = NSYS.replace("Start (ns)", "Start (us)").replace("Duration (ns)", "Duration (us)")
     assert [kernel.alone_us for kernel in read(path, in_microseconds).kernels] == [4500, 2500]
     beside = read(path, NSYS.replace("9000,2500", "7000,2500"))
