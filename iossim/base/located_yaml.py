@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import yaml
@@ -158,19 +157,3 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: 
         raise LocatedYamlError(
             node.start_mark.line + 1, location, f"{node.value[:40]!r} cannot be read; put text into quotes"
         ) from None
-
-
-def shipped_files(package: str) -> list[str]:
-    """The names of a package's YAML files, without their suffix, sorted."""
-    names = (entry.name for entry in resources.files(package).iterdir())
-    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
-
-
-def read_shipped(text: str) -> Any:
-    """The values of a shipped YAML file, by LibYAML if PyYAML is built with it, in an eighth of the time.
-
-    Not for users' files: LibYAML overflows the stack on deep nesting.
-    """
-    import yaml
-
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from iossim.base.errors import DeviceError
-from iossim.base.located_yaml import shipped_files
+from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import user_data
 
 #: The ``kind`` of such a profile.

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from iossim.base.located_yaml import read_shipped
+from iossim.base.shipped_yaml import read_shipped
 from iossim.base.values import Value
 from iossim.hardware.compute_capability import LIMITS, WARP_THREADS, Architecture
 from iossim.hardware.parameters import EngineOverheads, ModelParameters

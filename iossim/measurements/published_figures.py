@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from iossim.base.located_yaml import read_shipped
+from iossim.base.shipped_yaml import read_shipped
 
 #: The scheduler whose figures fits may use; those of all others are held out.
 SEQUENTIAL = "sequential"

@@ -64,7 +64,7 @@ def test_streams_are_measured_beside_stages(tmp_path: Path, capsys: pytest.Captu
     of_stages_us, of_streams_us = (one.predicted_us for one in found.latencies)
     assert of_streams_us == pytest.approx(predicted_us[1])
     # Beside streams, stages are told as a whole plan; alone, by the sum of the stages.
-    assert of_stages_us == pytest.approx(predicted_us[0], rel=1e-3)
+    assert of_stages_us == pytest.approx(predicted_us[0], rel=3e-3)
     assert [one.is_covered is None for one in found.latencies] == [False, True]
     written = (out / "networks.jsonl").read_text()
     (out / "networks.jsonl").write_text(written.replace('"after":["', '"after":[1,"', 1))

@@ -65,7 +65,11 @@ def flags() -> set[str]:
 
 
 def test_no_room_below_names_a_flag() -> None:
-    named = {(file, text) for file, text in texts() if file not in COMMANDS and re.search(r"(?<!\S)--[a-z]", text)}
+    named = {
+        (file, text)
+        for file, text in texts()
+        if file not in COMMANDS and not file.endswith("_command.py") and re.search(r"(?<!\S)--[a-z]", text)
+    }
     assert named == set()
 
 

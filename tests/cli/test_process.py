@@ -101,7 +101,7 @@ def test_a_first_comparison_compiles_few_functions_once(tmp_path: Path, monkeypa
             f"iossim.backends.simulator.{name}"
             for name in ("kernel_model", "kernel_times", "stage_model", "stage_pricing")
         ),
-        *("iossim.schedule.masks", "iossim.schedule.stage_hash"),
+        *(f"iossim.{name}" for name in ("hardware.lowering.residence", "schedule.masks", "schedule.stage_hash")),
         *(f"iossim.search.{name}" for name in ("endings", "lattice", "relaxation")),
     ]
 

@@ -49,7 +49,8 @@ def test_a_schedule_of_ours_goes_there_and_back(tmp_path: Path, capsys: pytest.C
     assert json.loads(file.read_text())["name"] == "squeezenet_dp_parallel_merge"
     back = printed_json(capsys, ["schedules", "import", str(file), "--device", "t4", "--json"])
     assert back["graph_hash"] == ours["graph_hash"]
-    assert back["latency_us"] == pytest.approx(ours["latency_us"])
+    # Their files have an order of their own, by which activations may be in L2 or not.
+    assert back["latency_us"] == pytest.approx(ours["latency_us"], rel=1e-3)
     stages = [[[s["strategy"], s["groups"]] for s in block["stages"]] for block in back["blocks"]]
     assert stages == [[[s["strategy"], s["groups"]] for s in block["stages"]] for block in ours["blocks"]]
     dotted = tmp_path / "graph.dot"

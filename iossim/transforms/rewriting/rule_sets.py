@@ -16,8 +16,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, message_factory  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from iossim.base.located_yaml import shipped_files
 from iossim.base.registry import Extension, Group, Plugin
+from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text
 from iossim.transforms.rewriting.expression import Literal, parse_expression
 from iossim.transforms.rewriting.rule import PatternOp, Rule, RuleError

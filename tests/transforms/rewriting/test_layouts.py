@@ -89,7 +89,7 @@ def test_each_tensor_has_its_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     compiled = rewritten(network, budget="30")
     assert kinds(compiled.network)["conv_nhwc"] == 0
     monkeypatch.setattr(Engine, "libraries_on", lambda self, architecture: Libraries.CURRENT)
-    found = rewritten(network, budget="30")
+    found = rewritten(network, "paper", budget="30")  # in a graph, terms of a concat in NHWC are copied to their place
     assert found.after_us < 0.95 * found.before_us
     made = kinds(found.network)
     assert made["conv_nhwc"] >= 3
