@@ -89,7 +89,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         ("compare", ["≈ tied with", "Best: no", "Expected", "Provably", "With --engine graph: "]),
         (
             "optimize",
-            ["2.394 ms in", "Lower bound", "Expected", "Tied with", "Provably", "note: With --engine graph: "],
+            ["2.397 ms in", "Lower bound", "Expected", "Tied with", "Provably", "note: With --engine graph: "],
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_the_page_has_every_sentence_of_the_terminal(
     assert all(line.startswith(start) for line, start in zip(said, starts, strict=True))
     page = unescape((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert [line for line in said if f"<p>{line}</p>" not in page] == []
-    assert "2.394 ms simulated, 2.16-2.65 ms expected on hardware (90% interval)" in page
+    assert "2.397 ms simulated, 2.16-2.66 ms expected on hardware (90% interval)" in page
 
 
 def test_table_says_what_was_not_searched(capsys: pytest.CaptureFixture[str]) -> None:

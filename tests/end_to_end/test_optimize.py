@@ -55,8 +55,8 @@ def test_files_of_a_schedule(options: str, tmp_path: Path, capsys: pytest.Captur
     assert saved.latency_us == pytest.approx(sum(stage.latency_us + stage.boundary_us for stage in saved.stages))
     tracks = check_trace((out / "trace.json").read_text())
     stage_track = next(events for name, events in tracks.items() if "stage" in name.lower())
-    assert len(stage_track) == len(saved.stages)
-    assert len(tracks) == 1 + saved.streams
+    assert len(stage_track) == sum(stage.latency_us > 0.0 for stage in saved.stages)
+    assert 2 <= len(tracks) <= 1 + saved.streams  # a group of concats in place alone launches nothing
     end_us = max(event["ts"] + event["dur"] for events in tracks.values() for event in events)
     assert end_us == pytest.approx(saved.latency_us, abs=0.01)
     assert (out / "graph.dot").read_text().startswith("digraph")
