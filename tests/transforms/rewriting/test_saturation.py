@@ -116,7 +116,8 @@ def test_it_is_no_worse_than_backtracking(name: str, block: str) -> None:
     result = saturate(network, ALL, cost)
     best_us = search(network, ALL, cost, budget=RewriteBudget(graphs=60)).best.cost_us
     assert result.found.best.cost_us <= best_us * (1 + 1e-9)
-    assert result.estimated_us == pytest.approx(result.extracted_us)
+    # An e-graph has no order, by which activations of the extracted graph may be in L2 or not.
+    assert result.estimated_us == pytest.approx(result.extracted_us, rel=5e-3)
     assert result.gap == pytest.approx(0, abs=1e-6)
 
 
