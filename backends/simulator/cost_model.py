@@ -125,8 +125,12 @@ class SimulatorCostModel:
         return [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] if place.moves else []
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
-        """For each unit its work, and what its placement changes of it."""
-        return [work + placed for work, placed in self.units.keys(problem)]
+        """Key of each unit's work, including the effects of its placement, alone and merged with others."""
+        keys = [work + placed for work, placed in self.units.keys(problem)]
+        if not self.in_place:
+            return keys
+        place = self.units.placed.placement(self.units.network(problem))
+        return [key + place.merging(unit) for key, unit in zip(keys, problem.units, strict=True)]
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge, or merge as a variant.

@@ -76,6 +76,16 @@ class InPlaceBuffers:
             parts.append("strided:" + ",".join(strided))
         return ";".join(parts)
 
+    def merging(self, unit: int) -> str:
+        """The place of a unit's result, as text, if a stacked convolution may write it there with those of others."""
+        found = self.network.units[unit]
+        made = found.outputs[0]
+        if made not in self.slots or not any(isinstance(node.op, Conv) for node in self.network.unit_nodes(found)):
+            return ""
+        before = self.network.units[unit - 1].outputs[0] if unit else ""
+        follows = before in self.slots and self.together([before, made]) is not None
+        return "follows" if follows else f"at:{self.slot(made).starts}"
+
     def copies(self, units: Sequence[int]) -> tuple[TensorType, ...]:
         """What kernels copy to its place: terms of a concat, or the results of a unit, or of several as one stacked
         convolution, behind it.

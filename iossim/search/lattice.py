@@ -37,13 +37,13 @@ def no_merges() -> MergedStages:
 
 def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: int) -> MergedStages:
     """Price all merged stages of at most ``max_groups`` units; those that cannot run are left out. Sets of equal units
-    that the same units read are priced once.
+    with the same readers and the same gaps between them are priced once.
     """
     found = _subsets(problem, min(max_groups, MAX_UNITS))
     if not found:
         return no_merges()
     works = list(zip(problem.signatures, problem.successors.tolist(), strict=True))
-    alike = [tuple(works[unit] for unit in bits(mask)) for mask in found]
+    alike = [(mask // (mask & -mask), *(works[unit] for unit in bits(mask))) for mask in found]
     distinct = dict(zip(reversed(alike), reversed(found), strict=True))
     batches = batches_of(problem, [PlannedStage(mask, Strategy.MERGE) for mask in distinct.values()])
     priced = dict(zip(distinct, np.concatenate([cost_model.price_stages(batch) for batch in batches]), strict=True))

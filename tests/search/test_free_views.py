@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -9,13 +11,16 @@ from hypothesis import strategies as st
 from random_networks import random_network
 
 from iossim import api
+from iossim.cost.model import problems_of
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.ops.slice import Concat
+from iossim.schedule.batch import Strategy
+from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search import ios
 from iossim.search.free_views import WithoutViews
-from iossim.search.lattice import build_lattice
+from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.options import SearchOptions
 from iossim.transforms.microbatching.divided_blocks import divide_blocks
 from iossim.transforms.microbatching.divisible import divisible
@@ -72,8 +77,8 @@ def test_what_is_left_is_the_same_problem(seed: int) -> None:
         np.testing.assert_array_equal(made.problem.merge_class, problem.merge_class[list(made.units)])
 
 
-def heads(counts: list[tuple[int, int]], joined: bool = True) -> Network:
-    """So many equal convolutions of each number of filters on one input, and what reads them all."""
+def heads(counts: list[tuple[int, int]], seed: int | None = None) -> Network:
+    """So many equal convolutions of each number of filters on one input, and a concat of them, in any order by a seed."""
     b = GraphBuilder("heads")
     x = b.input("x", (1, 16, 14, 14))
     with b.block("heads"):
@@ -82,26 +87,34 @@ def heads(counts: list[tuple[int, int]], joined: bool = True) -> Network:
             for run, (count, filters) in enumerate(counts)
             for index in range(count)
         ]
-        last = b.add(Concat(1), *made, name="all") if joined else made[-1]
-        y = b.conv(last, 8, 1, name="last")
-    return b.network([y] if joined else [*made, y])
+        terms = made if seed is None else Random(seed).sample(made, len(made))
+        y = b.conv(b.add(Concat(1), *terms, name="all"), 8, 1, name="last")
+    return b.network([y])
 
 
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.sampled_from([8, 16, 24])), min_size=1, max_size=3),
-    st.sampled_from(["simulator", "random:1", "random:2"]),
+    st.none() | st.integers(0, 99),
+    st.sampled_from([("simulator", "paper"), ("simulator", "graph"), ("random:1", "paper"), ("random:2", "paper")]),
     st.sampled_from(["ios-parallel", "ios-both"]),
 )
 def test_equal_units_in_one_order_have_the_same_optimum(
-    counts: list[tuple[int, int]], cost_model: str, scheduler: str
+    counts: list[tuple[int, int]], seed: int | None, prices: tuple[str, str], scheduler: str
 ) -> None:
+    """In a graph it matters, too, whether the results of a merged convolution are together in the concat."""
     assume(sum(count for count, _ in counts) <= 7)
-    network = heads(counts)
-    found = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=cost_model)
+    network, (cost_model, engine) = heads(counts, seed), prices
+    priced = api.cost_model(cost_model, "v100-sxm2", engine=engine)
+    for problem in problems_of(network, priced):
+        merged = price_merges(problem, priced, 10)
+        stages = [PlannedStage(int(mask), Strategy.MERGE) for mask in merged.masks]
+        each_us = [float(priced.price_stages(one)[0]) for stage in stages for one in batches_of(problem, [stage])]
+        assert merged.prices_us.tolist() == each_us
+    found = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=priced)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ios, "WithoutViews", AsTheyAre)
-        expected = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=cost_model)
+        expected = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=priced)
     assert found.latency_us == pytest.approx(expected.latency_us, rel=1e-12)
     assert found.proven == expected.proven
 

@@ -86,9 +86,10 @@ class StageSignatures:
         return self._placements[network]
 
     def price_keys(self, problem: ScheduleProblem) -> tuple[str, ...]:
-        """Key of each unit's work, including the effect of its placement."""
-        placement = self.placement(network_of(problem))
-        return tuple(work + placement.signature(unit) for work, unit in zip(problem.works, problem.units, strict=True))
+        """Key of each unit's work, including the effects of its placement, alone and merged with others."""
+        place = self.placement(network_of(problem))
+        units = zip(problem.works, problem.units, strict=True)
+        return tuple(work + place.signature(unit) + place.merging(unit) for work, unit in units)
 
     def unit_key(self, network: Network, unit: int) -> str:
         """A unit's key for comparison; empty if it launches nothing when it runs."""
