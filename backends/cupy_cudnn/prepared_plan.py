@@ -37,7 +37,7 @@ from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wai
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 
-#: How often a graph is timed with an empty kernel at its root, and without; the first time does not count.
+#: Timings of a graph with an empty kernel at its root, and without; the first does not count.
 ROUNDS = 4
 #: A division of the SMs, and the number of a part of it.
 Part = tuple[tuple[range, ...], int]
@@ -45,12 +45,12 @@ Part = tuple[tuple[range, ...], int]
 
 @dataclass(frozen=True)
 class Machine:
-    """What plans are prepared on."""
+    """The device and libraries that plans are prepared on."""
 
     driver: Driver
     library: ConvolutionLibrary
     algorithms: Algorithms
-    #: Of a queue, or of one where it runs on a part of a division of the SMs.
+    #: The lane of a queue, or of its part of a division of the SMs.
     lane: Callable[..., Lane]
 
 
@@ -289,9 +289,9 @@ def ready_to_run(engine: Engine, driver: Driver, prepared: PreparedPlan, main: S
 
 
 def _fastest_graph(driver: Driver, main: Stream, issues: Sequence[Issue], forks: bool) -> Graph:
-    """What is issued as a graph; where its root ``forks``, behind an empty kernel if it is faster so.
+    """A graph of the issued calls; if its root ``forks``, it begins with an empty kernel where that is timed faster.
 
-    On an H100 branches at the root of a graph start 1.5 us and more after each other, behind any kernel 0.19 us.
+    On an H100 branches at the root of a graph start 1.5 us and more apart, those after any kernel 0.19 us.
     """
     graphs = [captured(driver, main, issues)]
     if forks:
@@ -300,7 +300,7 @@ def _fastest_graph(driver: Driver, main: Stream, issues: Sequence[Issue], forks:
         timer, lead = DeviceTimer(driver, main), Lead()
         launches = [partial(driver.launch_graph, graph, main) for graph in graphs]
         rounds = [[timer.take(launch, driver.synchronize, lead).time_us for launch in launches] for _ in range(ROUNDS)]
-        taken_us = [median(times[1:]) for times in zip(*rounds, strict=True)]  # the first time brings it there
+        taken_us = [median(times[1:]) for times in zip(*rounds, strict=True)]  # the first launch uploads it
         return graphs[taken_us.index(min(taken_us))]
     return graphs[0]
 

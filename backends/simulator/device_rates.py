@@ -233,7 +233,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         tile_factor,
         dram,
         l2,
-        # What comes from DRAM passes L2.
+        # Data from DRAM pass through L2, so that its bandwidth is no lower.
         max(p.l2_shared_bytes_per_clock_per_sm * clocks_per_us * sms, profile.dram_bandwidth_gbps * 1e3)
         if datasheet.core_cache_bytes is None
         else math.inf,

@@ -120,7 +120,7 @@ def prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Te
         run()
         return Run(_captured(run), replay=True) if captured else Run(run)
     except RuntimeError as error:
-        # What torch.compile raises holds the whole log of a compiler.
+        # Errors of torch.compile contain the whole log of a compiler.
         raise BackendError(f"{name} cannot run here: {first_line(error)}; leave it out") from error
 
 

@@ -177,10 +177,10 @@ def modules(package: str) -> list[ModuleType]:
 
 
 class Places(Mapping[str, T]):
-    """Things by name that are imported when one is first asked for.
+    """Values by name, each imported on first use.
 
-    ``places`` are modules of ``package`` and an attribute each (``streaming:copy``), with the names that it has,
-    divided by spaces.
+    ``places`` maps a module of ``package`` and its attribute (``streaming:copy``) to the names of that value, separated
+    by spaces.
     """
 
     def __init__(self, package: str, places: Mapping[str, str]) -> None:
@@ -206,14 +206,14 @@ class Places(Mapping[str, T]):
 def guest_modules(part: str) -> dict[str, str]:
     """The modules ``NAME_part`` of iossim's rooms, by NAME; none of them is imported.
 
-    A room whose features stand on all others' (a guest) says so what it adds to them: commands, schemas.
+    A guest (a package whose feature builds on all others) adds its commands and schemas this way.
     """
     files = (file for folder in import_module("iossim").__path__ for file in Path(folder).glob(f"*/*_{part}.py"))
     return {file.stem.removesuffix(f"_{part}"): f"iossim.{file.parent.name}.{file.stem}" for file in sorted(files)}
 
 
 def guest_part(part: str, name: str, attribute: str) -> Any:
-    """What the module of :func:`guest_modules` calls ``attribute``, None where there is no such module."""
+    """An attribute of a module of :func:`guest_modules`; None if there is no such module."""
     place = guest_modules(part).get(name)
     return None if place is None else getattr(import_module(place), attribute)
 

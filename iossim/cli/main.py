@@ -37,8 +37,8 @@ Register = Callable[[typer.Typer], None]
 
 @cache
 def commands_of(package: str) -> Group[Register]:
-    """What registers commands: ``register`` of the package's modules; of iossim's also those of its guests' modules
-    ``NAME_command`` and of plugins.
+    """The functions that register commands: ``register`` of each module of the package. Those of iossim include its
+    guests' modules ``NAME_command`` and plugins.
     """
     own = {name: f"{package}.{name}" for name in module_names(package)}
     plugins = None

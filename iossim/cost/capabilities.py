@@ -59,10 +59,10 @@ class MeasuringCostModel(CostModel, Protocol):
 
 @runtime_checkable
 class RemarkingCostModel(CostModel, Protocol):
-    """A cost model whose prices of a network rest on something that users may want otherwise."""
+    """A cost model whose prices of a network rest on an assumption that users may change."""
 
     def remarks(self, network: Network) -> Sequence[str]:
-        """What that is, a sentence each; schedules carry them."""
+        """The assumptions, one sentence each; schedules carry them."""
         ...
 
 

@@ -87,8 +87,8 @@ class InPlaceBuffers:
         return "follows" if follows else f"at:{self.slot(made).starts}"
 
     def copies(self, units: Sequence[int]) -> tuple[TensorType, ...]:
-        """What kernels copy to its place: terms of a concat, or the results of a unit, or of several as one stacked
-        convolution, behind it.
+        """Tensors that kernels copy to their places: terms of a concat, or results of a unit, or of several as one
+        stacked convolution, after it.
         """
         network, types = self.network, self.network.graph.types
         if units[0] in self.moves:
@@ -107,7 +107,7 @@ class InPlaceBuffers:
         return tuple(types[value] for value in made if self._has_gaps(types[value].shape, self.slot(value)))
 
     def together(self, values: Sequence[str]) -> Slot | None:
-        """Where values lie side by side in this order, as parts of a stacked convolution; None where they do not."""
+        """Slot of values that are adjacent in this order, as parts of a stacked convolution; None if they are not."""
         types, slots = self.network.graph.types, [self.slot(value) for value in values]
         begin = 0
         for value, slot in zip(values, slots, strict=True):
@@ -118,7 +118,7 @@ class InPlaceBuffers:
 
     @cached_property
     def channels_last(self) -> bool:
-        """Whether images lie with their channels innermost."""
+        """Whether images have their channels innermost."""
         network = self.network
         if network.precision.storage.bytes != 2:
             return False
@@ -127,7 +127,7 @@ class InPlaceBuffers:
         return suits_channels_last(network.graph)
 
     def _has_gaps(self, shape: tuple[int, ...], slot: Slot) -> bool:
-        """Whether a box has gaps: it has not all channels of several images, or of one whose channels lie last."""
+        """Whether a box has gaps: it lacks channels of several images, or of one image with channels last."""
         several = shape[:1] > (1,) or (self.channels_last and len(shape) > 2)
         return several and self.network.graph.types[slot.value].shape[1:] != shape[1:]
 

@@ -7,7 +7,7 @@ from iossim.report.schemas import SIZE, TEXT, TIME_US, Schema, described, list_o
 
 
 def _corun() -> Schema:
-    """What ``iossim corun --json`` prints: ``by`` is a kernel's place among ``kernels``, counted from 0."""
+    """Output of ``iossim corun --json``: ``by`` is a kernel's place among ``kernels``, counted from 0."""
     slowed = record(by=SIZE, through={"enum": [str(each) for each in Through]}, us=TIME_US)
     kernel = record(
         name=TEXT,

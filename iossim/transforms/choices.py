@@ -21,7 +21,7 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
 
-#: Where there are at most so many ways, all are looked at.
+#: Most ways of a network that are all tried.
 EVERY = 64
 #: Relative difference of costs below which the first way stays.
 LEAST_GAIN = 1e-9
@@ -35,20 +35,20 @@ class GraphCost(Protocol):
     def us(self, network: Network) -> float: ...
 
     def at_least_us(self, network: Network) -> float:
-        """Never more than :meth:`us`, and cheaper to tell where that is dear."""
+        """A lower bound of :meth:`us`, cheaper where that is expensive."""
         return self.us(network)
 
     def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
-        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never less. A
-        lower bound, where that is above ``most_us``.
+        """:meth:`us`, or an upper estimate of it if that is expensive and known for the similar network ``like``; a
+        lower bound if that exceeds ``most_us``.
         """
         return self.us(network)
 
 
 @dataclass(eq=False)
 class BySchedule(GraphCost):
-    """What a scheduler's schedule takes; blocks are solved once for all networks. A search that is interrupted raises
-    KeyboardInterrupt, and one that ``check`` ends what it raises.
+    """Latency of a scheduler's schedule; blocks are solved once for all networks. An interrupted search raises
+    KeyboardInterrupt; exceptions of ``check`` pass through.
     """
 
     cost_model: CostModel
@@ -80,14 +80,14 @@ class BySchedule(GraphCost):
 
 
 class Choices(GraphCost, Generic[W]):
-    """The cost of a network run in the best of several ways, priced by ``inner``, each once.
+    """Cost of a network run in the best of several ways, each priced once by ``inner``.
 
-    From the way that a network was given in, and from :meth:`starts`, one coordinate after the other is changed to
-    what is best with the others as they are, until none gains; few ways are all looked at. Never worse than given.
-    KeyboardInterrupt leaves what was tried: :meth:`best` then is the best of that.
+    Coordinate descent from the given way and from :meth:`starts`: one coordinate after the other changes to its best
+    value with the others fixed, until none gains. If there are few ways, all are tried. Never worse than the given way.
+    After a KeyboardInterrupt :meth:`best` is the best way tried so far.
     """
 
-    #: Whether the loop goes on from the starts, or takes the best of them; whether it looks at all ways of a few.
+    #: Whether the loop descends from the starts, or takes the best of them; whether it tries all ways if they are few.
     climbs, exhausts = True, False
 
     def __init__(self, inner: GraphCost, tell: Callable[[int], None] = lambda seen: None) -> None:
@@ -110,7 +110,7 @@ class Choices(GraphCost, Generic[W]):
         return ()
 
     def coordinates(self, network: Network) -> int:
-        """How many a way has that can be changed one by one."""
+        """Number of coordinates of a way."""
         return 0
 
     def changes(self, network: Network, way: W, place: int) -> Sequence[W]:
@@ -135,13 +135,13 @@ class Choices(GraphCost, Generic[W]):
         return min(tried, key=lambda way: tried[way][0] * (1 + LEAST_GAIN * (way != self.given(network))))
 
     def tried(self, network: Network) -> dict[W, tuple[float, Network]]:
-        """Of each way that was tried the cost in us, and the network."""
+        """Cost in us, and the network, of each tried way."""
         if network not in self._tried:
             self.way_us(network, self.given(network))
         return self._tried[network]
 
     def network(self, network: Network) -> Network:
-        """The network in its best way, and what that holds in the best of the ways within."""
+        """The network in its best way, including the best ways of the inner choices."""
         made = self.tried(network)[self.best(network)][1]
         return self.inner.network(made) if isinstance(self.inner, Choices) else made
 
@@ -168,7 +168,7 @@ class Choices(GraphCost, Generic[W]):
         return 0.0  # some way may be better than the bound of any other
 
     def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
-        """What the network takes in the best way of ``like``; a bound of it, where that is above ``most_us``."""
+        """Cost of the network in the best way of ``like``, or a lower bound that exceeds ``most_us``."""
         if like not in self._best or network in self._tried:
             return self.us(network)
         before = self._best[like]
@@ -181,7 +181,7 @@ class Choices(GraphCost, Generic[W]):
         return least_us if least_us > most_us else self._keep(network, way, made, self.inner.us(made))
 
     def way_us(self, network: Network, way: W, most_us: float = inf) -> float:
-        """What the network takes in a way, us: inf where it cannot be, or a bound where that is above ``most_us``."""
+        """Cost of the network in a way, us: inf if it is impossible, or a lower bound that exceeds ``most_us``."""
         known = self._tried.setdefault(network, {}).get(way)
         if known is not None:
             return known[0]
@@ -198,7 +198,7 @@ class Choices(GraphCost, Generic[W]):
         return us
 
     def _climb(self, network: Network, way: W, places: Sequence[int]) -> None:
-        """From a way on, a coordinate after the other to what is fastest with the others as they are."""
+        """Coordinate descent from a way."""
         gained, best_us = self.climbs, self.way_us(network, way)
         while gained:
             gained = False

@@ -1,4 +1,4 @@
-"""Where kernels in a network find what they read: in L2, or in DRAM.
+"""Residence of operands: whether kernels in a network read them from L2 or from DRAM.
 
 By *reuse distance*, as in a cache that evicts what was touched longest ago: a value is lost as far as what the device
 has touched since, in the network's order, and what the unit touches itself do not fit the part of L2 that keeps
@@ -23,16 +23,16 @@ from iossim.hardware.lowering.unit import StepCandidates, lower_unit
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 
-#: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of the second part
-#: and more none.
+#: Operands up to the first fraction of a cache (a GPU's L2, that of a CPU's core) are all found there; from the second
+#: on none are.
 _FITS, _LOST = 0.85, 1.25
-#: Lost parts are told in so many steps, so that equal units in almost equal places are priced once.
+#: Steps to which lost fractions are rounded, so that equal units in similar places are priced once.
 _PARTS = 8
 
 
 class Weights(StrEnum):
-    """Where kernels find weights. ``AUTO``: by the sizes of the network. ``WARM``: in L2, if the kernel's operands fit
-    there, as where one operator runs again and again. ``COLD``: in DRAM.
+    """Residence of weights. ``AUTO``: by the sizes of the network. ``WARM``: in L2, if the kernel's operands fit there,
+    as in repeated runs of one operator. ``COLD``: in DRAM.
     """
 
     AUTO = "auto"
@@ -49,8 +49,8 @@ class Weights(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """Where a unit finds its operands: ``weights`` is ``WARM`` or ``COLD``, and of the activations from outside
-    ``lost_bytes`` come from DRAM, ``lost_parts`` of :data:`_PARTS`.
+    """Residence of a unit's operands: ``weights`` is ``WARM`` or ``COLD``; ``lost_bytes`` of its input activations come
+    from DRAM, ``lost_parts`` of :data:`_PARTS`.
     """
 
     weights: Weights = Weights.COLD
@@ -59,11 +59,11 @@ class Residence:
 
     @property
     def key(self) -> str:
-        """What it changes of the unit's price; empty where weights alone come from DRAM."""
+        """Key of its effect on the unit's price; empty if only weights come from DRAM."""
         return f"{self.weights} {self.lost_parts}" if self != Residence() else ""
 
     def of(self, steps: StepCandidates) -> StepCandidates:
-        """The candidates of the unit's steps with what they read where it is; the first to read a value finds it."""
+        """Candidates of the unit's steps with this residence; the first step to read a value pays for its loss."""
         if self == Residence():
             return steps
         left = self.lost_bytes
@@ -88,7 +88,7 @@ class Residence:
 
 @jit
 def lost_part(operand_bytes: float, cache_bytes: float) -> float:
-    """The part of operands that a cache has lost by the time they are read again."""
+    """Fraction of operands that a cache has lost by the time they are read again."""
     if operand_bytes <= _FITS * cache_bytes:
         return 0.0
     if operand_bytes >= _LOST * cache_bytes:
@@ -99,14 +99,14 @@ def lost_part(operand_bytes: float, cache_bytes: float) -> float:
 def lower_in_network(
     network: Network, unit: int, profile: DeviceProfile, weights: Weights = Weights.AUTO
 ) -> StepCandidates:
-    """The candidates of each step of a unit, with what it reads where it is in its network."""
+    """Candidates of each step of a unit, with its operands where they reside in its network."""
     return residences(network, profile, weights)[unit].of(lower_unit(network, network.units[unit], profile))
 
 
 def residences(network: Network, profile: DeviceProfile, weights: Weights = Weights.AUTO) -> tuple[Residence, ...]:
-    """For each unit where it finds its operands, if the network runs again and again in its own order.
+    """Residence of each unit's operands when the network runs repeatedly in its own order.
 
-    On devices other than GPUs, whose caches the cores have for themselves, all is as a kernel alone finds it.
+    On devices other than GPUs, whose cores have their own caches, it is that of a kernel alone.
     """
     l2_bytes = profile.parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
     known = _KNOWN.setdefault(network, {})
@@ -156,7 +156,7 @@ def _found(network: Network, l2_bytes: float, weights: Weights) -> tuple[Residen
 
 
 def _arena_bytes(network: Network, touched: Sequence[Sequence[str]]) -> int:
-    """The most activations that are needed at a time, by what each unit touches."""
+    """Peak bytes of live activations, from the values that each unit touches."""
     ends = {name: index for index, values in enumerate(touched) for name in values}
     ends |= dict.fromkeys(network.graph.returned, len(touched))
     begins = {name: index for index, values in reversed(list(enumerate(touched))) for name in values}

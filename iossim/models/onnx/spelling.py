@@ -111,7 +111,7 @@ class _Speller:
         operands = op.onnx_operands(inputs) if isinstance(op, Recurrent) else list(inputs)
         attributes: dict[str, Any] = {}
         for spellings, value in given.items():
-            # Of alternative names, separated by a bar, the operator has one in each set.
+            # A bar separates alternative names; the operator has one of them in each operator set.
             known = (each for each in spellings.split("|") if each in schema.attributes or each in slots)
             parameter = next(known, spellings)
             if parameter in schema.attributes:
