@@ -60,7 +60,7 @@ static __device__ inline unsigned int quotient(unsigned int number, unsigned int
     return ((unsigned int)((unsigned long long)number * factor >> 32) + number) >> shift;
 }
 """
-#: Where an index leads: negative ones count from the end, and none reaches outside.
+#: Position of an index: negative ones count from the end, and all are clamped to the axis.
 ENTRY = """static __device__ inline long long entry_at(long long given, int size) {
     const long long entry = given < 0 ? given + size : given;
     return entry < 0 ? 0 : entry < size ? entry : size - 1;

@@ -65,7 +65,7 @@ def resample(x: View, y: View, tables: Mapping[int, Array], weights: Weights) ->
 
 
 def _uploaded(matrix: Array, weights: Weights) -> tuple[np.int32, View, View]:
-    """How many entries an element sums, which they are, and what they weigh."""
+    """Number of entries that an element sums, their positions, and their weights."""
     most = int((matrix != 0).sum(axis=1).max())
     entries = np.argsort(matrix == 0, axis=1, kind="stable")[:, :most]
     found = np.take_along_axis(matrix, entries, axis=1)

@@ -115,7 +115,7 @@ class SimulatorCostModel:
         return SimulatorCostModel(*chosen, self._asked, self._error)
 
     def remarks(self, network: Network) -> list[str]:
-        """Where concats and splits lie, of networks that have some, under engines that have them in place."""
+        """Placement of concats and splits, if the network has some and the engine may have them in place."""
         if not (self.in_place or self.engine.facts.in_place):
             return []
         place = self.units.placed.placement(network)

@@ -1,4 +1,4 @@
-"""What a device does in a microsecond, by class of work and precision: as the formula of kernel times reads it."""
+"""Rates of a device per microsecond, by class of work and precision, as the formula of kernel times reads them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 
 class DeviceRates(NamedTuple):
-    """What a device does in a microsecond, and what else the formula needs; see ``ModelParameters``."""
+    """Rates of a device per microsecond, and other inputs of the formula; see ``ModelParameters``."""
 
     sms: float
     flops_per_us_per_sm: Floats  #: shape ``[classes, precisions]``
@@ -265,7 +265,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
 
 
 def _row_rate(profile: DeviceProfile) -> float:
-    """How many clocks' worth of a row kernel an SM does in a clock, over one of Volta or later.
+    """Rate of an SM at row kernels, relative to one of Volta or later.
 
     Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and softmax (P4,
     P100).

@@ -1,4 +1,4 @@
-"""How much slower than alone kernels run side by side, at one moment: they share slots, SMs and the device.
+"""Slowdown of concurrent kernels at one moment: they share slots, SMs and the device.
 
 *Slots.* Kernels get room on the SMs (warps, blocks, registers, shared memory) in the order in which they start. One
 that finds room for a part of its blocks runs that part as fast; one that finds none waits, until a kernel before it
@@ -93,7 +93,7 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
 def slowdowns(
     active: int, columns: Floats, interference: float, numbers: Floats, integers: Integers, sets: Masks
 ) -> bool:
-    """How many times longer than alone each active kernel takes now; whether slots hold any of them back."""
+    """Slowdown of each active kernel relative to running alone, and whether slots hold any of them back."""
     wanted = 0.0
     for slot in range(active):
         wanted += columns[integers[RUNNING, slot], HELD]
@@ -176,7 +176,7 @@ def slowdowns(
 
 @jit(inline="always")
 def shortest_step(active: int, waves_matter: bool, columns: Floats, numbers: Floats, integers: Integers) -> float:
-    """How long until the first active kernel ends, or frees slots for those that wait for some, us."""
+    """Time until the first active kernel ends, or frees slots for waiting ones, us."""
     step = np.inf
     for slot in range(active):
         left = numbers[REMAINING, integers[STARTED, slot]]

@@ -1,4 +1,4 @@
-"""What records and waits cost under an engine, and how many kernels it lets run at a time."""
+"""Costs of records and waits under an engine, and its limit of concurrent kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commands of a captured graph are forks and joins: nodes that cost a stream time."""
+"""Forks and joins among the commands of a captured graph: nodes that cost a stream time."""
 
 from __future__ import annotations
 

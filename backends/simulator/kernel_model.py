@@ -1,4 +1,4 @@
-"""How long a kernel takes alone, what it asks of the device meanwhile, and which candidate of an op is fastest.
+"""Time of a kernel alone, its demands on the device, and the fastest candidate of an op.
 
 A kernel that leaves SMs idle, or waits for latency, leaves room for others. ``issue_demand`` is the part of the
 device's achievable issue capacity that it uses while running alone: its arithmetic (or L2) time on a full device over
@@ -100,7 +100,7 @@ class KernelModel:
     def chosen(
         self, steps: Sequence[Sequence[Candidate]], variant: str = FASTEST
     ) -> list[tuple[Candidate, tuple[KernelPrice, ...]]]:
-        """What each step of a unit runs as, with its kernels' prices: a variant's candidates, or the fastest.
+        """Candidate of each step of a unit, with its kernels' prices: a variant's, or the fastest.
 
         Raises PlanError for a variant that the unit does not have on this device.
         """

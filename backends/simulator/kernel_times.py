@@ -1,4 +1,4 @@
-"""How long kernels take alone on an idle device: the formula, compiled, over tables of kernels.
+"""Times of kernels alone on an idle device: the formula, compiled, over tables of kernels.
 
 A kernel is a row of a table, a device a :class:`DeviceRates`. The duration combines three times, and adds the gap:
 

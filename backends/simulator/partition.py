@@ -142,7 +142,7 @@ def divided_spans(
 
 @jit
 def parts_of(groups: int, sizes: Integers, sms: int) -> int:
-    """How many parts a stage of so many groups has."""
+    """Number of parts of a stage of so many groups."""
     most: int = sms // sizes[0]
     return min(groups, most)
 
@@ -218,7 +218,7 @@ def _price(
 
 
 def _shared_us(unit: UnitPrice, profile: DeviceProfile, rates: DeviceRates) -> tuple[float, float]:
-    """What a unit takes of DRAM's whole bandwidth and of the board's power."""
+    """Time of a unit at DRAM's whole bandwidth, and at the board's power."""
     if not unit.kernels:
         return 0.0, 0.0
     times = time_kernels(kernel_table(profile.limits, unit.kernels), rates)

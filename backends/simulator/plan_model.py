@@ -1,4 +1,4 @@
-"""What a whole plan costs in the fluid of :mod:`~iossim.backends.simulator.stage_model`: host, streams and events.
+"""Cost of a whole plan in the fluid model of :mod:`~iossim.backends.simulator.stage_model`: host, streams and events.
 
 The commands are those of the event-driven engine (:mod:`~iossim.backends.simulator.events`): the host issues them in
 order on its own clock, and runs ahead until it awaits the device; a stream runs what it was given one after another.

@@ -80,7 +80,7 @@ class PlanPricing:
         return StreamPrices(result[:, 0].copy(), result[:, 1].copy(), result[:, 2:])
 
     def work(self, problem: StreamProblem) -> LaunchWork:
-        """What each launch takes at least, alone and of each resource."""
+        """Lower bounds of each launch, alone and on each resource."""
         prepared, interference = self._prepare(problem), self.profile.parameters.interference
         numbers = kernel_work_us(prepared, interference)
         return LaunchWork(numbers[:, 0], numbers[:, 1], numbers[:, 2:], most_shares(prepared, interference))

@@ -205,7 +205,7 @@ class _Asked:
 
 
 def _flops_per_us(pipe: Pipe, profile: DeviceProfile, name: str) -> float:
-    """What one SM's pipe does in a microsecond."""
+    """Rate of one SM's pipe per microsecond."""
     clocks_per_us = profile.boost_clock_ghz * 1e3
     if pipe is Pipe.TENSOR:
         tflops = profile.reduced_precision_tflops(Precision.FP16)

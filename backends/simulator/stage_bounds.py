@@ -1,4 +1,4 @@
-"""What stages cost at least, by the rules of the fluid (:mod:`iossim.backends.simulator.stage_model`).
+"""Lower bounds of stages, by the rules of the fluid model (:mod:`iossim.backends.simulator.stage_model`).
 
 Resources are host issue, issue capacity, DRAM, power, and slots of each kind. No SM gives its resident blocks more
 than it has, so neither do all SMs; operands that L2 loses to others only make stages longer. A kernel that finds slots

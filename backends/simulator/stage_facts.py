@@ -110,7 +110,7 @@ def _kernels(
 def _alone(
     kernel: Kernel, alone_us: float, times: Floats, model: KernelModel, has_neighbours: bool
 ) -> dict[Limit, float]:
-    """What holds a kernel up on an idle device: its start, then its longest resource, as far as it fills the SMs."""
+    """Limits of a kernel on an idle device: its start, then its longest resource, as far as it fills the SMs."""
     rates, sms = model.rates, int(model.rates.sms)
     (row,) = kernel_table(model.profile.limits, (kernel,))
     start_us = min(alone_us, rates.gap_us + float(rates.ramp_us[row["work_class"]]))

@@ -1,4 +1,4 @@
-"""What a concurrent stage costs: its groups' kernels sharing the device, issued by the host one by one.
+"""Cost of a concurrent stage: its groups' kernels share the device, and the host issues them one by one.
 
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
 host, which issues group after group, lowest unit first, has issued it, nor sooner than ``apart_us`` after another

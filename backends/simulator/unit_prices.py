@@ -95,7 +95,7 @@ def _with_error(price: KernelPrice, time: float, issue: float, device: float) ->
 
 
 def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:
-    """What the host needs to issue the kernel at ``position`` of a candidate."""
+    """Host time to issue the kernel at ``position`` of a candidate."""
     if not candidate.is_library_call:
         return costs.bare_launch_us
     if position == 0:
@@ -113,7 +113,7 @@ class PlacedUnits:
         self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
 
     def placement(self, network: Network) -> InPlaceBuffers:
-        """Where the values of a network lie."""
+        """Placement of the values of a network."""
         if network not in self._placements:
             self._placements[network] = in_place_buffers(network)
         return self._placements[network]
@@ -171,7 +171,7 @@ class UnitPrices:
         self._variants: dict[UnitKey, tuple[UnitVariant, ...]] = {}
 
     def __len__(self) -> int:
-        """How many distinct units were priced, each on all SMs or a part, and as a variant."""
+        """Number of distinct priced units, each on all SMs or a part, and as a variant."""
         return len(self._prices)
 
     def keys(self, problem: ScheduleProblem) -> list[UnitKey]:
@@ -240,7 +240,7 @@ class UnitPrices:
             return None
 
     def issue_us(self, candidate: Candidate) -> list[float]:
-        """What the host needs to issue each kernel of a candidate."""
+        """Host time to issue each kernel of a candidate."""
         if self._issue_costs is None:
             return [0.0] * len(candidate.kernels)
         return [host_issue_us(candidate, position, self._issue_costs) for position in range(len(candidate.kernels))]

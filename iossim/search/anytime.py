@@ -120,7 +120,7 @@ def within(
     search: Callable[[SearchOptions, Callable[[int, int], None], F | None], F],
     prunings: Sequence[tuple[int, int]] = PRUNINGS,
 ) -> F:
-    """What the last search finds that there is time for; all of them have ``options.seconds`` together.
+    """Result of the last search that there is time for; all of them share ``options.seconds``.
 
     ``search`` is given its options, its progress, and what the search before it found, from which it takes what it
     does not get to. Without seconds there is one search.

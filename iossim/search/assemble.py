@@ -135,7 +135,7 @@ def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:
 def block_lower_bounds_us(
     problems: Sequence[ScheduleProblem], merges: Sequence[MergedStages], cost_model: CostModel, concurrent: bool
 ) -> list[float | None]:
-    """What any schedule of each block costs at least, with the strategies allowed; None where no bounds are known.
+    """Lower bound of each block's schedules with the allowed strategies; None if no bounds are known.
 
     It is the larger of its critical path and its least total work over the capacity of each resource, and the
     boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one.

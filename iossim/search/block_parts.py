@@ -21,7 +21,7 @@ PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
 
 @dataclass(frozen=True, slots=True)
 class BlockNote:
-    """What was done to a block so that it can be solved, in words; into runs of how many units, if any."""
+    """Treatment of a block that is too large to be solved as a whole, in words; and the size of its runs, if any."""
 
     sentence: str
     runs: tuple[int, ...] = ()

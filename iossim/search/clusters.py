@@ -48,7 +48,7 @@ def cluster_states(problem: ScheduleProblem) -> tuple[int, ...] | None:
 
 
 def cluster_transitions(states: tuple[int, ...]) -> int:
-    """How many pairs of states there are of which one holds the other; an upper bound where there are many states."""
+    """Number of pairs of states of which one contains the other; an upper bound if there are many states."""
     if len(states) > _FEW_STATES:
         return len(states) ** 2
     masks = np.array(states, dtype=np.uint64)

@@ -110,7 +110,7 @@ def _said(schedule: Schedule) -> str:
 
 @dataclass(frozen=True)
 class _EventByEvent:
-    """What stages and schedules take event by event."""
+    """Prices of stages and schedules, event by event."""
 
     network: Network
     cost_model: StreamCostModel

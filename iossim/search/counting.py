@@ -1,4 +1,4 @@
-"""How large the search space of a block is: states, transitions, schedules, distinct stages.
+"""Size of a block's search space: states, transitions, schedules, distinct stages.
 
 A *transition* is a pair (state, stage); a *schedule* is a path of stages from nothing done to all done; concurrent
 execution only, as the thesis counts (table 3.1). The number of schedules is summed in four 64-bit limbs.

@@ -26,7 +26,7 @@ _AT_A_TIME = 256
 
 
 class StageRules(NamedTuple):
-    """What stages are grown by: the lattice upwards, what each unit reads, and the limits of the space."""
+    """Input to growing stages: the lattice upwards, what each unit reads, and the limits of the space."""
 
     addable: Masks
     child: NDArray[np.int32]
@@ -42,7 +42,7 @@ class StageRules(NamedTuple):
 
 
 class StageWalk(NamedTuple):
-    """Where a walk is, by depth, and what it found last: stages, where they lead to, and their groups."""
+    """State of a walk, by depth, and its last findings: stages, their target states, and their groups."""
 
     at: NDArray[np.int64]
     mask: Masks
@@ -134,7 +134,7 @@ STEPS_AT_A_TIME = 2_000_000
 
 
 class StateGraph(NamedTuple):
-    """What endings are grown by: the lattice downwards, and which unit follows which.
+    """Input to growing endings: the lattice downwards, and the successors of each unit.
 
     ``masks`` are by state; ``successors``, ``descendants`` and ``ancestors``, by unit, are masks of the problem.
     """

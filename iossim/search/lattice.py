@@ -1,4 +1,4 @@
-"""What a block can be cut into: the lattice of its order ideals, which are the states of the IOS dynamic programming,
+"""The lattice of a block's order ideals, which are the states of the IOS dynamic programming,
 and its merged stages, which are the sets of units that may run as one stacked convolution.
 """
 
@@ -53,7 +53,7 @@ def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: in
 
 
 def largest_class(problem: ScheduleProblem) -> int:
-    """How many units the largest merge class has; 0 where nothing merges."""
+    """Number of units of the largest merge class; 0 if nothing merges."""
     members = problem.merge_class[problem.merge_class >= 0]
     return int(np.bincount(members).max()) if len(members) else 0
 

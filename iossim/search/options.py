@@ -71,13 +71,13 @@ class StageSpace:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """How many states and transitions a block may have to be solved as a whole."""
+    """Most states and transitions of a block that is solved as a whole."""
 
     max_states: int = 400_000
     max_transitions: int = 60_000_000
 
     def least(self, other: SearchLimits) -> SearchLimits:
-        """What both allow."""
+        """Intersection of both limits."""
         return SearchLimits(min(self.max_states, other.max_states), min(self.max_transitions, other.max_transitions))
 
 

@@ -19,7 +19,7 @@ from iossim.search.lattice import Downwards, without
 
 
 class Labels(NamedTuple):
-    """What is known of each label; all arrays have shape ``[states, 2]``, costs are in us.
+    """Bounds and best costs of each label; all arrays have shape ``[states, 2]``, costs are in us.
 
     ``leaving[i, b]`` is the least cost of standing before a stage of bit ``b``, boundary included, and
     ``leaving_bit`` the bit of the label that this is from. ``parent`` is the state that the best path comes from (the

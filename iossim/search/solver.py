@@ -110,7 +110,7 @@ class Solver:
 
     @cached_property
     def found_without(self) -> list[Solution]:
-        """What searches without merging, and without concurrency, find: for ``ios-both`` if a block is too wide."""
+        """Results of searches without merging, and without concurrency: for ``ios-both`` if a block is too wide."""
         is_asked = self.complete and any(len(parts) > 1 for parts, _ in self._parts.values())
         found = self._plainer() if is_asked else []
         if ended := [each for each in found if not each.complete]:
@@ -262,7 +262,7 @@ class Solver:
         return self._solutions.get(key)
 
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
-        """What any schedule of the blocks costs at least: proven by the search of its space, and relaxed.
+        """Lower bounds of any schedule of the blocks: proven by the search of its space, and relaxed.
 
         The latter holds split and pruned or not. None after an interrupt where merged stages would have to be priced
         for it.
@@ -278,7 +278,7 @@ class Solver:
         return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)
 
     def _exact_us(self, problem: ScheduleProblem) -> float | None:
-        """What the block costs at least, after whatever stage; None where it was not solved as a whole.
+        """Least cost of the block after any stage; None if it was not solved as a whole.
 
         A block may have been solved after a stage of one bit alone: after the other it costs less by no more than the
         boundary between.

@@ -1,1 +1,1 @@
-"""What changes a network for its schedule: graph substitutions, and batches in parts."""
+"""Changes of a network for its schedule: graph substitutions, joins, micro-batches, and all of them jointly."""

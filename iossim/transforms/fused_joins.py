@@ -47,7 +47,7 @@ class JoinsChosen:
 
     @property
     def fused_count(self) -> int:
-        """How many joins are fused in the network."""
+        """Number of fused joins in the network."""
         return len(self.joins.fused) + len(self.fused) - len(self.apart)
 
     @property

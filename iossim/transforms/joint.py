@@ -46,7 +46,7 @@ from iossim.transforms.rewriting.verdict import trusted
 REWRITING, JOINS, DIVISION, COMPANY = "rewriting", "joins", "micro_batches", "company"
 #: A schedule's option that says what each ingredient brought.
 OPTION = "joint"
-#: Of the seconds of the search, the part that this takes; the rest is for the schedule of its network.
+#: Fraction of the search's seconds for this; the rest is for the schedule of its network.
 _PART = 0.75
 
 
@@ -112,7 +112,7 @@ class JointlyFound:
         }
 
     def sentence(self) -> str:
-        """What came of it, and what it takes without each ingredient, in words."""
+        """The outcome, and the cost without each ingredient, in words."""
         ended = f"; not all was looked at: {self.ended}" if self.ended else ""
         given_us = self.tried[frozenset()].us
         if self.us >= given_us:

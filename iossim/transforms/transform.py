@@ -1,4 +1,4 @@
-"""What changes a network for its schedule: what rewriting and micro-batching have in common.
+"""Changes of a network for its schedule: the common contract of rewriting, joins and micro-batching.
 
 A transform is a frozen value of its options. It is applied to a network for a scheduler at given prices; the outcome
 holds the changed network, whose source says how it was made, so that :mod:`iossim.transforms.replay` makes it again
@@ -27,7 +27,7 @@ class Outcome(Protocol):
 
     @property
     def name(self) -> str:
-        """What machine-readable results call the transform."""
+        """Name of the transform in machine-readable results."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Outcome(Protocol):
 
 
 class Transform(Protocol):
-    """What changes a network for its schedule, with its options."""
+    """A change of a network for its schedule, with its options."""
 
     def check(self, prices: CostModel, scheduler: str) -> None:
         """Raise OptionError where it cannot be combined with such prices or with the scheduler."""

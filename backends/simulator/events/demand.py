@@ -106,7 +106,7 @@ def _part(work: KernelWork, part: float) -> DeviceTime:
 
 
 def _unhindered(block_us: tuple[float, ...]) -> int:
-    """How many blocks an SM of their own takes no slower than one."""
+    """Number of blocks that an SM of their own runs no slower than one."""
     return max(count for count, us in enumerate(block_us) if us <= block_us[1])
 
 

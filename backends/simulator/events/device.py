@@ -199,7 +199,7 @@ class _Record:
         self._warps.append(tuple((found.warps, len(found.sms)) for found in classes))
 
     def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
-        """What happened until ``latency_us``, when all has ended, here and elsewhere."""
+        """The run until ``latency_us``, the end of all work on this device and others."""
         # The device stands idle before the first state; the last one, at the end, is idle again.
         rows = [row for row in self._rows if row[0] < latency_us]
         if latency_us > 0 and (not rows or rows[0][0] > 0):

@@ -1,4 +1,4 @@
-"""What a resident block takes of an SM, and how many more fit beside what is resident.
+"""Footprint of a resident block on an SM, and the number of blocks that still fit.
 
 Registers are counted so that unlike kernels can share an SM: a warp takes ``1 / W`` of the register file, ``W`` being
 how many warps with its registers the file holds, allocation granularities included. All shares are whole numbers of
@@ -25,7 +25,7 @@ class Footprint(NamedTuple):
     shared_bytes: int
 
     def minus(self, other: Footprint, count: int) -> Footprint:
-        """What is left after ``count`` times ``other``; a negative count gives back."""
+        """The remainder after ``count`` times ``other``; a negative count gives back."""
         return Footprint(
             self.warps - count * other.warps,
             self.slots - count * other.slots,
@@ -34,7 +34,7 @@ class Footprint(NamedTuple):
         )
 
     def room(self, block: Footprint) -> int:
-        """How many more such blocks fit into what is free."""
+        """Number of such blocks that fit into the free resources."""
         free_warps, room, free_registers, free_shared_bytes = self
         warps, _, registers, shared_bytes = block
         # The engine asks this most of all: comparisons are cheaper than calls of min.
@@ -58,7 +58,7 @@ def empty_multiprocessor(limits: MultiprocessorLimits) -> Footprint:
 def block_footprint(
     limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
 ) -> Footprint | None:
-    """What one block takes, None where not even one fits."""
+    """Footprint of one block; None if not even one fits."""
     if not resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block):
         return None
     warps, shared_bytes = (

@@ -1,4 +1,4 @@
-"""What kernels lose to each other, and through what, while the engine runs.
+"""Time that kernels lose to each other, and through which resource, while the engine runs.
 
 A kernel's progress is counted in time of its own alone: what its blocks do in a microsecond, over what all of them do
 in its time alone. What a microsecond falls short of is lost, in this order (``sharing``):
@@ -59,7 +59,7 @@ class Losses:
         return sorted(seen, key=lambda run: run.number)
 
     def of(self, run: KernelRun) -> Lost:
-        """What a kernel that has ended took longer than alone, from when it was ready; empty for nothing."""
+        """Losses of a kernel that has ended, relative to running alone since it was ready; empty if none."""
         alone_us = _alone_us(run)
         longer_us = run.end_us - run.ready_us - alone_us
         if longer_us <= _ROUNDING * max(alone_us, run.end_us):
@@ -146,7 +146,7 @@ def _weights(classes: Iterable[MultiprocessorClass], use: Callable[[Resident], f
 
 
 def _sm_use(one: Resident, slowed: Resident) -> float:
-    """What blocks ask of what limits others on their SM."""
+    """Demand of blocks on the resources that limit others on their SM."""
     work = one.run.demand.work
     if slowed.sm_limit is Through.ISSUE:
         block_us = work.issue_us

@@ -35,7 +35,7 @@ NOTHING = DeviceTime(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Through(StrEnum):
-    """What a kernel loses time through."""
+    """Resource through which a kernel loses time."""
 
     SLOTS = "slots"  #: room on the SMs
     ISSUE = "issue"  #: instructions of an SM
@@ -177,7 +177,7 @@ class MultiprocessorClass:
         self.updated_us = now
 
     def room_beside(self, run: KernelRun, spares: bool) -> int:
-        """How many more blocks of a kernel each SM is given beside others; ``spares`` small kernels."""
+        """Number of further blocks of a kernel that each SM gets beside others; ``spares`` small kernels."""
         held = self.held(run)
         room = min(self.free.room(run.demand.footprint), run.demand.most_beside_others - held)
         if not spares or room <= 0:
@@ -192,7 +192,7 @@ class MultiprocessorClass:
         return room
 
     def held(self, run: KernelRun) -> int:
-        """How many blocks of a kernel each SM holds."""
+        """Number of resident blocks of a kernel on each SM."""
         resident = self.residents.get(run)
         return resident.count if resident else 0
 

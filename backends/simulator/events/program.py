@@ -89,7 +89,7 @@ class IssueTransfer:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins each two devices, in each direction: GB/s, and until the first byte arrives (Hockney, 1994)."""
+    """Link between any two devices, in each direction: GB/s, and latency of the first byte (Hockney, 1994)."""
 
     bandwidth_gbps: float
     latency_us: float
@@ -146,7 +146,7 @@ class KernelLibrary:
         return self._kernels((copy_candidates(moved, self.profile),), sms=sms)
 
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
-        """What a launch of units is called in a plan, and its workspace: one step runs after another."""
+        """Name of a launch of units in a plan, and its workspace: its steps run one after another."""
         merged = strategy is Strategy.MERGE
         steps = self.placed.merged(network, units) if merged else self.placed.steps(network, units[0])
         chosen = self._on().chosen(steps, variant)
@@ -173,7 +173,7 @@ def instructions(
     stages: Mapping[str, int] | None = None,
     link: Link | None = None,
 ) -> list[Instruction]:
-    """What the host does for a plan; ``libraries`` are those of devices 0, 1 and so on, all under one engine.
+    """Instructions of the host for a plan; ``libraries`` are those of devices 0, 1 and so on, all under one engine.
 
     ``stages`` are the stage numbers of units, 0 where left out; ``link`` is what copies between devices cross. Raises
     ScheduleError for a plan of another network, OptionError for one of more devices, or whose devices have no link.

@@ -1,4 +1,4 @@
-"""How resident blocks share issue, pipes, L2, DRAM and power: the rates of the fluid.
+"""Sharing of issue, pipes, L2, DRAM and power among resident blocks: the rates of the fluid model.
 
 A kernel demands what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of them as
 if they had the device's DRAM, L2 and power to themselves, where the fastest of its blocks are slowed first. Then
@@ -36,7 +36,7 @@ DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
 
 
 class Sharing(NamedTuple):
-    """What ties the classes of SMs to each other."""
+    """Shared resources that couple the classes of SMs."""
 
     #: Whether DRAM, L2 or power is the limit.
     coupled: bool = False
@@ -47,7 +47,7 @@ class Sharing(NamedTuple):
 
 
 class _Asked:
-    """What each kernel would use of the device alone, of each of what its SMs share."""
+    """Each kernel's demand on every resource that SMs share, if it ran alone."""
 
     def __init__(self, classes: Sequence[MultiprocessorClass]) -> None:
         self.dram: dict[KernelRun, float] = {}
@@ -211,7 +211,7 @@ def _slow_by_shared(classes: Sequence[MultiprocessorClass], demand_factor: float
 
 
 def _use(found: MultiprocessorClass) -> None:
-    """What each SM of a class uses at the rates set."""
+    """Use of shared resources by each SM of a class at the current rates."""
     issue = l2 = dram = power = l2_device = 0.0
     for run, resident in found.residents.items():
         work, rate = run.demand.work, resident.rate

@@ -84,7 +84,7 @@ class NetworkTable(Printed):
     rows: tuple[UnitRow, ...]
     total_us: float
     interval: LatencyInterval
-    #: Where all units find weights, ``warm`` or ``cold``.
+    #: Residence of the weights of all units, ``warm`` or ``cold``.
     weights: Weights
 
     def __repr__(self) -> str:

@@ -46,7 +46,7 @@ class Prediction:
     algorithm: str
     #: Names of the kernels of the algorithm, in order.
     kernels: tuple[str, ...]
-    #: Where they find weights: ``warm`` in L2, if the kernel's operands fit there, ``cold`` in DRAM.
+    #: Residence of weights: ``warm`` in L2, if the kernel's operands fit there, ``cold`` in DRAM.
     weights: str
 
 

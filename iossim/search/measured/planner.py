@@ -140,7 +140,7 @@ class Planner:
         return Path(cost_us, tuple(self._walk(chosen)))
 
     def cost_us(self, steps: Sequence[PathStep], prices_us: Sequence[float]) -> float:
-        """What steps of these prices cost together, with the boundaries between them."""
+        """Total cost of steps of these prices, including the boundaries between them."""
         total_us = sum(prices_us)
         for before, after in pairwise(steps):
             total_us += float(self._boundary[before.bit, after.bit])

@@ -232,7 +232,7 @@ class _Search:
         return path, prices_us
 
     def _left(self) -> int | None:
-        """How many more may be measured; None for as many as it takes."""
+        """Number of further measurements allowed; None for no limit."""
         if self.budget.measurements is not None:
             return self.budget.measurements - len(self.costs)
         if self.budget.seconds is None or not len(self.costs):

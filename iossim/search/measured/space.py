@@ -1,4 +1,4 @@
-"""What a measured search searches: transitions, classes of stages, and prices measured so far.
+"""Space of a measured search: transitions, classes of stages, and prices measured so far.
 
 The truth may tell stages of one class apart (what has to be copied behind a merged convolution, say). So a stage
 counts as measured only if its own signature is: until then it is taken to cost what the first of its class did.
@@ -118,7 +118,7 @@ class MeasuredCosts:
         self._apart: dict[StageKey, float] = {}
 
     def __len__(self) -> int:
-        """How many measurements were made."""
+        """Number of measurements made."""
         return len(self._prices) - 2
 
     def price(self, step: PathStep) -> float:

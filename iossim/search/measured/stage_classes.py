@@ -1,4 +1,4 @@
-"""Which stages are one measurement, what each is estimated at, and the features that its error may depend on.
+"""Classes of stages that share one measurement, their estimates, and the features that their errors may depend on.
 
 A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the
 truth takes them for equal alone. One stage of a class is priced for all.
@@ -31,7 +31,7 @@ DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "
 
 
 class Features(NamedTuple):
-    """What the logarithm of a class's error is thought to be linear in.
+    """Features in which the logarithm of a class's error is modelled as linear.
 
     ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c +
     1]``: ``unit`` (the number of a unit class), ``time`` (by which part the price follows the unit's time) and
@@ -138,7 +138,7 @@ def _most_frequent(unit: Integers, units: int) -> tuple[Integers, int]:
 
 
 def _unit_times(problem: ScheduleProblem, estimate: CostModel) -> tuple[Floats, Floats]:
-    """What each unit takes alone, us, and its work on each resource, ``[units, resources]``: none without bounds."""
+    """Time of each unit alone, us, and its work on each resource, ``[units, resources]``: none without bounds."""
     alone = StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
     serial_us = estimate.price_stages(alone)
     bounds = estimate.bounds(problem)

@@ -1,4 +1,4 @@
-"""What no schedule of streams takes less than: critical paths, and work over each resource in each interval of time.
+"""Lower bounds of schedules of streams: critical paths, and work over each resource in each interval of time.
 
 A launch cannot start before its *head*, nor end later than its *tail* before the end of all: both follow from paths,
 and from the work of all that must come before or behind it. In the interval that begins at a head ``r`` and ends a
@@ -31,7 +31,7 @@ _KEPT = 1.0 - 1e-9
 def stream_bound_us(
     problem: StreamProblem, work: LaunchWork, counts_host: bool = True, check: Check = lambda: None
 ) -> float:
-    """What every schedule of a problem takes at least, us.
+    """Lower bound of every schedule of a problem, us.
 
     ``counts_host``: does the host begin to issue when the device is there, and so cannot be ahead? ``check`` is called
     all along, and may raise to end it.

@@ -194,7 +194,7 @@ class _Search:
         return float(self.values(self.cost_model.price_streams(batch))[0])
 
     def _ahead_us(self, whole: Ordered, part: _Part) -> float:
-        """How far the host is ahead of the device where a part begins, about."""
+        """Approximate lead of the host over the device at the start of a part."""
         if not self.work.host_us.any() or not part.first:
             return 0.0
         place = whole.order.tolist().index(part.members[0])

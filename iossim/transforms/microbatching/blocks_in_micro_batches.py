@@ -54,7 +54,7 @@ OPTION = "micro_batches"
 
 @dataclass(frozen=True)
 class Division:
-    """How a network is divided: the arguments of
+    """Division of a network: the arguments of
     :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``.
     """
 
@@ -118,7 +118,7 @@ class MicroBatched:
         }
 
     def sentence(self) -> str:
-        """What came of it, in words."""
+        """The outcome, in words."""
         tried = f"; {self.seen} ways tried" if self.seen else ""
         if not self.parts:
             return f"Micro-batches gain nothing: the batch is undivided{tried}."
@@ -161,7 +161,7 @@ class MicroBatch:
 
     @property
     def count(self) -> int | None:
-        """How many micro-batches; None for ``auto``."""
+        """Number of micro-batches; None for ``auto``."""
         return None if self.policy == AUTO else int(self.policy)
 
     def check(self, prices: CostModel, scheduler: str) -> None:
@@ -245,7 +245,7 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """What may be tried of each block of a network, and about how many transitions it has undivided. ``wide_from``:
+    """Divisions to try of each block of a network, and its approximate number of transitions undivided. ``wide_from``:
     the least number of micro-batches, by block, with which it is searched in the whole stages ``stages``.
     """
 

@@ -92,12 +92,12 @@ def divided_units(network: Network, parts: Mapping[str, int]) -> dict[str, int]:
 
 
 def part_name(name: str, index: int, parts: int | str) -> str:
-    """What micro-batch ``index`` of a unit, an op or a value is called."""
+    """Name of micro-batch ``index`` of a unit, an op or a value."""
     return f"{name}.{index + 1}of{parts}"
 
 
 def parts_text(sizes: Sequence[int]) -> str:
-    """How many micro-batches there are, and their sizes where these differ: ``1x64-6x32``; part of their names."""
+    """Number of micro-batches, and their sizes if these differ: ``1x64-6x32``; part of their names."""
     runs = [(size, len(list(equal))) for size, equal in groupby(sizes)]
     return str(len(sizes)) if len(runs) == 1 else "-".join(f"{count}x{size}" for size, count in runs)
 
@@ -354,7 +354,7 @@ class _Division:
 
 
 def estimated_transitions(problem: ScheduleProblem, parts: int) -> float:
-    """How many transitions a block in so many independent micro-batches has, if none is left out."""
+    """Number of transitions of a block in so many independent micro-batches, if none is left out."""
     from iossim.search.counting import unpruned_transitions
 
     if problem.clusters:

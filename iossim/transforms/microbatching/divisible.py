@@ -1,4 +1,4 @@
-"""What of a network can be divided along the batch: ops that compute each image by itself, and sums over images."""
+"""Ops that can be divided along the batch: those that compute each image by itself, and sums over images."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def within(configurations: Sequence[Configuration], limit_bytes: int, batch: int
 
 
 def _undominated(rows: Iterable[BenchmarkRow]) -> list[BenchmarkRow]:
-    """Of each batch size the rows that no other beats in both time and workspace, the fastest first."""
+    """Pareto-optimal rows of each batch size in time and workspace, the fastest first."""
     kept: list[BenchmarkRow] = []
     for row in sorted(rows, key=lambda row: (row.batch, row.time_us, row.workspace_bytes, row.algorithm)):
         if not kept or kept[-1].batch != row.batch or row.workspace_bytes < kept[-1].workspace_bytes:
@@ -218,7 +218,7 @@ class Division:
 
     @property
     def gap(self) -> float:
-        """How much of its time a better division could save at most."""
+        """Largest fraction of its time that a better division could save."""
         return max(0.0, 1.0 - self.lower_bound_us / self.time_us) if self.chosen else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""How the kernels of a network are divided: each under its own limit (WR), or all under one (WD), beside undivided.
+"""Division of a network's kernels: each under its own limit (WR), or all under one (WD), beside undivided.
 
 One limit for activations and workspaces together leaves for workspaces what the tensors that are alive do not take. A
 plan's launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In a
@@ -173,7 +173,7 @@ Fronts = Mapping[str, Sequence[Configuration]]
 
 @dataclass(frozen=True)
 class DividedKernel:
-    """What a kernel runs as, and as what it runs undivided under the same limits; None where it cannot. ``front`` are
+    """Algorithm of a kernel, and that of the undivided kernel under the same limits; None if there is none. ``front``:
     all configurations that no other beats, whatever the limits.
     """
 
@@ -185,7 +185,7 @@ class DividedKernel:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as undivided; None where it cannot run undivided."""
+        """Speed-up over undivided; None if it cannot run undivided."""
         return None if self.undivided is None else self.undivided.time_us / self.configuration.time_us
 
     def to_json(self) -> dict[str, Any]:
@@ -228,12 +228,12 @@ class MicroBatching(Printed):
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as undivided; None where some kernel cannot."""
+        """Speed-up over undivided; None if some kernel cannot run undivided."""
         return None if self.undivided_us is None else self.undivided_us / self.time_us
 
     @property
     def workspace_bytes(self) -> int:
-        """Of all kernels together."""
+        """Total of all kernels."""
         return sum(one.configuration.workspace_bytes for one in self.kernels)
 
     @property

@@ -29,7 +29,7 @@ class ConvKernel:
 
     @property
     def with_images(self) -> int:
-        """How many of the inputs, the first, have images; what follows is weights."""
+        """Number of leading inputs that are images; the rest are weights."""
         return 2 if isinstance(self.op, ConvBackwardFilter) else 1
 
     def of_batch(self, batch: int) -> ConvKernel:
@@ -39,7 +39,7 @@ class ConvKernel:
         return replace(self, inputs=(*divided, *self.inputs[count:]))
 
     def step(self) -> Step:
-        """What is lowered: the op alone."""
+        """Step to be lowered: the op alone."""
         outputs = self.op.infer(self.inputs)
         is_gradient_of_filter = isinstance(self.op, ConvBackwardFilter)
         operands = tuple(

@@ -110,7 +110,7 @@ class Target:
 
 
 class Change:
-    """What becomes of the graph: ``gone`` names nodes that go, ``made`` are new or read something else."""
+    """Change of the graph: ``gone`` names removed nodes, ``made`` are new or read something else."""
 
     def __init__(self, graph: Graph, match: Match, target: Target) -> None:
         self._graph = graph
@@ -141,7 +141,7 @@ class Change:
             self._instead[old] = new
 
     def _read(self, value: str) -> str:
-        """What a node reads in place of ``value``."""
+        """Replacement of ``value`` among a node's inputs."""
         seen = {value}
         while value in self._instead:
             value = self._instead[value]
@@ -269,7 +269,7 @@ def replay(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Gr
 
 
 def applications(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Iterator[Application]:
-    """What each step makes of the graph that the one before it made; raises ReplayError."""
+    """Graph after each step, each applied to the result of the one before; raises ReplayError."""
     for number, step in enumerate(steps, 1):
         rule = rules.get(step.rule)
         where = f"step {number} ({step.rule})"

@@ -294,5 +294,5 @@ def search(
 
 
 def cheaper(best: Candidate, other: Candidate) -> Candidate:
-    """Of equals the first."""
+    """The cheaper one; the first of equals."""
     return other if other.cost_us < best.cost_us * (1 - RELATIVE_TOLERANCE) else best

@@ -1,4 +1,4 @@
-"""What a graph costs: its operators one by one, or its optimal schedule.
+"""Costs of a graph: the sum of its operators, or its optimal schedule.
 
 The searches over graphs (:mod:`iossim.transforms.rewriting.backtracking`) compare networks by one of these, at the
 prices of any cost model. Graphs of one search differ in a few units, so that what is known of units and blocks is
@@ -99,7 +99,7 @@ class OptimalSchedule(GraphCost):
         return found.cost_us
 
     def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
-        """What the stages of ``like`` take, transferred, where it took more than :data:`MANY` prices to find them."""
+        """Cost of the transferred stages of ``like``, if finding them took more than :data:`MANY` prices."""
         least_us, known = self.at_least_us(network), self._known.get(like.graph.hash)
         if least_us > most_us:
             return least_us

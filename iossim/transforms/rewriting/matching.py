@@ -1,4 +1,4 @@
-"""Where a rule applies: its source found in a graph.
+"""Matches of a rule: occurrences of its source in a graph.
 
 A match gives each op of the source a node of its own, each tensor a value and each attribute variable a value, so
 that all agree and the conditions on them hold. What is inside a match may be read outside it too: applying the rule
@@ -41,7 +41,7 @@ COMMUTATIVE = frozenset({"add", "mul"})
 
 
 class Matchable(Protocol):
-    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several makers."""
+    """Input to matching: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several producers."""
 
     @property
     def nodes(self) -> tuple[Node, ...]: ...

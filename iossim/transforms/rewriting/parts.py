@@ -152,7 +152,7 @@ def search_in_parts(
     most_ops: int = MOST_OPS,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """As :func:`~iossim.transforms.rewriting.backtracking.search`, in parts of up to ``most_ops`` ops; never worse
+    """:func:`~iossim.transforms.rewriting.backtracking.search` in parts of up to ``most_ops`` ops; never worse
     than the network as it is.
 
     The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of

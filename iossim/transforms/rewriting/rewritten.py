@@ -131,7 +131,7 @@ def rewritten_again(network: Network, rewriting: str) -> Network:
 
 
 def rules_and_steps(rewriting: str) -> tuple[tuple[Rule, ...], list[Step]]:
-    """What the text of a source says; raises ReplayError for one that says nothing."""
+    """Rules and steps in the text of a source; raises ReplayError if there are none."""
     try:
         saved = read_json(rewriting)
         rules = read_rules(saved["rules"], "the schedule's rules")

@@ -44,7 +44,7 @@ _ATTRIBUTE = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
 
 
 class _FieldError(Exception):
-    """What is wrong with one field of a rule, the remedy with it; ``location`` is the field's."""
+    """An error in one field of a rule, with the remedy; ``location`` is the field's."""
 
     def __init__(self, location: Location, reason: str) -> None:
         super().__init__(reason)

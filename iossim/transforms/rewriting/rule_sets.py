@@ -45,7 +45,7 @@ _MESSAGES = {
 
 
 class _DamagedError(Exception):
-    """What is wrong with the bytes, or with what they say."""
+    """An error in the bytes, or in their contents."""
 
 
 def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
@@ -294,6 +294,6 @@ def rules_named(names: str) -> tuple[Rule, ...]:
 
 
 def origin(name: str) -> str:
-    """Where the set of that name comes from: ``shipped``, or the package of a plugin."""
+    """Origin of the set of that name: ``shipped``, or the package of a plugin."""
     added = RULE_SETS.plugins().get(name)
     return "shipped" if added is None or name in shipped_files(_FOLDER) else added.package

@@ -57,7 +57,7 @@ class SaturationLimits:
 
 @dataclass(frozen=True, eq=False)
 class Saturated:
-    """What saturation found.
+    """Result of saturation.
 
     ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost in us as a network.
     ``derived`` tells whether they are the same. ``estimated_us`` and ``at_least_us`` are the cost of the extraction
@@ -77,7 +77,7 @@ class Saturated:
 
     @property
     def gap(self) -> float:
-        """How much of the estimate the solver could not rule out; 0 where it is the least."""
+        """Fraction of the estimate that the solver could not rule out; 0 if it is proven the least."""
         return max(0.0, 1 - self.at_least_us / self.estimated_us) if self.estimated_us > 0 else 0.0
 
 
@@ -114,7 +114,7 @@ def saturate(
 
 
 def _continued(before: Saturated, again: Saturated) -> Saturated:
-    """What two e-graphs gave, of which the second began with what the first one found."""
+    """Combined result of two e-graphs, the second of which began with the result of the first."""
     found = replace(
         again.found,
         before_us=before.found.before_us,
@@ -209,7 +209,7 @@ def grow(
 
 
 def _targets(egraph: EGraph, matches: Iterable[Match]) -> Iterator[tuple[Match, Target]]:
-    """What matches would be replaced by, for those that can be and that a graph may have."""
+    """Replacements of matches that are valid and that a graph may contain."""
     for match in matches:
         if _may_join(egraph, match):
             try:
@@ -300,7 +300,7 @@ def _places(network: Network, distance: _Distance) -> list[dict[str, float]]:
 
 
 def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:
-    """How many applications of rules are between each e-node and the chosen ones, for those that lead there."""
+    """Number of rule applications between each e-node and the chosen ones, for those that lead there."""
     levels = dict.fromkeys(sorted(chosen), 0)
     pending = sorted(chosen)
     for name in pending:

@@ -149,7 +149,7 @@ def search_operators(
 
 @dataclass(eq=False)
 class ByOperators:
-    """What backtracking and saturation find for the least sum of operators, once for all searches that it guides."""
+    """Results of backtracking and saturation for the least sum of operators, found once for all searches they guide."""
 
     network: Network
     rules: Sequence[Rule]
@@ -265,7 +265,7 @@ class Rewriting:
         return {_LABELS[each.search]: each.network for each in self.first} | {_LABELS[self.search]: self.network}
 
     def sentence(self) -> str:
-        """What came of it, in words."""
+        """The outcome, in words."""
         if not self.left_out:
             return self._found()
         rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
@@ -301,7 +301,7 @@ class Rewriting:
 
 
 def rewritten_by(steps: int) -> str:
-    """How many steps a network is rewritten by, in words."""
+    """Number of steps that rewrote a network, in words."""
     return "rewritten by 1 substitution" if steps == 1 else f"rewritten by {steps} substitutions"
 
 
