@@ -23,13 +23,14 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
 
 import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.device_rates import device_rates
+from iossim.backends.simulator.device_rates import DeviceRates, device_rates
 from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.cost.capabilities import DeviceCostModel
@@ -37,7 +38,6 @@ from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.compute_capability import SINCE_HOPPER
-from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import copy_step, merged_step, unit_steps
@@ -364,15 +364,18 @@ class ScheduleErrors:
         flat = [step for several in steps.values() for step in several]
         lowered = [step_candidates(step, self._profile) for step in flat]
         table = CandidateTable.of(self._profile, lowered, libraries=self._libraries)
-        own_us = _fastest_us(table, self._profile, self._issue)
-        moved = np.array([_fastest_us(table, one, self._issue) for one in self._resampled]).reshape(
-            len(self._resampled), len(flat)
-        )
+        (own_us, *moved_us) = (_fastest_us(table, *profile_and_rates) for profile_and_rates in self._rates)
+        moved = np.array(moved_us).reshape(len(moved_us), len(flat))
         begin = 0
         for part, several in steps.items():
             end = begin + len(several)
             self._units[part] = self._unit_error(several, own_us[begin:end], moved[:, begin:end])
             begin = end
+
+    @cached_property
+    def _rates(self) -> list[tuple[DeviceProfile, DeviceRates]]:
+        """The profile, then with each bootstrapped vector, and their rates."""
+        return [(one, device_rates(one, self._issue)) for one in (self._profile, *self._resampled)]
 
     def _unit_error(self, steps: Sequence[Step], own_us: Floats, moved_us: Floats) -> _UnitError:
         """Error of a unit; ``own_us`` are times of steps, ``moved_us`` those of resamples, ``[resamples, steps]``."""
@@ -418,8 +421,8 @@ class ScheduleErrors:
         return sqrt(fsum(variances))
 
 
-def _fastest_us(table: CandidateTable, profile: DeviceProfile, issue: Issue) -> Floats:
+def _fastest_us(table: CandidateTable, profile: DeviceProfile, rates: DeviceRates) -> Floats:
     """Time alone of each step, run as the candidate that a library would choose."""
-    alone_us = table.candidate_us(device_rates(profile, issue))
+    alone_us = table.candidate_us(rates)
     fastest = table.fastest(alone_us + profile.engine.dispatch_kernel_us * table.kernel_count)
     return alone_us[fastest]
