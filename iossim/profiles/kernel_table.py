@@ -112,12 +112,7 @@ def profile_for(rows: KernelRows, path: Path, device: DeviceProfile | str | Path
     return load_device(chosen)
 
 
-def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
-    """Kernels of a file: :func:`kernels_of` its rows."""
-    return kernels_of(read_rows(path), path, profile, engine)
-
-
-def kernels_of(rows: KernelRows, path: Path, profile: DeviceProfile, engine: Engine) -> KernelTable:
+def kernels_of(rows: KernelRows, path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
     """Kernels of rows; operators run as the libraries of ``engine`` implement them.
 
     Raises KernelTableError for a line that is invalid or does not fit ``profile``, and DeviceError for a CPU.

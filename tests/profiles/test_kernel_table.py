@@ -11,7 +11,7 @@ import pytest
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.base.errors import DeviceError
 from iossim.hardware.load import device
-from iossim.profiles.kernel_table import KernelTable, KernelTableError, read_kernels
+from iossim.profiles.kernel_table import KernelTable, KernelTableError, kernels_of, read_rows
 
 EXAMPLE_CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, text: str, name: str = "v100-sxm2") -> KernelTable:
     path.write_text(text)
-    return read_kernels(path, device(name))
+    return kernels_of(read_rows(path), path, device(name))
 
 
 def test_every_column(path: Path) -> None:
@@ -145,10 +145,10 @@ def test_bad_tables(case: str, path: Path) -> None:
 
 def test_what_is_no_table_or_no_gpu(path: Path) -> None:
     with pytest.raises(KernelTableError, match="cannot read kernels"):
-        read_kernels(path, device("t4"))
+        kernels_of(read_rows(path), path, device("t4"))
     path.write_bytes(b"\x80\xfe\x00")
     with pytest.raises(KernelTableError, match="not text"):
-        read_kernels(path, device("t4"))
+        kernels_of(read_rows(path), path, device("t4"))
     with pytest.raises(DeviceError, match="is no GPU"):
         read(path, HEADER + "0,a,8,32,,,5,,,\n", str(EXAMPLE_CPU))
 

@@ -170,11 +170,6 @@ def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
     return {"domain": list(marks), "range": [colour for colour, _ in marks.values()]}
 
 
-def shape_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
-    marks = scheduler_marks(schedulers)
-    return {"domain": list(marks), "range": [shape for _, shape in marks.values()]}
-
-
 def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[LegendEntry, ...]:
     """Legend of the schedulers' colours; with ``lines``, of their shapes too."""
     marks = scheduler_marks(schedulers).items()
