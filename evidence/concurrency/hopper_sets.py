@@ -133,15 +133,10 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 #: Families of tensor-core kernels, by the first letters of recorded kernels' names.
 _RECORDED = {"nvjet": "nvjet", "sm90_xmma": "xmma_sm90", **dict.fromkeys(("sm80", "void cutlass"), "mma_sm80")}
-#: Classes of the lead of ``nvjet`` over all other families in the model, microseconds.
-_LEADS_US = (-math.inf, 0.8, 1.5, 2.0, math.inf)
 
 
 def families(device: str = DEVICE) -> dict[str, dict[str, int]]:
-    """Convolutions on tensor cores by the family that ran: their numbers by the predicted family.
-
-    ``nvjet ahead`` has the dense 1x1 ones by the lead of ``nvjet`` in the model: how many ran by it, how many not.
-    """
+    """Convolutions on tensor cores by the family that ran: their numbers by the predicted family."""
     measured = recorded_operators.FORMAT.read(shared_data() / FOLDER / "operators.csv", None)
     model = KernelModel(profile := load_device(device), Issue.GRAPH, Libraries.COMPILED)
     found: dict[str, Counter[str]] = {}
@@ -151,14 +146,6 @@ def families(device: str = DEVICE) -> dict[str, dict[str, int]]:
             continue
         known = model.available(step_candidates(one.operator.step(), profile))
         found.setdefault(ran, Counter())[_family(model.fastest(known)[0].algorithm)] += 1
-        alone_us: dict[bool, list[float]] = {True: [], False: []}
-        for candidate in known:
-            alone_us["nvjet" in candidate.algorithm].append(sum(model.alone_us(candidate.kernels)))
-        if alone_us[True]:
-            lead_us = min(alone_us[False]) - min(alone_us[True])
-            bound_us = next(bound for bound in _LEADS_US[1:] if lead_us <= bound)
-            taken = "taken" if ran == "nvjet" else "not taken"
-            found.setdefault(f"nvjet ahead by up to {bound_us} us", Counter())[taken] += 1
     return {name: dict(sorted(counts.items())) for name, counts in sorted(found.items())}
 
 

@@ -31,11 +31,15 @@ def simulator(engine: Engine, name: str = "v100-sxm2") -> SimulatorCostModel:
 @settings(max_examples=40)
 @given(SEEDS, SEEDS)
 def test_a_graph_of_stages_takes_the_sum_of_their_prices(drawn: int, seed: int) -> None:
+    """But for the joins before stages that launch nothing, such as a concat in place by itself."""
     network = random_network(drawn)
     model = simulator(Engine.GRAPH)
     stages = reprice(random_schedule(network, seed), network, model)
     plan_us = model.plan_us(network, lower_schedule(stages, network, Engine.GRAPH))
-    assert plan_us == pytest.approx(stages.latency_us, rel=1e-9)
+    costs = device("v100-sxm2").engine
+    joins_us = (costs.fork_us + costs.join_us) * sum(stage.latency_us == 0.0 for stage in stages.stages)
+    assert stages.latency_us - joins_us <= plan_us * (1 + 1e-9)
+    assert plan_us <= stages.latency_us * (1 + 1e-9)
 
 
 @settings(max_examples=40)

@@ -214,7 +214,7 @@ def test_blocks_are_placed_in_the_order_of_their_kernels() -> None:
     assert end_us - start_us < 1.1 * small_us
     assert end_us < alone_us
     first, second, third, (_, start_us, _) = spans_side_by_side(PERSISTENT, PERSISTENT, PERSISTENT, SMALL)
-    assert first[2] == pytest.approx(alone_us, rel=0.1)
+    assert alone_us < first[2] < 1.3 * alone_us
     assert third[2] > 1.4 * alone_us
     assert start_us >= min(first[2], second[2])
 
@@ -228,7 +228,7 @@ def test_branches_of_a_graph_start_apart() -> None:
 
 
 def test_blocks_of_tensor_cores_on_one_sm_slow_each_other() -> None:
-    """A block of Ampere's kind has room beside others, and keeps its SM busy three quarters of its time."""
+    """A block of Ampere's kind has room beside others, and keeps its SM busy all of its time."""
     wide = (32, 64, 90, 1)
     ((name, _, alone_us),) = spans_side_by_side(wide)
     assert name.startswith("mma_sm80")

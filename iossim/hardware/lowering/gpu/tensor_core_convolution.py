@@ -33,15 +33,19 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     PIECEWISE_MMA_SM80,
     S884,
     SM80,
+    XMMA_SM90,
     Family,
 )
 from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, tensor_products
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
-#: A benchmark of cuDNN's takes ``nvjet`` for most recorded 1x1 convolutions where the model has it faster by more, and
-#: for a quarter where by 0.8 us to so much (``python -m evidence.concurrency.hopper_sets``).
-_PASSED_OVER_US = 2.0
+#: Lead below which cuDNN's benchmark took ``mma_sm80`` rather than ``xmma_sm90`` for recorded windows.
+_PASSED_OVER_US = 1.1
+#: cuDNN's heuristics offer ``nvjet`` for 1x1 convolutions of many pixels, channels and filters: from so much on of
+#: ``2 log2(pixels) + 3 log2(channels) + 5 log2(filters)``, with at most so many filters. This classifies 80% of 151
+#: recordings by exponents and a threshold from other networks; by the faster of the modelled times it would be 59%.
+_OFFERED, _MOST_FILTERS = 77.0, 128
 #: Bytes of channels that are loaded at once.
 _LOAD_BYTES = 16
 
@@ -88,19 +92,30 @@ def tensor_core_convolution(
         ):
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
             name, around = f"implicit_gemm_{kernels[0].name}", (*before, *kernels, *after)
-            passed_over_us = _PASSED_OVER_US if family is NVJET else 0.0
+            passed_over_us = _PASSED_OVER_US if family is XMMA_SM90 else 0.0
             yield Candidate(name, around, workspace, architectures=architectures, passed_over_us=passed_over_us)
 
 
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
-    """The families that multiply a convolution: on Hopper only Ampere's kernels load channels that fill no 16 bytes."""
-    is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
-    loads_whole = transforms_apart or shape.channels * shape.element_bytes % _LOAD_BYTES == 0
-    for family in (*CONVOLUTIONS, NVJET) if is_product else CONVOLUTIONS:
-        if loads_whole or not family.architectures <= SINCE_HOPPER:
+    """The families that multiply a convolution: on Hopper only Ampere's kernels load and store channels that fill no
+    16 bytes.
+    """
+    reads_whole, writes_whole = (
+        transforms_apart or channels * shape.element_bytes % _LOAD_BYTES == 0
+        for channels in (shape.channels, shape.filters)
+    )
+    for family in (*CONVOLUTIONS, NVJET) if _is_offered_as_product(shape) else CONVOLUTIONS:
+        if (reads_whole and writes_whole) or not family.architectures <= SINCE_HOPPER:
             yield family
         elif family is MMA_SM80:
-            yield MMA_SM80 if is_first_layer(shape) else PIECEWISE_MMA_SM80
+            yield MMA_SM80 if reads_whole or is_first_layer(shape) else PIECEWISE_MMA_SM80
+
+
+def _is_offered_as_product(shape: ConvolutionShape) -> bool:
+    """Whether cuDNN's heuristics offer the library of products, ``nvjet``."""
+    sizes = shape.pixels, shape.channels, min(shape.filters, _MOST_FILTERS)
+    score = sum(weight * math.log2(size) for weight, size in zip((2, 3, 5), sizes, strict=True))
+    return shape.is_dense_unit_stride and math.prod(shape.kernel) == 1 and score > _OFFERED
 
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:

@@ -33,7 +33,7 @@ class Family:
     ``step_bytes`` of each row of an operand are a step, of which ``stages`` are in shared memory, or as many as
     ``most_shared_bytes`` hold. A step takes ``latency`` times ``tensor_step_clocks`` at least, its arithmetic runs at
     ``rate`` times the reachable one, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides what grows
-    with its area.
+    with its area. A grid has ``least_blocks`` at least, of which some only hold their SM.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Family:
     prologue: float = 0.0
     most_shared_bytes: int = 0
     contention: float = 0.0
+    least_blocks: int = 1
 
     @property
     def is_persistent(self) -> bool:
@@ -69,9 +70,9 @@ class Family:
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
 
-#: Blocks that share an SM slow each other down so much: chosen among 0.5, 0.75 and 1 by 192 sets of two to eight
+#: Part of its time in which a block keeps its SM busy: chosen among 0.5, 0.75, 0.85 and 1 by 192 sets of two to eight
 #: convolutions side by side on an H100 (``evidence.concurrency.hopper_sets``).
-CONTENTION = 0.75
+CONTENTION = 1.0
 
 _SHAPES = (
     (256, 128, 256, 230),
@@ -101,7 +102,7 @@ _MMA = ((64, 64, 128, 118), (64, 128, 128, 154), (128, 64, 128, 168), (256, 64, 
 S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS)
 SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
 NVJET = Family("nvjet", SINCE_HOPPER, 128, 16, _NVJET, most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION)
-XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION)
+XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
 MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.3, contention=CONTENTION)
 
 #: The same where channels fill no load of 16 bytes.

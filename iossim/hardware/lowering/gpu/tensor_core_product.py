@@ -76,7 +76,7 @@ def _is_cut(size: int, side: int) -> bool:
 
 
 def _kernel(product: Product, family: Family, tile: Tile, work_class: WorkClass, split: int) -> Kernel:
-    blocks = tiles(product, tile) * split
+    blocks = max(family.least_blocks, tiles(product, tile) * split)
     step = family.step_bytes // product.element_bytes
     steps = ceil_div(ceil_div(product.inner, split), step)
     outputs = tile.rows * tile.columns

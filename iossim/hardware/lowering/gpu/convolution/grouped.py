@@ -74,13 +74,18 @@ def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 
 #: Outputs of a thread of cuDNN's kernel for NHWC; what a tap costs there over one of :func:`depthwise` (neighbouring
-#: channels are loaded together), and finding an output's place in taps; what windows cost that fill the registers.
-_OUTPUTS_A_THREAD, _TAPS_OF_NHWC, _INDEXING_OF_NHWC = 4, 0.31, 6
+#: channels are loaded together), and finding an output's place in taps. A stride leaves less to reuse in registers;
+#: what windows cost that fill them.
+_OUTPUTS_A_THREAD, _TAPS_OF_NHWC, _INDEXING_OF_NHWC, _STRIDE_EXPONENT = 4, 0.27, 6, 1.2
 _SPILLED, _SPILLING = 49, 1.5
-#: By side of the window: registers of a thread where images are few, and the latency of its loads in steps of tensor
-#: cores; registers where images are many, whose kernel hides that.
-_OF_ONE_IMAGE = {3: ((40, 48), 13), 5: ((80, 98), 40), 7: ((128, 162), 90)}
-_OF_MANY_IMAGES = {3: ((80, 79), 13), 5: ((156, 160), 13), 7: ((254, 255), 13)}
+#: By side of the window, and by whether it has a stride: registers of a thread, and the latency of its loads in steps
+#: of tensor cores, where images are few and where they are many.
+_OF_ONE_IMAGE = {3: ((40, 13), (48, 13)), 5: ((80, 40), (98, 40)), 7: ((128, 90), (162, 35))}
+_OF_MANY_IMAGES = {3: ((80, 30), (79, 30)), 5: ((156, 30), (160, 30)), 7: ((254, 30), (255, 30))}
+#: Part of its time in which a depthwise block keeps its SM busy, as ``tensor_core_families.CONTENTION``.
+_DEPTHWISE_CONTENTION = 0.5
+#: Outputs of a block where images are many.
+_OUTPUTS_OF_MANY_IMAGES = 4_096
 #: Small images with 3x3 windows run as another kernel, a block of 1,024 outputs, each as much work as so many taps.
 _SMALL_IMAGE, _TAPS_OF_SMALL = 28 * 28, 120
 
@@ -88,8 +93,8 @@ _SMALL_IMAGE, _TAPS_OF_SMALL = 28 * 28, 120
 def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper.
 
-    Numbers are of 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.124 us a tap for a million outputs,
-    with a stride as many times more. One small image with 3x3 windows runs as ``conv2d_grouped_direct_kernel``, which
+    Numbers are of 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.11 us a tap for a million outputs,
+    with a stride of 2 twice as long. One small image with 3x3 windows runs as ``conv2d_grouped_direct_kernel``, which
     takes three times as long.
     """
     if not shape.is_depthwise or not _is_half(shape):
@@ -97,52 +102,52 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     outputs, window, side = shape.filters * shape.pixels, math.prod(shape.kernel), min(7, max(3, *shape.kernel))
     side += side % 2 == 0
     moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes
-    taps = _TAPS_OF_NHWC * (window * shape.strides[-1] + _INDEXING_OF_NHWC) * (_SPILLING if window >= _SPILLED else 1)
-    by_stride, steps = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side]
-    registers = by_stride[shape.strides[-1] > 1]
+    is_strided = shape.strides[-1] > 1
+    taps = _TAPS_OF_NHWC * (window * shape.strides[-1] ** _STRIDE_EXPONENT + _INDEXING_OF_NHWC)
+    taps *= _SPILLING if window >= _SPILLED else 1.0
+    registers, steps = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side][is_strided]
     name, a_block, block = "depthwise_nhwc", _OUTPUTS_A_THREAD * _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, registers, 0)
     if shape.batch > 1:
-        a_block, block = a_block // 2, (_DEPTHWISE_THREADS // 2, registers, 0)
+        a_block, block = _OUTPUTS_OF_MANY_IMAGES, (_DEPTHWISE_THREADS // 2, registers, 0)
     elif side == 3 and shape.pixels <= _SMALL_IMAGE:
         name, block, taps = "grouped_direct_nhwc", (1024, 40, 0), float(_TAPS_OF_SMALL)
     flops = math.ceil(2 * outputs * taps) + shape.epilogue_flops
     blocks = ceil_div(outputs, a_block)
     kernel = Kernel(
-        name, WorkClass.DEPTHWISE, blocks, *block, flops, *moved, sum(moved), steps=steps, contention=CONTENTION
+        name,
+        WorkClass.DEPTHWISE,
+        blocks,
+        *block,
+        flops,
+        *moved,
+        sum(moved),
+        steps=steps,
+        contention=_DEPTHWISE_CONTENTION,
     )
     yield Candidate(name, (kernel,), architectures=SINCE_HOPPER)
 
 
 #: Images of fewer channels are a first layer's. Its multiply-adds that an SM does in the time of a tap of
-#: :func:`depthwise`; outputs of a block, and the latency of its loads in steps of tensor cores.
+#: :func:`depthwise`, and finding an output's place in multiply-adds; outputs of a block, and the latency of its loads
+#: in steps of tensor cores.
 FEW_CHANNELS = 8
-_DIRECT_RATE, _DIRECT_OUTPUTS, _DIRECT_STEPS = 2.0, 1_024, 15
+_DIRECT_RATE, _DIRECT_INDEXING, _DIRECT_OUTPUTS, _DIRECT_STEPS = 4.2, 40, 1_024, 15
 
 
 def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     """cuDNN 9's kernel for a first layer in NHWC on Hopper (``convolve_common_engine_float_NHWC``), of one image.
 
-    It multiplies on FP32 lanes, 5 million multiply-adds in a microsecond of an H100 (five layers recorded).
+    It multiplies on FP32 lanes, 11 million multiply-adds in a microsecond of an H100 (five layers recorded).
     """
     if not is_first_layer(shape) or shape.batch > 1:
         return
     outputs = shape.filters * shape.pixels
-    flops = math.ceil(2 * outputs * shape.channels * math.prod(shape.kernel) / _DIRECT_RATE) + shape.epilogue_flops
+    taps = shape.channels * math.prod(shape.kernel) + _DIRECT_INDEXING
+    flops = math.ceil(2 * outputs * taps / _DIRECT_RATE) + shape.epilogue_flops
     moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes
     blocks = ceil_div(outputs, _DIRECT_OUTPUTS)
-    kernel = Kernel(
-        "direct_nhwc",
-        WorkClass.DEPTHWISE,
-        blocks,
-        64,
-        91,
-        2_304,
-        flops,
-        *moved,
-        sum(moved),
-        steps=_DIRECT_STEPS,
-        contention=CONTENTION,
-    )
+    work = WorkClass.DEPTHWISE, blocks, 64, 91, 2_304, flops, *moved, sum(moved)
+    kernel = Kernel("direct_nhwc", *work, steps=_DIRECT_STEPS, contention=CONTENTION)
     yield Candidate(kernel.name, (kernel,), architectures=SINCE_HOPPER)
 
 
