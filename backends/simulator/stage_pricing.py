@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
-from iossim.backends.simulator.partition import PreparedPartition
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
 from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
@@ -30,6 +30,9 @@ from iossim.schedule.batch import StageBatch, Variants
 from iossim.schedule.masks import GrowingTable, find_slot
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_hashes
+
+if TYPE_CHECKING:
+    from iossim.backends.simulator.partition import PreparedPartition
 
 
 class StagePricing:
@@ -129,6 +132,8 @@ class StagePricing:
         if not self.is_divided:
             ways = [PreparedProblem.of(own) for own in variants]
             return tuple(VariantBounds(variant_bounds(own, self.interference), own.unit_keys) for own in ways)
+        from iossim.backends.simulator.partition import PreparedPartition
+
         by_size = [(sms, self.units.price_variants(problem, sms)) for sms in self.units.parts]
         rates = self.units.whole.rates
         parts = [
@@ -148,6 +153,8 @@ class StagePricing:
 
     def partition(self, problem: ScheduleProblem, variants: Sequence[str] = ()) -> PreparedPartition:
         """The problem's units on parts of each size, run as ``variants``."""
+        from iossim.backends.simulator.partition import PreparedPartition
+
         key = (*self._key(problem), *(variants if any(variants) else ()))
         if key not in self._partitions:
             by_size = [(sms, self.units.price(problem, variants, sms)) for sms in self.units.parts]

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.partition import divided_spans
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.stage_pricing import StagePricing
@@ -75,6 +74,8 @@ def _run_divided(
     pricing: StagePricing, problem: ScheduleProblem, variants: Sequence[str], groups: tuple[tuple[int, ...], ...]
 ) -> StageRun:
     """A stage of several groups, each on SMs of its own: all as much slower as DRAM and power make the whole."""
+    from iossim.backends.simulator.partition import divided_spans
+
     divided = pricing.partition(problem, variants)
     sms, price_us = divided.divide(groups)
     size_of = {unit: len(part) for group, part in zip(groups, sms, strict=True) for unit in group}

@@ -24,7 +24,6 @@ from iossim.hardware.device import Device, Fact
 from iossim.hardware.kind import DEVICE_KINDS, GPU, DeviceKind, device_kind
 from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
 from iossim.hardware.provenance import DEFAULT_PROVENANCE, Provenance
-from iossim.hardware.transfer import BoardFacts, transferred_defaults
 from iossim.ir.types import Precision
 
 #: Allowed range of a fact, in its unit; beyond it prices overflow.
@@ -115,6 +114,8 @@ def _transferred(data: dict[str, Any]) -> dict[str, Any]:
     """Parameters transferred from calibrated devices for a file with facts only; empty if it has a provenance."""
     if "provenance" in data:
         return {}
+    from iossim.hardware.transfer import BoardFacts, transferred_defaults
+
     try:
         sheet = {name: fact["value"] for name, fact in data["datasheet"].items() if isinstance(fact, dict)}
         if sheet["compute_capability"] not in LIMITS:
