@@ -126,7 +126,9 @@ def test_no_command_gets_help(arguments: list[str], capsys: pytest.CaptureFixtur
 def test_version(tmp_path: Path) -> None:
     done = run("-m", "iossim", "--version", folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"iossim {iossim.__version__}\n", "")
-    assert f"\n## {iossim.__version__} (" in (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {iossim.__version__} (" in (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_json_alone_on_standard_output(tmp_path: Path) -> None:
