@@ -252,7 +252,7 @@ def test_streams_begin_from_stages_with_chosen_kernels() -> None:
 
 
 def test_groups_on_sms_of_their_own_have_their_kernels_chosen() -> None:
-    network, prices = load("squeezenet"), api.cost_model(device="t4", engine="partition")
+    network, prices = load("ios_sample"), api.cost_model(device="t4", engine="partition")
     alone, chosen = (schedule(network, prices, "ios-both", SearchOptions(company=on)) for on in (False, True))
     assert chosen.latency_us <= alone.latency_us
 
