@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iossim.api import compare, cost_model, optimize, optimize_streams, simulate, simulate_events
     from iossim.base.errors import IossimError
     from iossim.hardware.load import device
-    from iossim.inquiries import explain, predict, run_study
+    from iossim.inquiries import explain, predict, price, run_study
     from iossim.ir.network import Network
     from iossim.models.load import load
     from iossim.profiles.corun import corun
@@ -59,7 +59,7 @@ _NAMES = {
     "iossim.api": "compare cost_model optimize optimize_streams simulate simulate_events",
     "iossim.base.errors": "IossimError",
     "iossim.hardware.load": "device",
-    "iossim.inquiries": "explain predict run_study",
+    "iossim.inquiries": "explain predict price run_study",
     "iossim.ir.network": "Network",
     "iossim.models.load": "load",
     "iossim.profiles.corun": "corun",
@@ -87,6 +87,7 @@ __all__ = [
     "optimize",
     "optimize_streams",
     "predict",
+    "price",
     "run_study",
     "simulate",
     "simulate_events",

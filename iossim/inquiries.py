@@ -1,21 +1,24 @@
-"""Questions about networks and schedules as typed functions beside :mod:`iossim.api`: explain, predict, run_study."""
+"""Functions of values beside :mod:`iossim.api`: explain, predict, price, run_study."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from iossim.api import cost_model, network_of, simulate, task
+from iossim.api import cost_model, network_of, prices_of, simulate, task
 from iossim.base.errors import OptionError, public
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.cost.create import own_prices
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.lowering.residence import Weights
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.schedule.own_stages import OwnStage, blocks_of
+from iossim.schedule.planned_stage import planned
 from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import build_schedule
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.scenario import Scenario
@@ -24,7 +27,36 @@ from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study as sweep
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
+from iossim.tasks.task import judged
 from iossim.transforms.replay import in_units_of
+
+
+@public
+def price(
+    model: Network | str | Path,
+    stages: Iterable[OwnStage],
+    device: DeviceProfile | str | Path | None,
+    *,
+    scheduler: str = "own",
+    engine: str = AUTO,
+    cost_model: str | CostModel = "simulator",
+) -> Schedule:
+    """The schedule of stages of one's own, in execution order, at the prices of a device or cost model.
+
+    A stage is a list of unit names (``unit.name for unit in network.units``): units that read each other run in order
+    as one group, and the groups run concurrently. A list of such lists gives the groups, which are then checked;
+    ``{"merge": names}`` runs convolutions of one input as one; a stage of another schedule is taken without its price.
+    Every unit is in one stage, and a stage within one block. ``scheduler`` is the name that the result carries.
+
+    Raises ScheduleError, naming the stage (counted from 0) and the unit, for stages that are no schedule of the
+    network, and where the cost model has no price for one.
+    """
+    network = network_of(model)
+    prices = prices_of(cost_model, device, network, engine)
+    problems = problems_of(network, prices)
+    blocks = blocks_of(network, problems, stages)
+    plans = [planned(problem, block) for problem, block in zip(problems, blocks, strict=True)]
+    return judged(network, [build_schedule(network, problems, plans, prices, scheduler)], prices)[0]
 
 
 @public

@@ -42,8 +42,8 @@ def fit(schedule: AnySchedule, network: Network) -> None:
             else f"its block {at} is {given[at]!r}, the network's is {expected[at]!r}"
         )
         raise ScheduleError(f"the schedule of {schedule.network!r} does not fit {network.name!r}: {reason}; {_REMEDY}")
-    for block, block_schedule in zip(network.blocks, schedule.blocks, strict=True):
-        _fit_block(network, block, block_schedule)
+    for block, own in zip(network.blocks, schedule.blocks, strict=True):
+        fit_block(network, block, own, [f"block {block.name!r}, stage {number}" for number in range(len(own.stages))])
 
 
 def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
@@ -76,16 +76,16 @@ def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
                     )
 
 
-def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
+def fit_block(network: Network, block: Block, schedule: BlockSchedule, places: Sequence[str]) -> None:
+    """Raise ScheduleError unless ``schedule`` fits ``block``; ``places`` names its stages in the message."""
     members = {network.units[unit].name for unit in block.units}
-    for number, stage in enumerate(schedule.stages):
+    for where, stage in zip(places, schedule.stages, strict=True):
         if not stage.groups or not all(stage.groups):
-            raise ScheduleError(f"block {block.name!r}, stage {number}: it has a group without units; {_REMEDY}")
-    parts = [(f"block {block.name!r}, stage {number}", stage.units) for number, stage in enumerate(schedule.stages)]
+            raise ScheduleError(f"{where}: it has a group without units; {_REMEDY}")
+    parts = [(where, stage.units) for where, stage in zip(places, schedule.stages, strict=True)]
     _fit_members(parts, members, network, f"block {block.name!r}", "stage")
     done: set[str] = set()
-    for number, stage in enumerate(schedule.stages):
-        where = f"block {block.name!r}, stage {number}"
+    for where, stage in zip(places, schedule.stages, strict=True):
         _fit_variants(stage, where)
         if stage.strategy is Strategy.MERGE:
             if len(stage.groups) != 1:
