@@ -30,6 +30,24 @@ def test_every_public_name_is_there_and_documented() -> None:
     assert dir(iossim) == sorted(iossim.__all__)
 
 
+def test_the_reference_has_every_name_and_every_parameter() -> None:
+    """Each parameter is in the docstring of its function, in that of the task which it takes, or common to many."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    common = page.partition("## Common parameters")[2].partition("\n## ")[0]
+    for name in iossim.__all__:
+        assert f"::: iossim.{name}\n" in page or f"`iossim.{name}`" in page, name
+    for function in [*FUNCTIONS, api.task, api.search_options]:
+        text = inspect.getdoc(function) or ""
+        assert "rais" in text.lower(), function.__name__
+        text += common + (inspect.getdoc(api.task) or "" if ":func:`task`" in text else "")
+        for parameter in inspect.signature(function).parameters:
+            assert re.search(rf"`{parameter}\b", text), (function.__name__, parameter)
+        assert (
+            f"::: {function.__module__ if function in (api.task, api.search_options) else 'iossim'}.{function.__name__}\n"
+            in page
+        )
+
+
 def test_values_are_printed_short() -> None:
     """What a notebook shows of a value is read: no dump of the graph."""
     network = iossim.load("squeezenet", batch=2)
