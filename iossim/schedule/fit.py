@@ -52,20 +52,18 @@ def fit(schedule: AnySchedule, network: Network) -> None:
         _fit_block(network, block, own, [f"block {block.name!r}, stage {number}" for number in range(len(own.stages))])
 
 
-def fit_stages(
-    network: Network, problems: Sequence[ScheduleProblem], stages: Iterable[OwnStage]
-) -> list[BlockSchedule]:
-    """The stages by block, given one problem a block; raises ScheduleError, naming the stage (counted from 0) and the
-    unit, unless they are a schedule of the network.
+def fit_stages(network: Network, problems: Sequence[ScheduleProblem], own: Iterable[OwnStage]) -> list[BlockSchedule]:
+    """Stages of one's own by block, given one problem a block; raises ScheduleError, naming the stage (counted from 0)
+    and the unit, unless they are a schedule of the network.
     """
-    if isinstance(stages, str | SavedSchedule) or not isinstance(stages, Iterable):
-        raise ScheduleError(f"{stages!r} is no list of stages; give one, such as the `stages` of a schedule")
+    if isinstance(own, str | SavedSchedule) or not isinstance(own, Iterable):
+        raise ScheduleError(f"{own!r} is no list of stages; give one, such as the `stages` of a schedule")
     block_of = {name: number for number, problem in enumerate(problems) for name in problem.unit_names}
     found: list[list[Stage]] = [[] for _ in problems]
     places: list[list[str]] = [[] for _ in problems]
     seen: set[str] = set()
     last = 0
-    for number, given in enumerate(stages):
+    for number, given in enumerate(own):
         where = f"stage {number}"
         stage, grouped = _stage(given, where)
         for unit in stage.units:
@@ -82,9 +80,9 @@ def fit_stages(
         last = block
         found[block].append(stage)
         places[block].append(where)
-    blocks = [BlockSchedule(name=each.name, stages=own) for each, own in zip(problems, found, strict=True)]
-    for of, own, named in zip(network.blocks, blocks, places, strict=True):
-        _fit_block(network, of, own, named)
+    blocks = [BlockSchedule(name=each.name, stages=stages) for each, stages in zip(problems, found, strict=True)]
+    for whole, schedule, named in zip(network.blocks, blocks, places, strict=True):
+        _fit_block(network, whole, schedule, named)
     return blocks
 
 
