@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 from iossim._version import __version__
 
 if TYPE_CHECKING:
-    from iossim.api import compare, cost_model, optimize, optimize_streams, simulate, simulate_events
+    from iossim.api import compare, cost_model, optimize, optimize_streams, simulate
     from iossim.base.errors import IossimError
     from iossim.hardware.load import device
-    from iossim.inquiries import explain, predict, run_study
+    from iossim.inquiries import explain, predict, price, run_study, simulate_events
     from iossim.ir.network import Network
     from iossim.models.load import load
     from iossim.profiles.corun import corun
@@ -56,10 +56,10 @@ if not os_path.isdir(os_path.join(_FOLDER, "backends")):
     sys.meta_path.insert(0, _Checkout)
 
 _NAMES = {
-    "iossim.api": "compare cost_model optimize optimize_streams simulate simulate_events",
+    "iossim.api": "compare cost_model optimize optimize_streams simulate",
     "iossim.base.errors": "IossimError",
     "iossim.hardware.load": "device",
-    "iossim.inquiries": "explain predict run_study",
+    "iossim.inquiries": "explain predict price run_study simulate_events",
     "iossim.ir.network": "Network",
     "iossim.models.load": "load",
     "iossim.profiles.corun": "corun",
@@ -87,6 +87,7 @@ __all__ = [
     "optimize",
     "optimize_streams",
     "predict",
+    "price",
     "run_study",
     "simulate",
     "simulate_events",

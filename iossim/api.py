@@ -45,7 +45,6 @@ from iossim.transforms.fused_joins import ChooseJoins
 from iossim.transforms.transform import SearchOrder, Transform
 
 if TYPE_CHECKING:  # most calls need none of these; those that do import them
-    from iossim.execution.execution import Execution
     from iossim.transforms.rewriting.backtracking import RewriteBudget
     from iossim.transforms.rewriting.rule import Rule
     from iossim.transforms.rewriting.scheduled import RewriteSearch
@@ -59,10 +58,11 @@ def cost_model(
     engine: str = AUTO,
     store: Path | str | None = None,
 ) -> CostModel:
-    """A cost model by name for a device, precision and engine (:meth:`iossim.execution.engine.Engine.named`).
+    """The cost model ``spec`` for a device, precision and engine (:meth:`iossim.execution.engine.Engine.named`).
 
     ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures and keeps
     its measurements in ``store`` (by default the user's own); ``replay:STORE``, which reads every time from a store.
+    Raises OptionError for an unknown name, DeviceError for a ``precision`` that the device lacks.
     """
     profile = None if device is None else load_device(device)
     kept = Path(store) if isinstance(store, str) else store
@@ -78,10 +78,11 @@ def search_options(
     workspace_limit: int | str | None = None,
     company: bool = False,
 ) -> SearchOptions:
-    """Options of the search: definition of stages, and the pruning r (``max_group_size``) and s (``max_groups``).
+    """Options of the search: ``stages`` (``general``, or ``paper``: each group has one root), and the pruning r
+    (``max_group_size``, in units) and s (``max_groups``).
 
     ``workspace_limit``: total workspace of the kernels that run concurrently, in bytes or as ``64MiB``. ``company``
-    chooses each unit's kernel for the stage that the unit is in.
+    chooses each unit's kernel for the stage that the unit is in. Raises OptionError for other values.
     """
     limit = limit_bytes(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
@@ -109,11 +110,11 @@ def task(
 ) -> Task:
     """The task that :func:`optimize`, :func:`compare` and the command line run.
 
-    ``rewrite`` (names or files of rule sets, separated by commas, or rules) rewrites the graph for the scheduler:
-    ``joint`` searches graphs and schedules together; ``backtracking`` and ``saturation`` minimise the sum of operator
-    times first, and the result is scheduled. The search continues from graphs that cost up to ``alpha`` times the best;
-    ``rewrite_budget`` limits their number or the time (``200``, ``30s``, ``all``). Unproved rules are left out unless
-    ``unproved`` is set; refuted rules always are.
+    ``rewrite`` (names or files of rule sets, separated by commas, or rules) rewrites the graph for the scheduler.
+    ``rewrite_search``: ``joint`` searches graphs and schedules together; ``backtracking`` and ``saturation`` minimise
+    the sum of operator times first, and the result is scheduled. The search continues from graphs that cost up to
+    ``alpha`` times the best; ``rewrite_budget`` limits their number or the time (``200``, ``30s``, ``all``). Unproved
+    rules are left out unless ``unproved`` is set; refuted rules always are.
 
     ``micro_batch`` (a number, or ``auto``) runs the blocks of the network, rewritten or not, in micro-batches that are
     units of their own; ``auto`` tries 1, 2 and 4 for each block, and is never slower than the undivided network with
@@ -201,8 +202,8 @@ def optimize(
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
-    Takes the arguments of :func:`task`. The schedule's ``ties`` say whether it differs from the sequential one by more
-    than the noise.
+    Takes the arguments of :func:`task`, and raises as it does; ScheduleError for a stage without a price. The
+    schedule's ``ties`` say whether it differs from the sequential one by more than the noise.
 
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
@@ -239,6 +240,7 @@ def optimize_streams(
 ) -> AnySchedule:
     """The stream schedule that a scheduler finds, or the stages that it started from if no streams are faster.
 
+    Raises OptionError for a cost model without streams, and for an unknown scheduler.
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
     network = network_of(model)
@@ -287,8 +289,8 @@ def compare(
     for ``ios-both``, or for the given scheduler that searches most, and listed beside the network as given: rewritten
     first (by backtracking, and by saturation), and jointly; another ``rewrite_search`` lists that one only.
 
-    ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
-    far, which include at least the first scheduler's.
+    ``progress`` starts the progress of each scheduler. Raises as :func:`optimize`. KeyboardInterrupt ends the
+    comparison with the schedules so far, which include at least the first scheduler's.
     """
     given = schedulers.split(",") if isinstance(schedulers, str) else schedulers
     asked = once(given or scheduler_names(), "`schedulers`")
@@ -379,34 +381,16 @@ def simulate(
 ) -> AnySchedule:
     """Price a saved schedule on another device, or on its own by default: stage by stage, or streams as a whole.
 
-    The network is loaded from the schedule's record unless given. Raises ScheduleError if the schedule does not fit it.
+    The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
+    ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
     """
-    read, network = _saved(saved, network)
+    read, network = with_network(saved, network)
     if device is None and cost_model == "simulator":
-        device = _own_device(read)
+        device = own_device(read)
     prices = prices_of(cost_model, device, network, engine or read.engine or AUTO)
     if isinstance(read, StreamSchedule):
         return reprice_streams(read, network, prices)
     return judged(network, [reprice(read, network, prices)], prices)[0]
-
-
-@public
-def simulate_events(
-    saved: AnySchedule | str | Path,
-    device: DeviceProfile | str | Path | None = None,
-    *,
-    network: Network | None = None,
-    engine: str | None = None,
-) -> Execution:
-    """Run a saved schedule as a whole, block by block, on the event-driven simulator, on ``device`` or its own.
-
-    The network is loaded from the schedule's record unless given. Raises ScheduleError if the schedule does not fit it.
-    """
-    from iossim.backends.simulator.events import run_schedule
-
-    read, network = _saved(saved, network)
-    profile = load_device(_own_device(read) if device is None else device)
-    return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
 
 
 def read_any_schedule(
@@ -429,7 +413,7 @@ def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule,
     return read, network_of(read, model)
 
 
-def _saved(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
+def with_network(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
     """A schedule, read if given as a file, and its network, loaded unless given; the two fit."""
     from iossim.transforms.replay import in_units_of
 
@@ -437,7 +421,8 @@ def _saved(saved: AnySchedule | str | Path, network: Network | None) -> tuple[An
     return read, in_units_of(read, network)
 
 
-def _own_device(read: AnySchedule) -> str:
+def own_device(read: AnySchedule) -> str:
+    """The device that a schedule was priced for; raises OptionError if there is none."""
     if own_prices(read) is None:
         reason = f"the schedule was priced by {read.cost_model.get('name')!r}, not for a device"
         raise OptionError(f"{reason}; say which with `device` or `cost_model`")

@@ -1,30 +1,64 @@
-"""Questions about networks and schedules as typed functions beside :mod:`iossim.api`: explain, predict, run_study."""
+"""Functions of values beside :mod:`iossim.api`: explain, predict, price, run_study, simulate_events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from iossim.api import cost_model, network_of, simulate, task
+from iossim.api import cost_model, network_of, own_device, prices_of, simulate, task, with_network
 from iossim.base.errors import OptionError, public
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.cost.create import own_prices
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.lowering.residence import Weights
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.fit import OwnStage, fit_stages
+from iossim.schedule.planned_stage import planned
+from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.search.assemble import build_schedule
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore
-from iossim.study.scenario import Scenario
-from iossim.study.scenario_file import read_scenario
-from iossim.study.study_run import StudyRun
-from iossim.study.sweep import run_study as sweep
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
+from iossim.tasks.task import judged
 from iossim.transforms.replay import in_units_of
+
+if TYPE_CHECKING:  # each function loads what it needs
+    from iossim.execution.execution import Execution
+    from iossim.study.scenario import Scenario
+    from iossim.study.study_run import StudyRun
+
+
+@public
+def price(
+    model: Network | str | Path,
+    stages: Iterable[OwnStage],
+    device: DeviceProfile | str | Path | None,
+    *,
+    scheduler: str = "own",
+    engine: str = AUTO,
+    cost_model: str | CostModel = "simulator",
+) -> Schedule:
+    """The schedule of ``stages`` of one's own, in execution order, at the prices of a device or cost model.
+
+    A stage is a list of unit names (``unit.name for unit in network.units``): units that read each other run in order
+    as one group, and the groups run concurrently. A list of such lists gives the groups, which are then checked;
+    ``{"merge": names}`` runs convolutions of one input as one; a stage of another schedule is taken without its price.
+    Every unit is in one stage, and a stage within one block. ``scheduler`` is the name that the result carries.
+
+    Raises ScheduleError, naming the stage (counted from 0) and the unit, for stages that are no schedule of the
+    network, and where the cost model has no price for one.
+    """
+    network = network_of(model)
+    prices = prices_of(cost_model, device, network, engine)
+    problems = problems_of(network, prices)
+    blocks = fit_stages(network, problems, stages)
+    plans = [planned(problem, block) for problem, block in zip(problems, blocks, strict=True)]
+    return judged(network, [build_schedule(network, problems, plans, prices, scheduler)], prices)[0]
 
 
 @public
@@ -38,8 +72,8 @@ def explain(
     engine: str = AUTO,
     options: SearchOptions | None = None,
 ) -> Explanation:
-    """Why each stage of a schedule is as it is, and what its alternatives cost; by default on the schedule's own device
-    and network.
+    """Why each stage of a ``schedule`` is as it is, and what its alternatives cost; by default on the schedule's own
+    device and network.
 
     Given a model and a device, ``explain("squeezenet", "t4")``, it explains the schedule that :func:`iossim.optimize`
     finds with this ``scheduler``, ``engine`` and ``options``.
@@ -62,6 +96,26 @@ def explain(
             raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
         prices = cost_model("simulator", device, network.precision, schedule.engine or AUTO)
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
+
+
+@public
+def simulate_events(
+    saved: AnySchedule | str | Path,
+    device: DeviceProfile | str | Path | None = None,
+    *,
+    network: Network | None = None,
+    engine: str | None = None,
+) -> Execution:
+    """Run a saved schedule as a whole, block by block, on the event-driven simulator, on ``device`` or its own.
+
+    The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
+    ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
+    """
+    from iossim.backends.simulator.events import run_schedule
+
+    read, network = with_network(saved, network)
+    profile = load_device(own_device(read) if device is None else device)
+    return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
 
 
 @public
@@ -88,9 +142,16 @@ def run_study(
     resume: bool = False,
     progress: Progress = ignore,
 ) -> StudyRun:
-    """Run a study (a value, the name of one that ships, or a YAML file) and write its results to the folder ``out``.
+    """Run a study (``scenario``: a value, the name of one that ships, or a YAML file); ``out`` is the folder of its
+    results.
 
-    :func:`iossim.study.sweep.run_study` takes further options.
+    ``workers`` are processes, by default one a core; with ``resume`` a folder of the same study is continued.
+    :func:`iossim.study.sweep.run_study` takes further options. Raises ScenarioError for a study that is not valid,
+    OptionError for a folder with other results.
     """
+    from iossim.study.scenario import Scenario
+    from iossim.study.scenario_file import read_scenario
+    from iossim.study.sweep import run_study as sweep
+
     read = scenario if isinstance(scenario, Scenario) else read_scenario(scenario)
     return sweep(read, out, workers=workers, resume=resume, progress=progress)

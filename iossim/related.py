@@ -81,9 +81,10 @@ def microbatch(
     """Divide the batch of a network's convolutions under one workspace limit each, or one for all (``64MiB``, or
     bytes).
 
-    ``memory_limit`` bounds activations and workspaces in one arena, with units run sequentially. ``policy``: ``all``
-    sizes of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` to include the
-    gradients.
+    ``workspace`` is the limit of each, ``total_workspace`` that of all together; ``memory_limit`` bounds activations
+    and workspaces in one arena, with units run sequentially. ``policy``: ``all`` sizes of micro-batches,
+    ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` to include the gradients. Raises
+    OptionError for other values, and for prices without variants.
     """
     from iossim.transforms.microbatching.convolutions_in_micro_batches import of_network
 

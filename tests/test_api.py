@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import random_network, random_schedule
 
 import iossim
 from iossim import api
 from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.random import RandomCostModel
 from iossim.report.schedule_words import optimality, summary
+from iossim.search.assemble import reprice
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 
@@ -21,6 +28,20 @@ def test_every_public_name_is_there_and_documented() -> None:
         value = getattr(iossim, name)
         assert name == "__version__" or inspect.getdoc(value), name
     assert dir(iossim) == sorted(iossim.__all__)
+
+
+def test_the_reference_has_every_name_and_every_parameter() -> None:
+    """Each parameter is in the docstring of its function, in that of the task which it takes, or common to many."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    common = page.partition("## Common parameters")[2].partition("\n## ")[0]
+    for name in [*iossim.__all__, "api.task", "api.search_options"]:
+        assert f"::: iossim.{name}\n" in page or f"`iossim.{name}`" in page, name
+    for function in [*FUNCTIONS, api.task, api.search_options]:
+        text = inspect.getdoc(function) or ""
+        assert "rais" in text.lower(), function.__name__
+        text += common + (inspect.getdoc(api.task) or "" if ":func:`task`" in text else "")
+        for parameter in inspect.signature(function).parameters:
+            assert re.search(rf"`{parameter}\b", text), (function.__name__, parameter)
 
 
 def test_values_are_printed_short() -> None:
@@ -146,6 +167,49 @@ def test_simulate_takes_schedules_and_paths(tmp_path: Path) -> None:
     assert there.blocks != found.blocks
     with pytest.raises(ScheduleError, match="hash"):
         iossim.simulate(found, "t4", network=iossim.load("squeezenet", batch=2))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**20))
+def test_stages_of_ones_own_have_the_price_of_their_schedule(seed: int) -> None:
+    """However they are spelt: stages, groups, or units alone; and the optimum is never above it."""
+    network, prices = random_network(seed), RandomCostModel(seed)
+    drawn = reprice(random_schedule(network, seed), network, prices)
+    groups = [{"merge": stage.units} if stage.strategy == "merge" else stage.groups for stage in drawn.stages]
+    units = [
+        spelt if isinstance(spelt, dict) else stage.units for spelt, stage in zip(groups, drawn.stages, strict=True)
+    ]
+    for spelt in (drawn.stages, groups, units):
+        found = iossim.price(network, spelt, None, cost_model=prices, scheduler="drawn")
+        assert found.latency_us == pytest.approx(drawn.latency_us, rel=1e-12)
+        assert [set(stage.units) for stage in found.stages] == [set(stage.units) for stage in drawn.stages]
+    best = iossim.optimize(network, None, cost_model=prices)
+    assert best.latency_us <= found.latency_us * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda own: own[:-1], "block 'tail': unit 'pool10' is in no stage; add it"),
+        (lambda own: [*own, own[0]], "stage 50: unit 'conv1' is scheduled twice; keep one"),
+        (lambda own: [["conv_1"], *own[1:]], "stage 0: 'conv_1' is no unit of 'squeezenet'; did you mean 'conv1'?"),
+        (
+            lambda own: [*own[2:], *own[:2]],
+            "stage 48: 'conv1' is in block 'stem', and a stage of the later block 'tail'",
+        ),
+        (lambda own: [own[1], own[0], *own[2:]], "stage 0: unit 'pool1' reads 'conv1', which runs in a later stage"),
+        (lambda own: [own[0] + own[1] + own[2], *own[3:]], "stage 0: 'conv1' is in block 'stem', 'fire2.squeeze' in"),
+        (lambda own: [[own[0], own[1]], *own[2:]], "stage 0: unit 'pool1' reads 'conv1', which runs in another group"),
+        (lambda own: [{"merge": own[0] + own[1]}, *own[2:]], "stage 0: units conv1, pool1 do not merge: "),
+        (lambda own: [own[0][0], *own[1:]], "stage 0: 'conv1' is no stage; give a list of unit names, a list of"),
+        (lambda own: [{"merged": own[0]}, *own[1:]], "is no stage; give a list of unit names"),
+        (lambda own: 5, "5 is no list of stages; give one, such as the `stages` of a schedule"),
+    ],
+)
+def test_stages_that_are_no_schedule(change: Callable[[list[list[str]]], Any], message: str) -> None:
+    network = iossim.load("squeezenet")
+    with pytest.raises(ScheduleError, match=re.escape(message)):
+        iossim.price(network, change([[unit.name] for unit in network.units]), "t4")
 
 
 def test_what_is_proven() -> None:

@@ -6,6 +6,7 @@ and imports it on first use.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -94,6 +95,13 @@ class Printed(Displayed):
     def __str__(self) -> str:
         text: str = self._drawing().text(self)
         return text
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON: ``to_json()``, where there is one, else the rows of :meth:`to_dataframe`."""
+        from iossim.base.user_files import write_atomically
+
+        made = self.to_json() if hasattr(self, "to_json") else self._drawing().records(self)
+        write_atomically(Path(path), json.dumps(made, indent=1) + "\n")
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -130,7 +131,7 @@ def predict(
                 as_json=False,
             )
             return
-        text = table.json() + "\n" if as_json else table.csv()
+        text = json.dumps(table.to_json(), indent=1) + "\n" if as_json else table.csv()
     if out is None:
         typer.echo(text, nl=False)
         return

@@ -46,6 +46,7 @@ def simulate(
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api
     from iossim.cli.streams import stream_files
+    from iossim.inquiries import simulate_events
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
 
@@ -62,7 +63,7 @@ def simulate(
         prices = api.cost_model(cost_model, device, network.precision, under, store)
         priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     outputs.check(prices)
-    execution = api.simulate_events(saved, device, network=network, engine=engine) if event_driven else None
+    execution = simulate_events(saved, device, network=network, engine=engine) if event_driven else None
     explained = explain_streams(priced, network, prices) if isinstance(priced, StreamSchedule) else None
 
     def files() -> Mapping[str, Writer]:
@@ -107,13 +108,13 @@ def _active_warps(
     network: Network, priced: AnySchedule, device: str, prices: CostModel, execution: Execution
 ) -> dict[str, Writer]:
     """Picture of active warps over time: the sequential schedule above this one."""
-    from iossim import api
+    from iossim.inquiries import simulate_events
     from iossim.report.figures.timeline import active_warps_figure
     from iossim.search.scheduler import schedule
 
     runs = {priced.scheduler: execution}
     if priced.scheduler != "sequential":
         one_by_one = schedule(network, prices, "sequential")
-        runs = {"sequential": api.simulate_events(one_by_one, device, network=network), **runs}
+        runs = {"sequential": simulate_events(one_by_one, device, network=network), **runs}
     title = f"{priced.network} on {priced.device}, batch {priced.source.batch}, {priced.engine} engine"
     return pictures(active_warps_figure(title, runs))

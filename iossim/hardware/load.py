@@ -70,8 +70,8 @@ def origin(name: str) -> str:
 
 @public
 def device(name_or_path: str | Path | DeviceProfile, *, checked: bool = True) -> DeviceProfile:
-    """The profile of a device: shipped, in the user's folder, of a plugin, of this machine's CPU (``cpu``), or of a
-    YAML file; the suffix ``+NAME=VALUE,NAME=VALUE`` replaces values of it (:mod:`iossim.hardware.override`).
+    """The profile of a device by ``name_or_path``: shipped, in the user's folder, of a plugin, of this machine's CPU
+    (``cpu``), or of a YAML file; ``+NAME=VALUE,NAME=VALUE`` after it replaces values (:mod:`iossim.hardware.override`).
 
     The name of a family (``v100``) selects the board that has it among its ``aliases``, with a notice on standard
     error. A profile is returned unchanged.

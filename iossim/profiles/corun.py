@@ -118,7 +118,7 @@ def corun(
     engine: str = Engine.GRAPH,
     sm_share: Sequence[float] | None = None,
 ) -> Corun:
-    """Run the kernels of a table or of a recording concurrently, on ``device`` or the one that the recording names.
+    """Run the ``kernels`` of a table or of a recording (a file) concurrently.
 
     ``device`` is by default the one that a recording names. The result tells how long the recorded kernels took, too.
     ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of

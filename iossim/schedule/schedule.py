@@ -139,9 +139,9 @@ class SavedSchedule(Value):
         where = f"{self.network} on {self.device}, batch {self.source.batch}, {self.precision}"
         return f"<{kind} {self.scheduler} of {where}: {self.latency_us / 1e3:.3f} ms"
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write as JSON: to a temporary file beside ``path``, then renamed."""
-        write_atomically(path, self.model_dump_json(indent=1) + "\n")
+        write_atomically(Path(path), self.model_dump_json(indent=1) + "\n")
 
 
 class Schedule(SavedSchedule, Displayed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import warnings
@@ -166,7 +167,7 @@ RESULTS: dict[str, tuple[Callable[[iossim.Network, iossim.Schedule], Any], str, 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_are_a_line_where_others_hold_them_and_print_tables(
-    name: str, network: iossim.Network, comparison: iossim.Comparison
+    name: str, network: iossim.Network, comparison: iossim.Comparison, tmp_path: Path
 ) -> None:
     make, starts, says, rows = RESULTS[name]
     found = make(network, comparison["ios-both"])
@@ -178,6 +179,8 @@ def test_results_are_a_line_where_others_hold_them_and_print_tables(
     assert len(printed) < 6_000
     Balanced(found._repr_html_())
     assert len(found.to_dataframe()) == rows(found)
+    found.save(tmp_path / "found.json")
+    assert json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
 
 
 def test_pictures_of_one_notebook_share_no_ids(comparison: iossim.Comparison, network: iossim.Network) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,9 +99,9 @@ class NetworkTable(Printed):
         rows = [*(row.cells(";".join) for row in self.rows), self.total()]
         return csv_text([COLUMNS, *([row.get(column, "") for column in COLUMNS] for row in rows)])
 
-    def json(self) -> str:
+    def to_json(self) -> dict[str, Any]:
         """The table as one JSON object, with its settings."""
-        document = {
+        return {
             "model": self.network.source.model or self.network.name,
             "device": self.device,
             "engine": str(self.engine),
@@ -113,7 +112,6 @@ class NetworkTable(Printed):
             "total": self.total(),
             "remarks": list(self.network.remarks),
         }
-        return json.dumps(document, indent=1)
 
 
 def predict_network(

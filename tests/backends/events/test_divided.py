@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from plan_reading import plan_from_json
 
+import iossim
 from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
@@ -53,7 +54,7 @@ def test_a_schedule_says_its_sms_in_plan_trace_and_explanation() -> None:
     best = api.optimize(network, V100, engine=Engine.PARTITION, scheduler="ios-parallel")
     wide = [number for number, stage in enumerate(best.stages) if stage.concurrent]
     assert wide
-    execution = api.simulate_events(best, V100, network=network)
+    execution = iossim.simulate_events(best, V100, network=network)
     assert execution.latency_us == pytest.approx(best.latency_us, rel=0.02)
     of_stage = {
         stage: {span.sms for span in execution.spans if span.stage == stage} for stage in range(len(best.stages))
