@@ -156,7 +156,7 @@ def test_whose_libraries(capsys: pytest.CaptureFixture[str]) -> None:
     assert old != new
 
 
-def test_where_weights_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_weights_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SqueezeNet's fit an L2 of 96 MiB, GPT-2's do not."""
     for model, found in (("squeezenet", "warm"), ("gpt2", "cold")):
         tables = {
@@ -173,9 +173,9 @@ def test_where_weights_are(capsys: pytest.CaptureFixture[str]) -> None:
         assert total_us["auto"] == total_us[found]
         assert {row["weights"] for row in tables["auto"]["rows"]} == {found}
     assert "unknown --weights 'hot'; known: auto, cold, warm" in refused(capsys, "predict gpt2 -d t4 --weights hot")
-    Path("ops.csv").write_text("op,batch,m,n,k\nlinear,1,1,4096,4096\n")
+    (tmp_path / "ops.csv").write_text("op,batch,m,n,k\nlinear,1,1,4096,4096\n")
     rows = {
-        weights: printed_json(capsys, f"predict ops.csv -d rtx-5090 --weights {weights} --json")[0]
+        weights: printed_json(capsys, f"predict {tmp_path}/ops.csv -d rtx-5090 --weights {weights} --json")[0]
         for weights in ("warm", "cold", "auto")
     }
     assert rows["warm"]["gpu_time_us"] < rows["cold"]["gpu_time_us"] == rows["auto"]["gpu_time_us"]
