@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from evidence.guide.drawing import WIDTH, Drawing, colour
 from iossim.ir.network import Network
 
@@ -54,7 +56,9 @@ def units_to_blocks(network: Network, larger: Network) -> str:
     return picture.svg(top + 52 + row * max(sizes))
 
 
-def _places(network: Network, heights: list[float], top: float, gap: float) -> tuple[list[tuple[float, float]], float]:
+def _places(
+    network: Network, heights: Sequence[float], top: float, gap: float
+) -> tuple[list[tuple[float, float]], float]:
     """Middle and top of each unit, below all that it reads, and the end of the lowest."""
     places: list[tuple[float, float]] = []
     columns = sum(not before for before in network.predecessors)
@@ -68,7 +72,7 @@ def _places(network: Network, heights: list[float], top: float, gap: float) -> t
     return places, max(y + height for (_, y), height in zip(places, heights, strict=True)) + 24
 
 
-def _edges(picture: Drawing, network: Network, places: list[tuple[float, float]], heights: list[float]) -> None:
+def _edges(picture: Drawing, network: Network, places: list[tuple[float, float]], heights: Sequence[float]) -> None:
     """The network's input, and a curve for each value that a unit reads."""
     (given,) = network.graph.inputs
     picture.text(WIDTH / 2, 22, f"{given} {network.graph.types[given]}", "middle soft")
