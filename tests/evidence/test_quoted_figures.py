@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from evidence.commands.pictures import FOLDER
 from evidence.measured_search import BARS, BUDGETS
 from evidence.quoted import sections
 from evidence.quoted.blocks import FiguresError, blocks, documents, filled, read_results
@@ -29,6 +30,21 @@ ROUNDING = 2.0
 #: Of the stages of Inception on streams: at most this median difference of the engines, this 95th percentile, and this
 #: difference of one's best schedule from the other's, in %.
 AGREEMENT = {"v100-sxm2": (1, 5, 2), "a100-sxm-40gb": (1, 7, 2), "t4": (2, 11, 3)}
+
+
+def test_pictures_of_how_it_works_are_those_drawn_and_say_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    monkeypatch.setattr("evidence.commands.pictures.FOLDER", tmp_path)
+    assert main(["pictures"], commands="evidence.commands") == 0
+    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == kept
+    page = FOLDER.with_suffix(".md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\(how_it_works/(\w+\.svg)\)", page)) == kept.keys()
+    texts = "\n".join(re.findall(r"<text[^>]*>([^<]*)<", "".join(kept.values())))
+    quoted = set(re.findall(r"\d+\.\d|\d+ s[a-z]+", page))
+    assert len(quoted) >= 10
+    assert [words for words in quoted if words not in texts] == []
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
