@@ -19,7 +19,7 @@ _ACROSS = ((250,), (42, 117, 396), (104, 200, 296, 392), (44, 150, 254), (104,),
 _DOWN = (14, 82, 190, 278, 366, 454)
 #: Half the width of a state's box, its height, and the height of the text above it.
 _HALF, _BOX, _TEXT = 36, 38, 21
-#: What signs between units mean, below the lattice's right half.
+#: Legend of the signs between units, below the right half of the lattice.
 _SIGNS = ("a+b   merged into one convolution", "c | d   side by side", "a, d   in order")
 
 

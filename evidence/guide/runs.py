@@ -107,7 +107,7 @@ class _Kernel(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What SMs hold from one time to another: blocks of kernels, by the warps of each."""
+    """Contents of SMs over an interval of time: kernels, with the warps of each."""
 
     start_us: float
     end_us: float

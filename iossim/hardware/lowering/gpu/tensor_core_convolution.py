@@ -43,8 +43,8 @@ from iossim.ir.types import Precision
 #: Lead below which cuDNN's benchmark took ``mma_sm80`` rather than ``xmma_sm90`` for recorded windows.
 _PASSED_OVER_US = 1.1
 #: cuDNN's heuristics offer ``nvjet`` for 1x1 convolutions of many pixels, channels and filters: from so much on of
-#: ``2 log2(pixels) + 3 log2(channels) + 5 log2(filters)``, with at most so many filters. This classifies 80% of 151
-#: recordings by exponents and a threshold from other networks; by the faster of the modelled times it would be 59%.
+#: ``2 log2(pixels) + 3 log2(channels) + 5 log2(filters)``, with at most so many filters. Chosen by 151 recordings on an
+#: H100; ``python -m evidence.concurrency.hopper_sets`` counts the families predicted and those that ran.
 _OFFERED, _MOST_FILTERS = 77.0, 128
 #: Bytes of channels that are loaded at once.
 _LOAD_BYTES = 16
