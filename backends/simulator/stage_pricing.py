@@ -189,15 +189,14 @@ class PriceMemo:
         hashes[hashes == 0] = 1
         if self._known.used + len(batch) > MOST_KEPT:
             self._known = GrowingTable()
-        unknown = self._known.unknown(hashes)
-        if len(unknown):
-            try:
-                found = price(batch.masks[unknown])
-            except BaseException:
-                # A key without a price must not stay.
-                self._known = GrowingTable()
-                raise
-            self._known.enter(hashes[unknown], found)
+        try:
+            unknown = self._known.unknown(hashes)
+            if len(unknown):
+                self._known.enter(hashes[unknown], price(batch.masks[unknown]))
+        except BaseException:
+            # A key without a price must not stay.
+            self._known = GrowingTable()
+            raise
         result = np.empty(len(batch), dtype=np.float64)
         _look_up(hashes, *self._known.table, result)
         return result

@@ -71,8 +71,9 @@ def test_equal_stages_of_equal_cells_are_priced_once(monkeypatch: pytest.MonkeyP
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("where", ["stage_pricing.price_concurrent", "stage_pricing.GrowingTable.enter"])
 def test_an_interrupt_while_pricing_leaves_no_stage_without_a_price(
-    problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch
+    problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     model = simulator()
     masks = random_masks(problem, 50, 3)
@@ -82,7 +83,7 @@ def test_an_interrupt_while_pricing_leaves_no_stage_without_a_price(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("iossim.backends.simulator.stage_pricing.price_concurrent", interrupted)
+        patch.setattr(f"iossim.backends.simulator.{where}", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.price_stages(StageBatch.concurrent(problem, masks))
     assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), expected)
