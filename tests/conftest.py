@@ -78,19 +78,18 @@ def shared() -> Path:
 
 #: Files with tests of minutes, the longest first.
 LONGEST = ("test_option_combinations.py", "test_documents.py", "test_quoted_figures.py", "test_shipped_scenarios.py")
-
-
-#: Prefixes of the names of slow tests that take part in the exhaustive tier alone.
-EXHAUSTIVE = Path(__file__).resolve().parents[1] / ".ci" / "exhaustive.txt"
+#: Markers of longer tiers, and files with prefixes of the names of their tests.
+TIERS = (("slow", "slow.txt"), ("slow", "exhaustive.txt"), ("exhaustive", "exhaustive.txt"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files with the longest tests come first: no worker is left alone with one at the end."""
-    prefixes = tuple(line for line in EXHAUSTIVE.read_text().splitlines() if line.startswith("tests/"))
-    for item in items:
-        if item.nodeid.startswith(prefixes):
-            item.add_marker(pytest.mark.exhaustive)
+    for marker, name in TIERS:
+        lines = (Path(__file__).resolve().parents[1] / ".ci" / name).read_text().splitlines()
+        prefixes = tuple(line for line in lines if line.startswith("tests/"))
+        for item in (item for item in items if item.nodeid.startswith(prefixes)):
+            item.add_marker(marker)
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
 
