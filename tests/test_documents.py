@@ -114,14 +114,9 @@ def test_what_is_not_run_is_there() -> None:
 
 
 def test_only_the_budget_of_rewriting_is_another() -> None:
-    assert (
-        few_graphs("iossim optimize m -d t4 --rewrite --out o")
-        == f"iossim optimize m -d t4 {FEW_GRAPHS} --rewrite --out o"
-    )
-    assert (
-        few_graphs("iossim optimize m --rewrite r --rewrite-budget 30s")
-        == f"iossim optimize m --rewrite r {FEW_SECONDS}"
-    )
+    begin = "iossim optimize m -d t4"
+    assert few_graphs(f"{begin} --rewrite --out o") == f"{begin} {FEW_GRAPHS} --rewrite --out o"
+    assert few_graphs(f"{begin} --rewrite r --rewrite-budget 30s") == f"{begin} --rewrite r {FEW_SECONDS}"
     assert few_graphs("iossim rules verify metaflow") == "iossim rules verify metaflow"
 
 
@@ -134,8 +129,15 @@ def test_output_and_grammar_are_no_commands() -> None:
     assert ["compare", "inception_v3", "--device", "v100-sxm2"] in iossim_arguments(ROOT / "README.md")
 
 
+def examples_of_help() -> list[list[str]]:
+    lines = [line for command in build_command().commands.values() for line in (command.epilog or "").splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("  iossim ")]
+
+
 @pytest.mark.parametrize(
-    "arguments", [one for document in documents() for one in iossim_arguments(document)], ids=shlex.join
+    "arguments",
+    [*(one for document in documents() for one in iossim_arguments(document)), *examples_of_help()],
+    ids=shlex.join,
 )
 def test_commands_and_options_are_known(arguments: list[str]) -> None:
     """Between backquotes too, where a sentence may leave out what a command needs; nothing is run."""

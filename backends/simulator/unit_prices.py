@@ -19,7 +19,6 @@ from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import UnitVariant
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
-from iossim.hardware.green_contexts import part_sizes
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.residence import lower_in_network, residences
 from iossim.hardware.lowering.target import copy_candidates
@@ -161,7 +160,11 @@ class UnitPrices:
         self._precision, self._error = precision, error
         self.placed = PlacedUnits(profile, engine, in_place)
         libraries = engine.libraries_on(profile.architecture)
-        sizes = part_sizes(profile) if engine.facts.divides_sms else ()
+        sizes: tuple[int, ...] = ()
+        if engine.facts.divides_sms:
+            from iossim.hardware.green_contexts import part_sizes
+
+            sizes = part_sizes(profile)
         seen = engine.on(profile)
         self.whole = KernelModel(seen, engine.issue, libraries)
         self.parts = {sms: KernelModel(seen, engine.issue, libraries, sms=sms) for sms in sizes}

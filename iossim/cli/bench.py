@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     app.command("bench", help="Measure networks under several schedulers on this machine.")(bench)
 
 
+@options.shown(options.RUN, "bench squeezenet --backend onnxruntime_cpu")
 @takes_options
 def bench(
     models: Models,

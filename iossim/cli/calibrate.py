@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
     app.command("calibrate", help="Fit a device's parameters to measurements.")(calibrate)
 
 
+@options.shown(options.PREDICT, "calibrate --data measured.jsonl -d mine.yaml")
 def calibrate(
     files: Files = None,
     data: Data = None,

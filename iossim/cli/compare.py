@@ -42,6 +42,12 @@ def register(app: typer.Typer) -> None:
     app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
 
 
+@options.shown(
+    options.SCHEDULE,
+    "compare squeezenet -d v100-sxm2",
+    "compare model.onnx -d t4,l4,a100-sxm-40gb --dtype fp16",
+    "compare nasnet_a -d h100-sxm --dtype bf16 --json",
+)
 @takes_options
 def compare(
     model: options.Model,

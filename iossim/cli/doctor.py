@@ -38,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("doctor", help="Report what this machine has, and what each backend needs.")(doctor)
 
 
+@options.shown(options.RUN, "doctor", "doctor model.onnx")
 @takes_options
 def doctor(reading: ModelOptions, model: Model = None, as_json: options.Json = False) -> None:
     """Report this machine's hardware, the backends that can run on it, and what the others lack, with the remedy.

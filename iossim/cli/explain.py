@@ -54,6 +54,7 @@ def register(app: typer.Typer) -> None:
     )(explain)
 
 
+@options.shown(options.SCHEDULE, "explain out/schedule.json", "explain squeezenet -d t4 --scheduler greedy")
 @takes_options
 def explain(
     target: options.ScheduleOrModel,

@@ -17,7 +17,7 @@ import typer
 from iossim._version import __version__
 from iossim.base.errors import IossimError, warn_once
 from iossim.base.registry import Extension, Group, Plugin, PluginError, guest_modules, module_names
-from iossim.cli.options import DEFAULT_REWRITE, help_without_command, with_flags
+from iossim.cli.options import DEFAULT_REWRITE, OTHERS, PANELS, help_without_command, with_flags
 from iossim.cli.outputs import ExitCode
 from iossim.cli.progress import StopNow, hears_interrupts, tells_of_work
 
@@ -61,11 +61,10 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
     app = typer.Typer(
         name="iossim",
         help=purpose,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help fits 80 columns, and prints brackets literally
-        epilog="Exit codes: 0 done; 1 a check failed; 2 invalid input; 3 interrupted, the best schedule so far was "
-        "printed and written; 130 interrupted before a search, or twice.",
+        epilog="Exit codes: 0 done; 1 a check failed; 2 invalid input; 3 interrupted, the\n"
+        "best schedule so far was printed and written; 130 interrupted before a search,\nor twice.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
@@ -89,7 +88,9 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
             if only:
                 raise
             warn_once(str(error))
-    app.registered_commands.sort(key=lambda command: command.name or "")
+    for command in app.registered_commands:
+        command.rich_help_panel, command.epilog = getattr(command.callback, "shown", (OTHERS, None))
+    app.registered_commands.sort(key=lambda command: (PANELS.index(str(command.rich_help_panel)), command.name or ""))
     app.registered_groups.sort(key=lambda group: str(group.name))
     return app
 
@@ -98,7 +99,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
 def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> Any:
     """Command that runs arguments: the application, strict about what typer permits."""
     command = typer.main.get_command(build_app(commands, purpose, only))
-    _make_strict(command)
+    _finish(command)
     return command
 
 
@@ -155,14 +156,37 @@ def _run(arguments: list[str], commands: str, purpose: str, name: str) -> int:
     return result if isinstance(result, int) else ExitCode.DONE
 
 
-def _make_strict(command: Any) -> None:
-    """Make a command, and those of a group, refuse a repeated option, of which the last value would silently win.
+def _finish(command: Any) -> None:
+    """Make a command, and those of a group, refuse a repeated option, of which the last value would silently win; and
+    list options and commands by panels in its help, with the lines of its epilog as they are.
 
     This also lets --rewrite lack its value, which typer cannot express.
     """
-    for each in getattr(command, "commands", {}).values():
-        _make_strict(each)
+    commands = getattr(command, "commands", {})
+    for each in commands.values():
+        _finish(each)
     make_parser = command.make_parser
+
+    def format_options(context: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in command.get_params(context):
+            if (row := parameter.get_help_record(context)) is not None:
+                kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or kind, []).append(row)
+        for name, each in commands.items():
+            panels.setdefault(each.rich_help_panel or OTHERS, []).append((name, each.get_short_help_str(200)))
+        for title, rows in panels.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(context: Any, formatter: Any) -> None:
+        if command.epilog:
+            formatter.write_paragraph()
+            for line in command.epilog.splitlines():
+                formatter.write(f"{line}\n")
+
+    command.format_options, command.format_epilog = format_options, format_epilog
 
     def make_strict_parser(context: Any) -> Any:
         parser = make_parser(context)

@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
     )(microbatch)
 
 
+@options.shown(options.SCHEDULE, "microbatch alexnet -d p100-sxm2 -b 256 --workspace 64MiB")
 @takes_options
 def microbatch(
     model: Model = None,

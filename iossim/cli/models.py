@@ -191,6 +191,7 @@ def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset
 CountedStages = Annotated[str, option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
 
 
+@options.shown(options.SCHEDULE, "search-space randwire --stages paper")
 @takes_options
 def search_space(
     model: options.Model,

@@ -42,6 +42,12 @@ def register(app: typer.Typer) -> None:
     app.command("check", help="Fail (exit code 1) if a model's best schedule is too slow.")(check)
 
 
+@options.shown(
+    options.SCHEDULE,
+    "optimize squeezenet -d t4 --batch 8 --out out",
+    "optimize model.onnx -d h100-sxm --dtype fp16 --rewrite",
+    "optimize inception_v3 --cost-model cupy_cudnn --budget 60s --out measured",
+)
 @takes_options
 def optimize(
     model: options.Model,
@@ -184,6 +190,7 @@ ChangedModel = Annotated[
 Tolerance = Annotated[float, option("--tolerance", "PART", "Allowed slowdown against the baseline: 0.02 for 2%.")]
 
 
+@options.shown(options.SCHEDULE, "check squeezenet -d t4 --max-latency-ms 2")
 @takes_options
 def check(
     model: options.Model,

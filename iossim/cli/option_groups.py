@@ -10,42 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError, once
-from iossim.cli.options import (
-    Alpha,
-    Batch,
-    Cold,
-    Company,
-    CostModelName,
-    Dimension,
-    Engine,
-    Graphs,
-    MaxBlock,
-    MaxGroups,
-    MaxGroupSize,
-    MicroBatch,
-    ModelDataType,
-    OptionGroup,
-    Passes,
-    Rewrite,
-    RewriteBudget,
-    RewriteSearch,
-    Rounds,
-    Search,
-    Seconds,
-    Seed,
-    Shape,
-    Stages,
-    Store,
-    StreamSeed,
-    Strict,
-    Training,
-    Units,
-    Unproved,
-    WarmUp,
-    WorkspaceLimit,
-    several_devices,
-    with_flags,
-)
+from iossim.cli import options
+from iossim.cli.options import OptionGroup, several_devices, with_flags
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -59,22 +25,24 @@ if TYPE_CHECKING:
 class BatchOptions(OptionGroup):
     """Batch size of a model."""
 
-    batch: Batch = None
+    PANEL = "Model"
+    batch: options.Batch = None
 
 
 @dataclass(frozen=True)
 class ReadingOptions(OptionGroup):
     """Options for reading a model, apart from its batch, each named as its field."""
 
-    dtype: ModelDataType = None
-    shape: Shape = None
-    dim: Dimension = None
-    strict: Strict = False
-    passes: Passes = None
-    graphs: Graphs = None
-    units: Units = None
-    max_block: MaxBlock = None
-    training: Training = False
+    PANEL = "Model"
+    dtype: options.ModelDataType = None
+    shape: options.Shape = None
+    dim: options.Dimension = None
+    strict: options.Strict = False
+    passes: options.Passes = None
+    graphs: options.Graphs = None
+    units: options.Units = None
+    max_block: options.MaxBlock = None
+    training: options.Training = False
 
     def network_of_batch(self, model: str, batch: int | None) -> Network:
         from iossim.models.load import load
@@ -143,11 +111,12 @@ def schedule_or_network(
 class SpaceOptions(OptionGroup):
     """Limits of the search space: size of stages and of their groups, and their memory."""
 
-    max_group_size: MaxGroupSize = None
-    max_groups: MaxGroups = None
-    workspace_limit: WorkspaceLimit = None
-    company: Company = False
-    stages: Stages = "general"
+    PANEL = "Search"
+    max_group_size: options.MaxGroupSize = None
+    max_groups: options.MaxGroups = None
+    workspace_limit: options.WorkspaceLimit = None
+    company: options.Company = False
+    stages: options.Stages = "general"
 
     @property
     def search(self) -> SearchOptions:
@@ -161,9 +130,10 @@ class SpaceOptions(OptionGroup):
 class PricingOptions(SpaceOptions):
     """Search space, engine and cost model."""
 
-    engine: Engine = "auto"
-    cost_model: CostModelName = "simulator"
-    store: Store = None
+    PANEL = "Prices"
+    engine: options.Engine = "auto"
+    cost_model: options.CostModelName = "simulator"
+    store: options.Store = None
 
     @classmethod
     def check_names(cls, given: Mapping[str, Any]) -> None:
@@ -186,8 +156,9 @@ class PricingOptions(SpaceOptions):
 class StreamOptions(OptionGroup):
     """Options of the search for streams."""
 
-    seconds: Seconds = None
-    stream_seed: StreamSeed = 0
+    PANEL = "Search"
+    seconds: options.Seconds = None
+    stream_seed: options.StreamSeed = 0
 
     def of(self, search: SearchOptions, schedulers: Sequence[str] = ()) -> SearchOptions:
         """Raises OptionError for an invalid time or seed, or an option that none of the schedulers heeds."""
@@ -202,23 +173,25 @@ class StreamOptions(OptionGroup):
 class TransformOptions(OptionGroup):
     """Transforms of the network, rewriting and micro-batches: the options of :func:`iossim.api.task` of these names."""
 
-    rewrite: Rewrite = None
-    rewrite_search: RewriteSearch = "joint"
-    alpha: Alpha = 1.05
-    rewrite_budget: RewriteBudget = "200"
-    unproved: Unproved = False
-    micro_batch: MicroBatch = None
-    search: Search = "in-turn"
+    PANEL = "Graph and micro-batches"
+    rewrite: options.Rewrite = None
+    rewrite_search: options.RewriteSearch = "joint"
+    alpha: options.Alpha = 1.05
+    rewrite_budget: options.RewriteBudget = "200"
+    unproved: options.Unproved = False
+    micro_batch: options.MicroBatch = None
+    search: options.Search = "in-turn"
 
 
 @dataclass(frozen=True)
 class TimingOptions(OptionGroup):
     """Options of timing."""
 
-    rounds: Rounds = 30
-    warm_up: WarmUp = 3
-    seed: Seed = 0
-    cold: Cold = False
+    PANEL = "Timing"
+    rounds: options.Rounds = 30
+    warm_up: options.WarmUp = 3
+    seed: options.Seed = 0
+    cold: options.Cold = False
 
     def timing(self) -> Timing:
         """Raises OptionError for an invalid number of rounds or seed."""

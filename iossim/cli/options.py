@@ -12,13 +12,17 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean, once
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def whole_number(text: str) -> int:
@@ -35,17 +39,39 @@ def help_without_command(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
+#: Panels of commands in the program's help, in its order.
+PANELS = SCHEDULE, RUN, PREDICT, FILES, OTHERS = (
+    *("Search and explain schedules", "Run and measure", "Predict and calibrate", "Networks, devices and files"),
+    "Commands",
+)
+
+
 def command_group(app: typer.Typer, name: str, meaning: str) -> typer.Typer:
     """A new group of commands of the application."""
     group = typer.Typer(help=meaning)
     group.callback(invoke_without_command=True)(help_without_command)
-    app.add_typer(group, name=name)
+    app.add_typer(group, name=name, rich_help_panel=FILES)
     return group
 
 
-def option(flags: str, metavar: str, meaning: str) -> Any:
-    """An option that takes a value: its flags separated by blanks, the placeholder of the value, and its help."""
-    return typer.Option(*flags.split(), metavar=metavar, help=meaning)
+def shown(panel: str, *examples: str) -> Callable[[_Command], _Command]:
+    """Puts a command under ``panel``, and examples at the end of its help, without the program's name."""
+
+    def mark(command: _Command) -> _Command:
+        vars(command)["shown"] = panel, "\n".join(["Examples:", *(f"  iossim {example}" for example in examples)])
+        return command
+
+    return mark
+
+
+def option(
+    flags: str, metavar: str, meaning: str, panel: str | None = None, known: Callable[[str], list[str]] | None = None
+) -> Any:
+    """An option that takes a value: its flags separated by blanks, the placeholder of the value, and its help.
+
+    It is listed under ``panel``, by default that of its group; ``known`` completes its value in a shell.
+    """
+    return typer.Option(*flags.split(), metavar=metavar, help=meaning, rich_help_panel=panel, autocompletion=known)
 
 
 def number(flags: str, meaning: str, metavar: str = "N") -> Any:
@@ -53,19 +79,31 @@ def number(flags: str, meaning: str, metavar: str = "N") -> Any:
     return typer.Option(*flags.split(), metavar=metavar, parser=whole_number, help=meaning)
 
 
-def switch(flags: str, meaning: str) -> Any:
+def switch(flags: str, meaning: str, panel: str | None = None) -> Any:
     """An option that takes no value."""
-    return typer.Option(*flags.split(), help=meaning)
+    return typer.Option(*flags.split(), help=meaning, rich_help_panel=panel)
 
 
-def argument(metavar: str, meaning: str) -> Any:
-    """An argument: the placeholder of its value, and its help."""
-    return typer.Argument(metavar=metavar, help=meaning)
+def argument(metavar: str, meaning: str, known: Callable[[str], list[str]] | None = None) -> Any:
+    """An argument: the placeholder of its value, its help, and what completes its value in a shell."""
+    return typer.Argument(metavar=metavar, help=meaning, autocompletion=known)
 
 
-Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.")]
+def names_of(module: str, function: str) -> Callable[[str], list[str]]:
+    """Completes a value to the names that a function of a module lists, or those of what it lists."""
+
+    def known(begin: str) -> list[str]:
+        listed = getattr(import_module(module), function)()
+        return [name for name in (getattr(one, "name", one) for one in listed) if name.startswith(begin)]
+
+    return known
+
+
+_MODELS = names_of("iossim.models.catalogue", "zoo_models")
+_DEVICES = names_of("iossim.hardware.load", "device_names")
+Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.", _MODELS)]
 ScheduleOrModel = Annotated[
-    str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")
+    str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.", _MODELS)
 ]
 SavedSchedule = Annotated[Path, argument("SCHEDULE", "A schedule.json that optimize wrote.")]
 OtherModel = Annotated[
@@ -75,18 +113,17 @@ OtherEngine = Annotated[
     str | None,
     option("--engine", "NAME", "auto, paper, graph, partition or onnxruntime; by default the schedule's own."),
 ]
+_SCENARIOS = names_of("iossim.study.scenario_file", "scenario_names")
 ScenarioName = Annotated[
-    str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.")
+    str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.", _SCENARIOS)
 ]
 SchedulerName = Annotated[
     str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both; or ios-streams.")
 ]
-Device = Annotated[str | None, option("--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml.")]
+_DEVICE = "A device (see 'iossim devices list') or a profile.yaml"
+Device = Annotated[str | None, option("--device -d", "NAME", f"{_DEVICE}.", known=_DEVICES)]
 Devices = Annotated[
-    list[str] | None,
-    option(
-        "--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml; several by commas or again."
-    ),
+    list[str] | None, option("--device -d", "NAME", f"{_DEVICE}; several by commas or again.", known=_DEVICES)
 ]
 Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
 DataType = Annotated[str, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8.")]
@@ -152,8 +189,10 @@ Rewrite = Annotated[
         "files, separated by commas; without a value those that ship.",
     ),
 ]
+OUTPUT = "Output"
 OnnxFile = Annotated[
-    Path | None, option("--onnx", "FILE", "Write the scheduled network, rewritten or not, with its weights as ONNX.")
+    Path | None,
+    option("--onnx", "FILE", "Write the scheduled network, rewritten or not, with its weights as ONNX.", OUTPUT),
 ]
 RewriteSearch = Annotated[
     str,
@@ -201,9 +240,11 @@ Search = Annotated[
         "Apply --rewrite, joins and --micro-batch in turn, or search these, kernels and the schedule jointly.",
     ),
 ]
-Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.")]
-Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).")]
-Plot = Annotated[bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).")]
+Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.", OUTPUT)]
+Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).", OUTPUT)]
+Plot = Annotated[
+    bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).", OUTPUT)
+]
 BackendName = Annotated[
     str,
     option(
@@ -223,7 +264,7 @@ Seconds = Annotated[
 ]
 StreamSeed = Annotated[int, number("--stream-seed", "Seed of the random choices of ios-streams.")]
 Cold = Annotated[bool, switch("--cold", "Flush caches before each run, so that inputs and weights come from memory.")]
-Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.")]
+Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.", OUTPUT)]
 
 
 def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
@@ -284,7 +325,9 @@ def with_flags(message: str) -> str:
 
 
 class OptionGroup:
-    """The base of groups: frozen dataclasses whose fields are options, by their names."""
+    """The base of groups: frozen dataclasses whose fields are options, by their names, listed under a ``PANEL``."""
+
+    PANEL: ClassVar[str | None] = None
 
     @classmethod
     def check_names(cls, given: Mapping[str, Any]) -> None:
@@ -306,7 +349,10 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             groups[parameter.name] = kind
             own = get_type_hints(kind, include_extras=True)
             for field in fields(kind):  # type: ignore[arg-type]
-                write(field.name, own[field.name], field.default)
+                of: Any = next(base for base in kind.__mro__ if field.name in inspect.get_annotations(base))
+                info = copy(own[field.name].__metadata__[0])
+                info.rich_help_panel = info.rich_help_panel or of.PANEL
+                write(field.name, Annotated[own[field.name].__origin__, info], field.default)
         else:
             write(parameter.name, kind, parameter.default)
 

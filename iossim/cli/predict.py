@@ -80,6 +80,12 @@ def register(app: typer.Typer) -> None:
     app.command("predict", help="Predict the GPU time of each operator in a table, or in a model.")(predict)
 
 
+@options.shown(
+    options.PREDICT,
+    "predict squeezenet -d t4 --dtype fp16",
+    "predict ops.csv -d t4",
+    "predict squeezenet -d h100-sxm --weights cold",
+)
 @takes_options
 def predict(
     source: Source,

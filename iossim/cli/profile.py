@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     app.command("profile", help="Measure a model's units, pairs and stages on a backend.")(profile)
 
 
+@options.shown(options.RUN, "profile squeezenet --backend onnxruntime_cpu")
 @takes_options
 def profile(
     model: options.Model,

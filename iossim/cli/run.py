@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
     app.command("run", help="Run a saved schedule on this machine, check it, and time it.")(run)
 
 
+@options.shown(options.RUN, "run out/schedule.json --backend onnxruntime_cpu")
 @takes_options
 def run(
     schedule: options.SavedSchedule,

@@ -119,6 +119,7 @@ SecondSchedule = Annotated[
 AllStages = Annotated[bool, switch("--all", "Show the stages, or units in streams, that are the same, too.")]
 
 
+@options.shown(options.SCHEDULE, "diff out/schedule.json other/schedule.json")
 def diff(
     a: FirstSchedule,
     b: SecondSchedule,

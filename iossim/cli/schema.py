@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli.options import argument, option
+from iossim.cli.options import FILES, argument, option, shown
 from iossim.cli.outputs import text_file, write_files
 
 Name = Annotated[str | None, argument("NAME", "profile, schedule, table, scenario, measurement or corun.")]
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command("schema", help="Print the JSON schema of a file, for editors.")(print_schema)
 
 
+@shown(FILES, "schema profile")
 def print_schema(name: Name = None, out: Folder = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
     from iossim.report.schemas import schema, schema_names

@@ -29,6 +29,9 @@ def register(app: typer.Typer) -> None:
     app.command("simulate", help="Price a saved schedule on a device, by stages or launches.")(simulate)
 
 
+@options.shown(
+    options.SCHEDULE, "simulate out/schedule.json -d a100-sxm-40gb", "simulate out/schedule.json -d t4 --event-driven"
+)
 @takes_options
 def simulate(
     schedule: options.SavedSchedule,

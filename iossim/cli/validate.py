@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     app.command("validate", help="Compare predictions with your own measurements.")(validate)
 
 
+@options.shown(options.PREDICT, "validate --data measured.jsonl")
 @takes_options
 def validate(
     device: Devices = None,

@@ -52,6 +52,7 @@ def register(app: typer.Typer) -> None:
     app.command("deploy", help="Export a schedule for ONNX Runtime, and check it.")(deploy)
 
 
+@options.shown(options.RUN, "deploy model.onnx -d cpu --out deployed")
 @takes_options
 def deploy(
     target: options.ScheduleOrModel,

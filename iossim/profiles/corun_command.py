@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
     app.command("corun", help="Run kernels concurrently: how long each takes, and which slows which.")(corun)
 
 
+@options.shown(options.PREDICT, "corun kernels.csv -d v100-pcie-32gb")
 @takes_options
 def corun(
     kernels: Kernels,

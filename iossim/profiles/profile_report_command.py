@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
     app.command("profile-report", help="Show predicted times next to those of a profiler.")(profile_report)
 
 
+@options.shown(options.PREDICT, "profile-report model.onnx trace.json -d t4")
 @takes_options
 def profile_report(
     model: options.Model,

@@ -18,7 +18,6 @@ from iossim.search.anytime import TimeIsUp
 from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
 from iossim.search.block_parts import BlockNote, Part, prepare_block, prepare_window
 from iossim.search.block_search import BlockSolution, solve_block
-from iossim.search.clusters import cluster_states, solve_clusters
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
@@ -231,6 +230,8 @@ class Solver:
 
     def _extend_clusters(self, best: dict[int, Prefix], problem: ScheduleProblem) -> dict[int, Prefix]:
         """Append a block whose stages keep clusters whole; nothing where these have too many states."""
+        from iossim.search.clusters import cluster_states, solve_clusters
+
         problem = self.options.space.ordered(problem)
         states = cluster_states(problem)
         if states is None:

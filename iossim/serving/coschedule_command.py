@@ -47,6 +47,7 @@ def register(app: typer.Typer) -> None:
     app.command("coschedule", help="Run several models at the same time on one device, in several ways.")(coschedule)
 
 
+@options.shown(options.SCHEDULE, "coschedule squeezenet --copies 2 -d t4")
 @takes_options
 def coschedule(
     models: Models,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,13 +16,14 @@ from command_line import printed, printed_json
 import iossim
 from iossim.base.native.library import compiler
 from iossim.cli.main import main
+from iossim.cli.options import PREDICT, RUN, SCHEDULE
 
 HEAVY = ("numba", "numpy", "scipy", "onnx", "altair", "vl_convert", "pydantic", "simpy", "yaml", "onnxruntime")
 
 
-def run(*arguments: str, folder: Path, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, folder: Path, hash_seed: str = "random", **more: str) -> subprocess.CompletedProcess[str]:
     """``python ARGUMENTS`` in a folder outside the repository."""
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "COLUMNS": "80"}
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "COLUMNS": "80", **more}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -50,10 +52,8 @@ UNUSED = {
     *("scipy", "simpy", "z3", "jinja2", "altair", "onnx", "onnxruntime", "joblib"),
     *(f"iossim.{name}" for name in ("edge", "study", "transforms.rewriting", "transforms.microbatching")),
     *(
-        "iossim.report.figures",
-        "iossim.search.measured.search",
-        "iossim.models.passes.gradients",
-        "iossim.cli.optimize",
+        f"iossim.{name}"
+        for name in ("report.figures", "search.measured.search", "models.passes.gradients", "cli.optimize")
     ),
 }
 
@@ -96,11 +96,9 @@ def test_a_first_comparison_compiles_few_functions_once(tmp_path: Path, monkeypa
     code, modules = loaded("compare", "squeezenet", "-d", "t4", folder=tmp_path)
     made = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").rglob("*.*"))
     assert (code, "numba" in modules) == (0, False)
+    simulator = ("kernel_model", "kernel_times", "stage_model", "stage_pricing")
     assert made == [
-        *(
-            f"iossim.backends.simulator.{name}"
-            for name in ("kernel_model", "kernel_times", "stage_model", "stage_pricing")
-        ),
+        *(f"iossim.backends.simulator.{name}" for name in simulator),
         *(f"iossim.{name}" for name in ("hardware.lowering.residence", "schedule.masks", "schedule.stage_hash")),
         *(f"iossim.search.{name}" for name in ("endings", "lattice", "relaxation")),
     ]
@@ -111,8 +109,20 @@ def test_help_names_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     text = printed(capsys, "--help")
     for command in ("compare", "optimize", "simulate", "search-space", "models", "devices"):
         assert f"\n  {command} " in text
+    assert re.findall("^[A-Z].*:$", text, re.M)[1:4] == [f"{panel}:" for panel in (SCHEDULE, RUN, PREDICT)]
     assert "Exit codes" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_shells_complete_models_devices_and_scenarios(tmp_path: Path) -> None:
+    for words, known in (
+        ("compare sque", "squeezenet"),
+        ("check m -d v100-s", "v100-sxm2"),
+        ("study run whi", "which_gpu"),
+    ):
+        asked = {"COMP_WORDS": f"iossim {words}", "COMP_CWORD": str(words.count(" ") + 1)}
+        done = run("-m", "iossim", folder=tmp_path, _IOSSIM_COMPLETE="complete_bash", **asked)
+        assert known in done.stdout.split()
 
 
 @pytest.mark.parametrize("arguments", [[], ["models"], ["devices"]])
@@ -126,35 +136,26 @@ def test_no_command_gets_help(arguments: list[str], capsys: pytest.CaptureFixtur
 def test_version(tmp_path: Path) -> None:
     done = run("-m", "iossim", "--version", folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"iossim {iossim.__version__}\n", "")
-    assert f"\n## {iossim.__version__} (" in (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text(
-        encoding="utf-8"
-    )
+    changes = Path(__file__).resolve().parents[2] / "CHANGELOG.md"
+    assert f"\n## {iossim.__version__} (" in changes.read_text(encoding="utf-8")
 
 
 def test_json_alone_on_standard_output(tmp_path: Path) -> None:
     done = run("-m", "iossim", "compare", "ios_sample", "-d", "t4", "--json", "--out", "out", folder=tmp_path)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["model"] == "ios_sample"
+    assert (done.returncode, json.loads(done.stdout)["model"]) == (0, "ios_sample")
     assert done.stderr.startswith("wrote ")
 
 
 def test_mistake_in_a_process(tmp_path: Path) -> None:
     done = run("-m", "iossim", "compare", "ios_sample", "-d", "t5", folder=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: unknown device 't5'; did you mean 't4'?")
-    assert done.stderr.count("\n") == 1
 
 
 def test_reader_that_goes_away(tmp_path: Path) -> None:
     """Output into a pipe that is closed early (a pager, head) ends without a traceback."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "iossim", "devices", "show", "t4"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    command = [sys.executable, "-m", "iossim", "devices", "show", "t4"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -169,11 +170,10 @@ def test_same_files_in_every_process(tmp_path: Path) -> None:
     for hash_seed in ("own", "4321"):
         out = tmp_path / hash_seed
         command = shlex.split("optimize inception_v3 -d v100-sxm2 -r 3 -s 8 --no-plot --out")
-        if hash_seed.isdecimal():
-            done = run("-m", "iossim", *command, str(out), folder=tmp_path, hash_seed=hash_seed)
-            assert done.returncode == 0, done.stderr
-        else:
-            assert main([*command, str(out)]) == 0
+        command += [str(out)]
+        own = hash_seed == "own"
+        code = main(command) if own else run("-m", "iossim", *command, folder=tmp_path, hash_seed=hash_seed).returncode
+        assert code == 0
         schedule = json.loads((out / "schedule.json").read_text())
         schedule["search_s"] = 0.0
         contents.append([schedule, *((out / name).read_text() for name in ("graph.dot", "trace.json"))])
