@@ -61,6 +61,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
     app = typer.Typer(
         name="iossim",
         help=purpose,
+        add_completion=commands == "iossim.cli",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help fits 80 columns, and prints brackets literally
         epilog="Exit codes: 0 done; 1 a check failed; 2 invalid input; 3 interrupted, the\n"
