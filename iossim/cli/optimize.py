@@ -71,8 +71,7 @@ def optimize(
     With --search joint rewritings, joins, micro-batches and kernels are searched together with the schedule, and a note
     says what each brought.
 
-    With --onnx the scheduled network is also written as a model: after --rewrite and --micro-batch, for any other
-    runtime.
+    With --onnx the scheduled network, after --rewrite and --micro-batch, is also written as a model for any runtime.
 
     The simulator proposes what a backend as --cost-model measures: at most --budget stages that can change the result.
 
