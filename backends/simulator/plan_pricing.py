@@ -10,7 +10,6 @@ import numpy as np
 
 from iossim.backends.simulator.device_sharing import Floats, Integers
 from iossim.backends.simulator.event_costs import EventCosts
-from iossim.backends.simulator.graph_nodes import forks_and_joins
 from iossim.backends.simulator.plan_model import (
     AWAIT_DEVICE,
     BEGAN_US,
@@ -33,7 +32,7 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import LaunchWork, StreamPrices
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
-from iossim.execution.plan import Command, Copy, Launch, Plan, Record, Synchronize, Wait
+from iossim.execution.plan import Command, Copy, Launch, Plan, Record, Synchronize, Wait, forks_and_joins
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem

@@ -98,8 +98,6 @@ def optimize(
             raise OptionError(
                 f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --search, --onnx nor --budget"
             )
-        if outputs.plot:
-            raise OptionError(f"--plot draws stages, and --scheduler {scheduler} finds streams; --out writes a trace")
         with progress_bars(quiet=as_json) as started, interruptible():
             made = api.optimize_streams(
                 network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started

@@ -56,8 +56,6 @@ def simulate(
     if event_driven and cost_model != "simulator":
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
     saved, network = api.read_any_schedule(schedule, model, batch)
-    if isinstance(saved, StreamSchedule) and outputs.plot and not event_driven:
-        raise OptionError(f"--plot draws stages, and {schedule} is of streams; open trace.json, or add --event-driven")
     under = engine or saved.engine or "auto"
     if cost_model == "simulator":
         priced = api.simulate(saved, device, network=network, engine=engine)

@@ -7,7 +7,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, kept_schedule, present, text_file, wrapped
+from iossim.cli.outputs import (
+    ExitCode,
+    Part,
+    ScheduleOutputs,
+    Writer,
+    kept_schedule,
+    pictures,
+    present,
+    text_file,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -23,7 +33,7 @@ _FEW = 20
 def show_streams(
     network: Network, found: StreamSchedule, prices: CostModel, outputs: ScheduleOutputs, as_json: bool
 ) -> None:
-    """Show streams, latency, and critical path; with --out write schedule.json, graph.dot and trace.json."""
+    """Show streams, latency, and critical path; with --out write schedule.json, graph.dot, trace.json and timeline."""
     from iossim.report.stream_words import path_lines, stream_summary, stream_table
     from iossim.tasks.stream_explain import explain_streams
 
@@ -56,6 +66,10 @@ def stream_files(
     }
     if outputs.trace is not False:
         files["trace.json"] = text_file(stream_trace(network, found, execution))
+    if outputs.draws:
+        from iossim.report.figures.stream_timeline import stream_figure
+
+        files |= pictures(stream_figure(network, found))
     return files
 
 

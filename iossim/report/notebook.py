@@ -31,6 +31,7 @@ from iossim.report.figures.figure import Figure
 from iossim.report.figures.graph import graph_svg
 from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
+from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
 from iossim.report.micro_batches import micro_batch_table, total_words
 from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words, schedule_table, summary
@@ -42,6 +43,7 @@ from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.study.study_run import StudyRun
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
+from iossim.tasks.stream_explain import explain_streams
 from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 from iossim.transforms.replay import in_units_of, network_of
 
@@ -235,6 +237,14 @@ def _(found: MicroBatching) -> list[dict[str, Any]]:
 @parts.register
 def _(found: StreamSchedule) -> list[str | Table]:
     return [stream_table(found), *stream_summary(found).split("\n")]
+
+
+@picture.register
+def _(found: StreamSchedule, network: Network | None = None) -> Picture:
+    network, prices = in_units_of(found, network), own_prices(found)
+    if prices is None:
+        return Picture(graph_svg(network))
+    return svg(stream_figure(network, explain_streams(found, network, prices)))
 
 
 @records.register

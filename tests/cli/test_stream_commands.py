@@ -12,10 +12,13 @@ import iossim
 from iossim.execution.backends import create_backend
 from iossim.execution.measured_run import for_backend
 from iossim.models.seeded_network import seeded_network
+from iossim.report.figures.stream_timeline import stream_figure
 from iossim.schedule.schedule import StreamSchedule, read_schedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import plan_us
+from iossim.tasks.stream_explain import explain_streams
 
+FILES = {"schedule.json", "graph.dot", "trace.json", "timeline.svg", "timeline.png"}
 SEARCHED = "--device v100-sxm2 --scheduler ios-streams"
 
 
@@ -26,12 +29,18 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.Ca
     assert "Lower bound of all streams" in told
     schedule = read_schedule(out / "schedule.json")
     assert isinstance(schedule, StreamSchedule)
-    assert {path.name for path in out.iterdir()} == {"schedule.json", "graph.dot", "trace.json"}
+    assert {path.name for path in out.iterdir()} == FILES
     assert "Critical path: " in printed(capsys, f"explain {out}/schedule.json")
     document = printed_json(capsys, f"explain {out}/schedule.json --json")
     assert document["latency_us"] == pytest.approx(schedule.latency_us)
     assert sum(document["critical_path_us"].values()) == pytest.approx(schedule.latency_us)
     assert len(document["launches"]) == len(schedule.launches)
+    network, prices = iossim.load("squeezenet"), iossim.cost_model("simulator", "v100-sxm2", engine="graph")
+    records = stream_figure(network, explained := explain_streams(schedule, network, prices)).records
+    lasted_ms = sum(record["end_ms"] - record["start_ms"] for record in records if record["what"] == "kernel")
+    assert lasted_ms == pytest.approx(sum(one.end_us - one.start_us for one in explained.launches) / 1e3)
+    assert sum(record["what"] == "wait" for record in records) == sum(len(one.after) for one in schedule.launches)
+    assert "<svg" in schedule.plot().svg
     assert "is of streams, and has no stages" in refused(capsys, f"explain {out}/schedule.json --stage 1")
     printed(capsys, f"explain {out}/schedule.json --out {tmp_path}/drawn")
     assert (tmp_path / "drawn" / "graph.dot").read_text() == (out / "graph.dot").read_text()
@@ -76,7 +85,6 @@ def test_streams_and_stages_have_latencies_of_one_meaning(seed: int, engine: str
     ("options", "message"),
     [
         ("--rewrite", "takes neither --rewrite"),
-        ("--plot --out plots", "--plot draws stages"),
         ("--seconds 0", "leaves no time to search"),
         ("--stream-seed -1", "is not possible"),
         ("--workspace-limit 1MiB", "is for stages"),
@@ -154,7 +162,7 @@ def test_simulated_streams_have_a_trace(saved: Path, tmp_path: Path, capsys: pyt
     """Of the run event by event, with what is in use, where that is asked for."""
     streams = saved / "graph-ios-streams.json"
     printed(capsys, f"simulate {streams} --out {tmp_path}/fluid")
-    assert {path.name for path in (tmp_path / "fluid").iterdir()} == {"schedule.json", "graph.dot", "trace.json"}
+    assert {path.name for path in (tmp_path / "fluid").iterdir()} == FILES
     document = printed_json(capsys, f"simulate {streams} --event-driven --out {tmp_path}/events --json --no-plot")
     events = json.loads((tmp_path / "events" / "trace.json").read_text())["traceEvents"]
     assert {event["name"] for event in events if event["ph"] == "C"} >= {"active warps"}
@@ -168,7 +176,6 @@ def test_simulated_streams_have_a_trace(saved: Path, tmp_path: Path, capsys: pyt
     [
         ("--engine partition", "partition divides stages"),
         ("--cost-model random:1", "prices stages alone"),
-        ("--plot --out plots", "--plot draws stages"),
         ("--batch 0", "batch 0 is not possible"),
     ],
 )

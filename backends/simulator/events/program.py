@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time, runs_on_cores
 from iossim.backends.simulator.events.demand import BlockDemand
-from iossim.backends.simulator.graph_nodes import forks_and_joins
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.unit_prices import PlacedUnits, UnitKey, host_issue_us
@@ -15,7 +14,7 @@ from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait, forks_and_joins
 from iossim.hardware.lowering.target import copy_candidates
 from iossim.hardware.lowering.unit import StepCandidates
 from iossim.hardware.profile import DeviceProfile

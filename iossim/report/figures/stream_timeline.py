@@ -1,0 +1,104 @@
+"""The timeline of a schedule of streams: a lane for each, its launches as bars, and the waits between lanes as lines.
+
+Time continues in the next row, as in the timeline of stages; there are no stages, and a launch that crosses a row's end
+is drawn in both. Launches on the critical path have an outline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from iossim.base.tables import Cell
+from iossim.hardware.lowering.unit import main_kind
+from iossim.ir.network import Network
+from iossim.report.colours import kind_colour, kind_colours, text_on
+from iossim.report.figures import timeline
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.graph import short_name
+from iossim.report.figures.vega import need_altair, only, specification
+from iossim.report.stream_words import path_words, stream_summary
+from iossim.tasks.stream_explain import StreamExplanation
+
+#: The width; rows are added until the fullest lane has at most about this many launches in each.
+_WIDTH_PIXELS, _LAUNCHES_PER_ROW, _MAXIMUM_ROWS = 1100, 24, 8
+_WAIT = "#c0392b"
+
+
+def stream_figure(network: Network, found: StreamExplanation) -> Figure:
+    """A schedule of streams as the run that explains it: launches over time, waits, and the critical path."""
+    fullest = max(Counter(one.stream for one in found.launches).values(), default=1)
+    rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
+    row_ms = (found.latency_us or 1.0) / 1e3 / rows
+    kinds = {unit.name: main_kind(network, unit) for unit in network.units}
+    kind_of = {one.unit: kinds[found.units_of[one.unit][0]] for one in found.launches}
+    records: list[dict[str, Cell]] = []
+    for row in range(rows):
+        drawn = _launches(found, kind_of, row * row_ms, (row + 1) * row_ms)
+        drawn += _waits(found, row * row_ms, (row + 1) * row_ms)
+        records += [{"row": row, **record} for record in drawn]
+    total_us = Counter[str]()
+    for one in found.launches:
+        total_us[kind_of[one.unit]] += one.end_us - one.start_us  # type: ignore[assignment]
+    colours = {kind: kind_colours(total_us)[kind] for kind, _ in total_us.most_common()}
+    panels = []
+    for row in range(rows):
+        lanes = timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms))
+        panels.append(Panel("", {**lanes, "layer": [*lanes["layer"], *_wait_layers()]}, {"row": row}))
+    schedule = found.schedule
+    entries = [LegendEntry(kind, colour) for kind, colour in colours.items()]
+    return Figure(
+        name="timeline",
+        title=f"{schedule.network} on {schedule.device}",
+        finding=f"{stream_summary(schedule).splitlines()[0]}\ncritical path: {path_words(found)}",
+        records=tuple(records),
+        panels=tuple(panels),
+        legend=(*entries, LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", _WAIT, "line")),
+        stacked=True,
+        panel_pixels=_WIDTH_PIXELS,
+    )
+
+
+def _launches(
+    found: StreamExplanation, kind_of: dict[str, str], begin_ms: float, end_ms: float
+) -> list[dict[str, Cell]]:
+    """The part of each launch within a row, with its name where that fits."""
+    records: list[dict[str, Cell]] = []
+    for one in found.launches:
+        start, end = max(one.start_us / 1e3, begin_ms), min(one.end_us / 1e3, end_ms)
+        if start >= end:
+            continue
+        kind, units = kind_of[one.unit], found.units_of[one.unit]
+        own: dict[str, Cell] = {"stream": one.stream, "start_ms": start, "end_ms": end}
+        facts: dict[str, Cell] = {"unit": one.unit, "kind": kind, "time_ms": (one.end_us - one.start_us) / 1e3}
+        records.append({"what": "kernel", **own, **facts, "merged": one.is_critical})
+        names = [short_name(units[0])] if len(units) == 1 else [f"{len(units)} merged", str(len(units))]
+        if text := timeline.fitting_label(names, (end - start) / (end_ms - begin_ms) * _WIDTH_PIXELS - 2):
+            middle: dict[str, Cell] = {"start_ms": (start + end) / 2, "text": text}
+            records.append({"what": "label", "stream": one.stream, **middle, "colour": text_on(kind_colour(kind))})
+    return records
+
+
+def _waits(found: StreamExplanation, begin_ms: float, end_ms: float) -> list[dict[str, Cell]]:
+    """The waits of launches that start within a row: from the end of what they wait for in another lane."""
+    of_unit = {unit: one for one in found.launches for unit in found.units_of[one.unit]}
+    return [
+        {
+            "what": "wait",
+            "stream": of_unit[unit].stream,
+            "to": one.stream,
+            "start_ms": max(begin_ms, of_unit[unit].end_us / 1e3),
+            "end_ms": one.start_us / 1e3,
+        }
+        for one in found.launches
+        for unit in one.after
+        if begin_ms <= one.start_us / 1e3 < end_ms and of_unit[unit].stream != one.stream
+    ]
+
+
+def _wait_layers() -> list[object]:
+    alt = need_altair()
+    x, y = (alt.X("start_ms:Q"), timeline.stream_axis(alt))
+    line = only("wait").mark_rule(color=_WAIT, strokeWidth=0.9, opacity=0.8).encode(x=x, x2="end_ms:Q", y=y, y2="to:O")
+    end = only("wait").mark_point(color=_WAIT, size=9, filled=True).encode(x="end_ms:Q", y=alt.Y("to:O"))
+    return list(specification(line, end, height={"step": timeline.LANE_PIXELS})["layer"])
