@@ -13,7 +13,7 @@ from iossim.base.tables import Cell, number_of
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution, Span
 from iossim.ir.network import Network
-from iossim.report.colours import kind_colour, kind_colours, text_on
+from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.graph import short_name
@@ -25,8 +25,6 @@ from iossim.schedule.schedule import Schedule
 _WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 60, 8
 #: Names of blocks that would need more lines are shortened.
 _MOST_LINES = 3
-#: Most kinds of ops in the legend.
-_MOST_ENTRIES = 8
 
 
 def timeline_figure(
@@ -64,7 +62,7 @@ def timeline_figure(
         own = [record for record in records if record["row"] == number and record["what"] == "kernel"]
         for extra in (*_gaps(row), *_blocks(row, row_ms), *_labels(schedule, own, _WIDTH_PIXELS / row_ms)):
             records.append({"strip": False, "row": number, **extra})
-    colours = _by_time(records)
+    colours = timeline.colours_by_time(records)
     panels: list[Panel] = []
     for number, (start_ms, _) in enumerate(ends_ms):
         domain_ms = (start_ms, start_ms + row_ms)
@@ -157,7 +155,7 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
         longest = max(group, key=lambda record: number_of(record["time_ms"]))
         start_ms, end_ms = number_of(longest["start_ms"]), number_of(longest["end_ms"])
         units = schedule.stages[stage].units if longest["merged"] else [unit]
-        text = timeline.fitting_label(_labels_of(units), (end_ms - start_ms) * pixels_per_ms - 2)
+        text = timeline.fitting_label(unit_labels(units), (end_ms - start_ms) * pixels_per_ms - 2)
         if text:
             colour = text_on(kind_colour(str(longest["kind"])))
             label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "colour": colour}
@@ -165,21 +163,11 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
     return found
 
 
-def _labels_of(units: Sequence[str]) -> list[str]:
+def unit_labels(units: Sequence[str]) -> list[str]:
     """Possible labels of units: the last part of a name, as the others repeat the block; of several, their count."""
     if len(units) > 1:
         return [f"{len(units)} merged", str(len(units))]
     return [units[0].replace("/", ".").rsplit(".", 1)[-1]]
-
-
-def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
-    """Colour of each kind of op that has a kernel, those that take the most time first."""
-    total_ms: Counter[str] = Counter()
-    for record in records:
-        if record["what"] == "kernel":
-            total_ms[str(record["kind"])] += number_of(record["time_ms"])  # type: ignore[assignment]
-    colours = kind_colours(total_ms)
-    return {kind: colours[kind] for kind in sorted(total_ms, key=lambda kind: (-total_ms[kind], kind))}
 
 
 def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution | None) -> str:
@@ -194,14 +182,7 @@ def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution
 
 
 def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool) -> tuple[LegendEntry, ...]:
-    """The legend: kinds of one colour share an entry; beyond the most entries, the shortest kinds are left out."""
-    named: dict[str, list[str]] = {}
-    for kind, colour in colours.items():
-        named.setdefault(colour, []).append(kind)
-    shown = list(named.items())[:_MOST_ENTRIES]
-    entries = [LegendEntry(", ".join(same[:2]), colour) for colour, same in shown]
-    if len(shown) < len(named):
-        entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
+    entries = timeline.kind_entries(colours)
     if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
         entries.append(LegendEntry("merged stage", timeline.MERGED, "outline"))
     between = Engine.named(schedule.engine or Engine.GRAPH).facts.between

@@ -12,10 +12,10 @@ from collections import Counter
 from iossim.base.tables import Cell
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.colours import kind_colour, kind_colours, text_on
+from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.graph import short_name
+from iossim.report.figures.schedule_timeline import unit_labels
 from iossim.report.figures.vega import need_altair, only, specification
 from iossim.report.stream_words import path_words, stream_summary
 from iossim.tasks.stream_explain import StreamExplanation
@@ -34,46 +34,43 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     kind_of = {one.unit: kinds[found.units_of[one.unit][0]] for one in found.launches}
     records: list[dict[str, Cell]] = []
     for row in range(rows):
-        drawn = _launches(found, kind_of, row * row_ms, (row + 1) * row_ms)
-        drawn += _waits(found, row * row_ms, (row + 1) * row_ms)
+        part_ms = row * row_ms, (row + 1) * row_ms
+        drawn = _launches(found, kind_of, *part_ms) + _waits(found, *part_ms)
         records += [{"row": row, **record} for record in drawn]
-    total_us = Counter[str]()
-    for one in found.launches:
-        total_us[kind_of[one.unit]] += one.end_us - one.start_us  # type: ignore[assignment]
-    colours = {kind: kind_colours(total_us)[kind] for kind, _ in total_us.most_common()}
+    colours = timeline.colours_by_time(records)
     panels = []
     for row in range(rows):
         lanes = timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms))
         panels.append(Panel("", {**lanes, "layer": [*lanes["layer"], *_wait_layers()]}, {"row": row}))
-    schedule = found.schedule
-    entries = [LegendEntry(kind, colour) for kind, colour in colours.items()]
+    said = stream_summary(found.schedule).splitlines()[0]
+    if not math.isclose(found.latency_us, found.schedule.latency_us, rel_tol=1e-6):
+        said += f"; drawn as another run: {found.latency_us / 1e3:.3f} ms"
+    marks = LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", _WAIT, "line")
     return Figure(
         name="timeline",
-        title=f"{schedule.network} on {schedule.device}",
-        finding=f"{stream_summary(schedule).splitlines()[0]}\ncritical path: {path_words(found)}",
+        title=f"{found.schedule.network} on {found.schedule.device}",
+        finding=f"{said}\ncritical path: {path_words(found)}",
         records=tuple(records),
         panels=tuple(panels),
-        legend=(*entries, LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", _WAIT, "line")),
+        legend=(*timeline.kind_entries(colours), *marks),
         stacked=True,
         panel_pixels=_WIDTH_PIXELS,
     )
 
 
-def _launches(
-    found: StreamExplanation, kind_of: dict[str, str], begin_ms: float, end_ms: float
-) -> list[dict[str, Cell]]:
-    """The part of each launch within a row, with its name where that fits."""
+def _launches(found: StreamExplanation, of: dict[str, str], begin_ms: float, end_ms: float) -> list[dict[str, Cell]]:
+    """The part of each launch within a row, with its name where that fits; ``of`` are kinds by launch."""
     records: list[dict[str, Cell]] = []
     for one in found.launches:
         start, end = max(one.start_us / 1e3, begin_ms), min(one.end_us / 1e3, end_ms)
         if start >= end:
             continue
-        kind, units = kind_of[one.unit], found.units_of[one.unit]
+        kind, units = of[one.unit], found.units_of[one.unit]
         own: dict[str, Cell] = {"stream": one.stream, "start_ms": start, "end_ms": end}
         facts: dict[str, Cell] = {"unit": one.unit, "kind": kind, "time_ms": (one.end_us - one.start_us) / 1e3}
         records.append({"what": "kernel", **own, **facts, "merged": one.is_critical})
-        names = [short_name(units[0])] if len(units) == 1 else [f"{len(units)} merged", str(len(units))]
-        if text := timeline.fitting_label(names, (end - start) / (end_ms - begin_ms) * _WIDTH_PIXELS - 2):
+        pixels = (end - start) / (end_ms - begin_ms) * _WIDTH_PIXELS - 2
+        if text := timeline.fitting_label(unit_labels(units), pixels):
             middle: dict[str, Cell] = {"start_ms": (start + end) / 2, "text": text}
             records.append({"what": "label", "stream": one.stream, **middle, "colour": text_on(kind_colour(kind))})
     return records
@@ -98,7 +95,7 @@ def _waits(found: StreamExplanation, begin_ms: float, end_ms: float) -> list[dic
 
 def _wait_layers() -> list[object]:
     alt = need_altair()
-    x, y = (alt.X("start_ms:Q"), timeline.stream_axis(alt))
-    line = only("wait").mark_rule(color=_WAIT, strokeWidth=0.9, opacity=0.8).encode(x=x, x2="end_ms:Q", y=y, y2="to:O")
+    ends = {"x": "start_ms:Q", "x2": "end_ms:Q", "y": timeline.stream_axis(alt), "y2": "to:O"}
+    line = only("wait").mark_rule(color=_WAIT, strokeWidth=0.9, opacity=0.8).encode(**ends)
     end = only("wait").mark_point(color=_WAIT, size=9, filled=True).encode(x="end_ms:Q", y=alt.Y("to:O"))
     return list(specification(line, end, height={"step": timeline.LANE_PIXELS})["layer"])

@@ -4,6 +4,7 @@ occupancy of the device, where known. Every figure that shows a run over time us
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from iossim.base.tables import Cell
+from iossim.base.tables import Cell, number_of
 from iossim.execution.execution import Execution, Floats, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.colours import scheduler_marks
+from iossim.report.colours import kind_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import HALO, coloured, layer, need_altair, only, specification
 from iossim.schedule.batch import Strategy
@@ -36,6 +37,8 @@ BAND, GAP, MERGED = "#eef0f2", "#c4c4c4", "#10151a"
 #: Font size of kernels' labels, and the mean width of a letter relative to it, in the font of pictures.
 LABEL_PIXELS = 7.8
 _LETTER_WIDTH = 0.54
+#: Most kinds of ops in the legend.
+_MOST_ENTRIES = 8
 #: With fewer letters after an ellipsis a name is meaningless.
 _FEWEST_LETTERS = 5
 
@@ -186,6 +189,28 @@ def label_layers(x: Any, y: Any) -> list[Any]:
         .encode(x=x, y=y, text="text:N")
         for colour in ("black", "white")
     ]  # fmt: skip
+
+
+def colours_by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
+    """Colour of each kind of op that has a kernel, those that take the most time first."""
+    total_ms: Counter[str] = Counter()
+    for record in records:
+        if record["what"] == "kernel":
+            total_ms[str(record["kind"])] += number_of(record["time_ms"])  # type: ignore[assignment]
+    colours = kind_colours(total_ms)
+    return {kind: colours[kind] for kind in sorted(total_ms, key=lambda kind: (-total_ms[kind], kind))}
+
+
+def kind_entries(colours: Mapping[str, str]) -> list[LegendEntry]:
+    """Kinds of one colour share an entry; beyond the most entries, the shortest kinds are left out."""
+    named: dict[str, list[str]] = {}
+    for kind, colour in colours.items():
+        named.setdefault(colour, []).append(kind)
+    shown = list(named.items())[:_MOST_ENTRIES]
+    entries = [LegendEntry(", ".join(same[:2]), colour) for colour, same in shown]
+    if len(shown) < len(named):
+        entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
+    return entries
 
 
 def occupancy_legend() -> tuple[LegendEntry, ...]:
