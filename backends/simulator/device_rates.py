@@ -76,6 +76,7 @@ class DeviceRates(NamedTuple):
     beyond_core_cache: Floats
     core_cache_bytes: float
     resident_bytes: float
+    l2_written_factor: float  #: bytes of L2 that a written byte takes
     #: What the board's power allows, inf where no limit is known, shape ``[classes, precisions]``.
     sustained_flops_per_us: Floats
     hiding_threads: float
@@ -242,6 +243,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         np.array([p.beyond_core_cache_factor if c in CACHED_CLASSES else 1.0 for c in CLASSES]),
         float(datasheet.core_cache_bytes.value) if datasheet.core_cache_bytes else math.inf,
         p.l2_resident_fraction * datasheet.l2_bytes.value,
+        p.l2_written_factor,
         sustained,
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
@@ -306,6 +308,8 @@ def _own_ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
         return parameters.attention_ramp_us
     if work_class in (WorkClass.ROW, WorkClass.NARROW_STREAM):
         return parameters.stream_ramp_us + PASSES_RAMP_US
+    if work_class in ISSUED_CLASSES:
+        return parameters.stream_ramp_us + parameters.window_ramp_us
     is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
     return 0.0 if is_without else parameters.stream_ramp_us
 

@@ -71,7 +71,7 @@ def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
     ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what
     it is made of, the latter two as if a kernel had enough in flight; ``ISSUE`` is the arithmetic or L2 time if its
     blocks were spread evenly over all SMs and hid all latency: the part of the device's issue capacity that it needs.
-    ``POWER`` is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is all that it touches, in bytes,
+    ``POWER`` is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is the L2 that all it touches takes,
     and ``KEPT`` the DRAM time of what L2 keeps of it while nothing else runs: what it moves besides once L2 has lost
     that to others. ``L2_SHARED`` is the time that the whole L2 takes to move each operand once. A kernel of which no
     block fits an SM takes forever.
@@ -127,7 +127,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             # A thread has its core for itself as long as it runs, also while it waits for memory.
             times[index, 4] = times[index, 0] * spread / busiest
         times[index, 5] = power_us
-        times[index, 6] = operands
+        times[index, 6] = _footprint_bytes(kernel, rates)
         times[index, 7] = kept_us
         times[index, 8] = shared_us
 
@@ -179,10 +179,17 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
 
 
 @jit
+def _footprint_bytes(kernel: KernelRow, rates: DeviceRates) -> float:
+    """Bytes of L2 that all operands of a kernel take."""
+    footprint_bytes: float = kernel["activation_bytes"] + kernel["weight_bytes"]
+    return footprint_bytes + rates.l2_written_factor * kernel["bytes_written"]
+
+
+@jit
 def _dram_us(kernel: KernelRow, rates: DeviceRates) -> tuple[float, float]:
     """DRAM time, and that of what L2 keeps: activations, not what a wave reads again."""
     activations = kernel["activation_bytes"] + kernel["bytes_written"]
-    lost = activations * lost_part(activations + kernel["weight_bytes"], rates.resident_bytes)
+    lost = activations * lost_part(_footprint_bytes(kernel, rates), rates.resident_bytes)
     moved = kernel["weight_bytes"] + lost
     if kernel["reread_bytes"] > 0.0:
         at_once = min(1.0, rates.sms * kernel["resident"] / kernel["blocks"]) * kernel["reread_bytes"]

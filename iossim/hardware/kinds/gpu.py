@@ -55,6 +55,9 @@ _HOPPER = _AMPERE.model_copy(
         "tensor_strided_efficiency": 1.0,
         "tensor_l2_bytes_per_clock_per_sm": 128.0,
         "tensor_sustained_gflops_per_watt": 1060.0,
+        "l2_resident_fraction": 0.7,
+        "l2_written_factor": 2.0,
+        "window_ramp_us": 0.7,
     }
 )
 #: Volta, Turing and Pascal are validated by measured kernels (Volta by networks too); the others use the nearest
