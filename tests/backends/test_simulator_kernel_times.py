@@ -211,15 +211,16 @@ def test_what_l2_holds_does_not_pass_dram() -> None:
 def test_l2_loses_what_does_not_fit_all_at_once() -> None:
     held = L2_BYTES // 2
 
-    def dram_us(activation_bytes: int, bytes_written: int = 0, weight_bytes: int = 0) -> float:
+    def dram_us(activation_bytes: int, bytes_written: int = 0, weight_bytes: int = 0, written: float = 1.0) -> float:
         moved = {"activation_bytes": activation_bytes, "bytes_written": bytes_written, "weight_bytes": weight_bytes}
-        return alone_us(kernel(flops=0, **moved), l2_resident_fraction=0.5)
+        return alone_us(kernel(flops=0, **moved), l2_resident_fraction=0.5, l2_written_factor=written)
 
     def all_us(size: int) -> float:
         return size / DRAM_BYTES
 
     assert dram_us(2 * held) == pytest.approx(all_us(2 * held))
     assert dram_us(held, held) == pytest.approx(all_us(2 * held))
+    assert dram_us(0, held // 2, written=1.5) < all_us(held // 2) == pytest.approx(dram_us(0, held // 2, written=3.0))
     assert dram_us(held // 4, weight_bytes=2 * held) == pytest.approx(all_us(2 * held + held // 4))
     sizes = [held * part // 20 for part in range(1, 41)]
     times = [dram_us(size) for size in sizes]

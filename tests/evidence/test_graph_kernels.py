@@ -44,15 +44,18 @@ def test_a_convolution_takes_the_sum_of_its_kernels(tmp_path: Path) -> None:
     assert found.notes == (f"{path}: 1 convolutions left out: with trials, or without a shape",)
 
 
-def test_weights_that_stay_in_l2_are_no_weights(tmp_path: Path) -> None:
+def test_operands_of_six_nodes_stay_in_l2_or_are_weights(tmp_path: Path) -> None:
+    """vLLM's nodes share their input, SGLang's do not; rows of equal operands are one."""
     path = tmp_path / "products.csv"
-    small = [f"H100-SXM5-80GB,{library},{m},64,128,{m + 2.0 + gap}\n" for m in range(1, 18)
-             for library, gap in (("one", 0.0), ("other", 0.5))]  # fmt: skip
-    path.write_text("device,library,m,n,k,latency_us\n" + "".join(small) + "H100-SXM5-80GB,one,1,8192,8192,50\n")
+    libraries = ("vllm/0.24.0", "sglang/0.5.10")
+    rows = [f"{library},{m},64,128,{m + 2.0 + gap}" for m in range(1, 18) for gap, library in enumerate(libraries)]
+    rows += [f"{library},{m},{n},8192,50" for m, n in ((1, 8192), (2048, 64)) for library in libraries]
+    path.write_text("device,library,m,n,k,latency_us\n" + "".join(f"H100-SXM5-80GB,{row}\n" for row in rows))
     (found,) = read_measurement_sets(path)
     assert (found.device, found.header.issue) == ("h100-sxm", Issue.GRAPH)
-    assert [one.operator.kind for one in found.measurements] == ["gemm"] * 17 + ["linear"]
-    assert [one.latency_us for one in found.measurements[:2]] == [3.25, 4.25]
+    weights = [one.operator.weights for one in found.measurements]
+    assert weights == [()] * 17 + [(1,), (0, 1), (), (0, 1)]
+    assert [one.latency_us for one in found.measurements[:2]] == [3.5, 4.5]
 
 
 @cache

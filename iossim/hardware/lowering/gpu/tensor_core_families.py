@@ -70,9 +70,9 @@ class Family:
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
 
-#: Part of its time in which a block keeps its SM busy: chosen among 0.5, 0.75, 0.85 and 1 by 192 sets of two to eight
+#: Part of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to eight
 #: convolutions side by side on an H100 (``evidence.concurrency.hopper_sets``).
-CONTENTION = 1.0
+CONTENTION = 0.85
 
 _SHAPES = (
     (256, 128, 256, 230),
@@ -89,7 +89,7 @@ _SHAPES_OF_TWO_BUFFERS = tuple(
     (rows, columns, 256 if rows * columns >= 128 * 128 else 128, 120 if rows * columns < 256 * 128 else 230)
     for rows, columns, _, _ in _SHAPES
 )
-_SIDES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_SIDES = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 168, 192, 256)
 _NVJET = tuple(
     (rows, columns, 384, 168)
     for rows in _SIDES
