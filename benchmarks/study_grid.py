@@ -22,8 +22,8 @@ from time import perf_counter
 from typing import Any
 
 from iossim.hardware.load import device_names
-from iossim.report.study import write_report
 from iossim.study.axes import Device, Model, Search
+from iossim.study.report import write_report
 from iossim.study.run_directory import JOURNAL, PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study

@@ -1,49 +1,29 @@
 """The axes of a study and their values, declared once: points, answers, figures and the JSON schema derive from these.
 
 A new axis is an entry of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
-:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`.
+:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`; that of a kind of study
+(:mod:`iossim.study.study_kind`) is in all of them by itself.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from iossim.base.errors import warn_once
 from iossim.base.memory import size_bytes
-from iossim.base.values import Value
+from iossim.base.registry import PluginError
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
+from iossim.study.study_kind import GROUP, Axis, Label, Labelled, StudyKind
 from iossim.transforms.rewriting.backtracking import ALPHA
 from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 
-class _Labelled(Value):
-    """A value that reports refer to by its ``label``; in a file its field ``_ALONE`` suffices, if there is one."""
-
-    _ALONE: ClassVar[str] = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, given: Any) -> Any:
-        return {cls._ALONE: given} if cls._ALONE and isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
-        if not vars(self)["label"]:
-            object.__setattr__(self, "label", self._own_label())
-        return self
-
-    @abstractmethod
-    def _own_label(self) -> str:
-        """Label of a value that was given none."""
-
-
-class Model(_Labelled):
+class Model(Labelled):
     """A network of the zoo or an ONNX file, and how it is read; in a file a name alone suffices."""
 
     _ALONE = "model"
@@ -63,7 +43,7 @@ class Model(_Labelled):
         return name if self.block is None else f"{name}, block {self.block}"
 
 
-class Device(_Labelled):
+class Device(Labelled):
     """A device by name or profile file, with replaced values; in a file a name alone suffices."""
 
     _ALONE = "device"
@@ -78,7 +58,7 @@ class Device(_Labelled):
         return f"{name} ({changes})" if changes else name
 
 
-class Search(_Labelled):
+class Search(Labelled):
     """Extent of the search by schedulers of IOS: the definition of stages, and the pruning r and s."""
 
     label: str = ""
@@ -98,7 +78,7 @@ class Search(_Labelled):
         return StageSpace(self.stages, self.max_group_size, self.max_groups)
 
 
-class Rewrite(_Labelled):
+class Rewrite(Labelled):
     """Rules by which the network is rewritten before all schedulers see it; in a file the rules alone suffice."""
 
     _ALONE = "rules"
@@ -130,7 +110,7 @@ class Rewrite(_Labelled):
 MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
-class Workspace(_Labelled):
+class Workspace(Labelled):
     """Memory of kernels besides their tensors; in a file a size alone (``64MiB``), or ``none``, suffices."""
 
     label: str = ""
@@ -165,65 +145,16 @@ class Workspace(_Labelled):
         return None if self.total is None else size_bytes(self.total, "total")
 
 
-class Dataflow(_Labelled):
-    """Planning for edge devices; in a file a policy alone (``priority``, ``exhaustive``, ``none``) suffices."""
-
-    _ALONE = "policy"
-    policy: Literal["none", "priority", "exhaustive"] = "priority"
-    label: str = ""
-    #: Number of devices, joined by ``link`` (by default the first that the device has).
-    devices: int = Field(default=1, ge=1, le=1024)
-    link: str | None = None
-    sync: Literal["ring", "server"] = "ring"
-    #: Division of operators among the devices: the best for each (``mix``), or all alike.
-    mix: Literal["mix", "outC", "inH", "inW"] = "mix"
-
-    def _own_label(self) -> str:
-        parts = ["1 device"] if self.devices == 1 else [f"{self.devices} devices", self.sync, self.mix]
-        parts += [self.link] if self.link and self.devices > 1 else []
-        parts += [self.policy] if self.policy != "priority" else []
-        return ", ".join(parts) if self.plans else "no dataflow"
-
-    @property
-    def plans(self) -> bool:
-        return self.policy != "none"
+def _kinds() -> Iterable[StudyKind]:
+    for name in GROUP.names():
+        try:
+            yield GROUP.find(name)
+        except PluginError as error:
+            warn_once(str(error))
 
 
-#: Value of a row on an axis: a label, or a batch size.
-Label = str | int
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis: its name, the field of a scenario that lists its values, and its wording in reports."""
-
-    name: str
-    field: str
-    #: Type of a value in a point that is written out; a label stands for a listed value.
-    kind: Any
-    #: Phrase for a row's place on the axis.
-    phrase: str
-    #: The lower rank makes the better groups of bars, and the better columns of a heat map.
-    group_rank: int
-    column_rank: int
-    #: Only value of a scenario that lists none; None where a scenario must list some.
-    default: Any = None
-    #: Whether edge devices have the axis; whether only they have it.
-    of_edge_devices: bool = True
-    only_of_edge_devices: bool = False
-
-    @property
-    def usual(self) -> Label | None:
-        """Label that is left unsaid; None where every value is mentioned."""
-        return None if self.default is None or self.name == "batch" else label_of(self.default)
-
-
-def label_of(value: Any) -> Label:
-    """Label of an axis's value in reports."""
-    label: Label = getattr(value, "label", value)
-    return label
-
-
+#: All kinds that are installed. A plugin that does not work is one line on standard error.
+KINDS = tuple(_kinds())
 #: Axes by name, in the order in which points are counted: the last varies fastest.
 AXES: dict[str, Axis] = {
     axis.name: axis
@@ -232,14 +163,13 @@ AXES: dict[str, Axis] = {
         Axis("device", "devices", Device, "on {}", 1, 9),
         Axis("batch", "batch_sizes", Annotated[int, Field(ge=1)], "at batch {}", 9, 0, 1),
         Axis("dtype", "dtypes", str, "in {}", 2, 1, "fp32"),
-        Axis("engine", "engines", str, "with engine {}", 3, 7, "paper", of_edge_devices=False),
-        Axis("cost_model", "cost_models", str, "priced by {}", 8, 8, "simulator", of_edge_devices=False),
-        Axis("search", "searches", Search | str, "with search {}", 7, 2, Search(), of_edge_devices=False),
-        Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_edge_devices=False),
-        Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_edge_devices=False),
-        Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_edge_devices=False),
-        Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none"),
-             only_of_edge_devices=True),
+        Axis("engine", "engines", str, "with engine {}", 3, 7, "paper", of_all_kinds=False),
+        Axis("cost_model", "cost_models", str, "priced by {}", 8, 8, "simulator", of_all_kinds=False),
+        Axis("search", "searches", Search | str, "with search {}", 7, 2, Search(), of_all_kinds=False),
+        Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
+        Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_all_kinds=False),
+        Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_all_kinds=False),
+        *(kind.axis for kind in KINDS),
     )
 }  # fmt: skip
 #: Axes of rows: every point is scheduled by each scheduler.
@@ -256,3 +186,8 @@ def where_in_words(labels: Mapping[str, Label], axes: Collection[str]) -> str:
 def name_of(axis: str, label: object) -> str:
     """Name of a value alone: a bare number would be ambiguous."""
     return f"batch {label}" if axis == "batch" else str(label)
+
+
+def kind_among(values: Callable[[str], Iterable[Any]]) -> StudyKind | None:
+    """The kind of a study whose ``values`` on an axis are given by its name; None for GPUs and processors."""
+    return next((kind for kind in KINDS if any(map(kind.is_asked, values(kind.axis.name)))), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, geometric_mean
 
-from iossim.study.axes import ROW_AXES, Label, name_of
+from iossim.study.axes import ROW_AXES, name_of
 from iossim.study.metrics import Quantity, number
 from iossim.study.question import Labels, Place, Question, label_of_axis, place_of
 from iossim.study.row_comparison import (
@@ -23,6 +23,7 @@ from iossim.study.row_comparison import (
     place,
     varied_axes,
 )
+from iossim.study.study_kind import Label
 from iossim.study.study_run import CrossPrice, Row
 
 #: Number of names that a sentence lists before it counts the rest.

@@ -1,26 +1,19 @@
-"""Rows and schedules of one point of a study; on edge devices one row per plan."""
+"""Rows and schedules of one point of a study."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from iossim.base.threads import limit_threads
 from iossim.calibration.prediction.published import is_in_sample
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
-from iossim.edge.capacity import uses
-from iossim.edge.distributed import distributed
-from iossim.edge.plan import EdgePlan, Variant
-from iossim.edge.planned import dataflow
 from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.target import target_of
-from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
@@ -29,7 +22,8 @@ from iossim.search.ios import solve
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.study.evaluation_context import EvaluationContext, LruCache, context_of
-from iossim.study.points import Point, edge_device_of, network_of
+from iossim.study.points import Point, network_of
+from iossim.study.study_kind import StudyKind
 from iossim.study.study_run import BlockTime, Failures, Row
 from iossim.tasks.task import Task, bounded_by_searches
 
@@ -70,10 +64,11 @@ def evaluate_point(task: PointTask) -> PointResult:
     """Schedule a point by all schedulers; a failure is a row with its reason. An interrupt is passed on."""
     limit_threads(1 if task.one_of_many else None)
     failures = Failures()
-    if task.point.dataflow.plans:
-        return _on_edge_devices(task, failures)
-    _load_compiled_code()
     try:
+        if (kind := task.point.kind) is not None:
+            rows_of_it, search_s = rows_of_kind(kind, task.point, task.schedulers)
+            return PointResult(task.point, tuple(rows_of_it), {}, {}, search_s, failures.tracebacks)
+        _load_compiled_code()
         context = context_of(task.point)
     except Exception as error:  # any error of a point becomes the reason of its rows, and the others continue
         reason = failures.reason(error)
@@ -111,16 +106,6 @@ def evaluate_point(task: PointTask) -> PointResult:
     rows |= {name: _failed(task.point, name, reason) for name, reason in reasons.items()}
     in_order, kept_s = tuple(rows[name] for name in task.schedulers), {name: search_s[name] for name in schedules}
     return PointResult(task.point, in_order, schedules, traces, kept_s, failures.tracebacks)
-
-
-def _on_edge_devices(task: PointTask, failures: Failures) -> PointResult:
-    rows: list[Row]
-    try:
-        rows, search_s = dataflow_rows(task.point, task.schedulers)
-    except Exception as error:  # likewise
-        reason = failures.reason(error)
-        rows, search_s = [_failed(task.point, name, reason) for name in task.schedulers], {}
-    return PointResult(task.point, tuple(rows), {}, {}, search_s, failures.tracebacks)
 
 
 def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
@@ -192,62 +177,24 @@ def _load_compiled_code() -> None:
 _NETWORKS: LruCache[Network] = LruCache(2)
 
 
-def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
-    """Row of each plan, and the seconds that finding each took. Raises a subclass of IossimError."""
+def rows_of_kind(kind: StudyKind, point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
+    """Rows of a point of a kind, and the seconds of each search. Raises a subclass of IossimError."""
     model = point.model.model_dump_json()
     network = _NETWORKS.get((model, point.batch, point.dtype, point.seed), lambda: network_of(point))
-    common = {
-        "point": point.index,
-        **point.labels,
-        "weights_mib": sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
-        "gmacs": network.statistics()["macs"] / 1e9,
-    }
-    asked, device = point.dataflow, edge_device_of(point.device)
-    if asked.devices > 1:
-        several = distributed(network, device, asked.devices, asked.link, asked.sync, asked.mix, asked.policy)
-        row = Row(
-            **common,
-            **_times(point, several.latency_us, several.one_us),
-            **_peaks(several.plans),
-            scheduler=str(Variant.FULL),
-            sent_mib=several.distribution.sent_bytes / _MIB,
-            waited_ms=several.waited_us / 1e3,
-            time_by_kind_us=_by_kind(network, [each.compute_us + each.waited_us for each in several.rows]),
-        )
-        return [row], {str(Variant.FULL): several.optimise_s}
-    found = dataflow(network, device, asked.policy)
-    slowest_us = max(found.total_us(Variant(name)) for name in schedulers)
-    baseline_us = found.total_us(Variant.VANILLA) if Variant.VANILLA in schedulers else slowest_us
+    device = kind.device(point.device.device, point.device.set)
+    found, search_s = kind.rows(network, device, getattr(point, kind.axis.name), schedulers)
     rows = [
         Row(
-            **common,
-            **_times(point, found.total_us(variant), baseline_us),
-            **_peaks([found.plans[variant]]),
-            scheduler=str(variant),
-            time_by_kind_us=_by_kind(network, [end - start for start, end in found.times[variant].steps]),
+            point=point.index,
+            **point.labels,
+            scheduler=one.scheduler,
+            latency_ms=one.latency_us / 1e3,
+            throughput_per_s=point.batch / one.latency_us * 1e6,
+            speedup=one.baseline_us / one.latency_us,
+            weights_mib=sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
+            gmacs=network.statistics()["macs"] / 1e9,
+            **one.figures,
         )
-        for variant in map(Variant, schedulers)
+        for one in found
     ]
-    return rows, {str(Variant.FULL): found.optimise_s}
-
-
-def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any]:
-    return {
-        "latency_ms": latency_us / 1e3,
-        "throughput_per_s": point.batch / latency_us * 1e6,
-        "speedup": baseline_us / latency_us,
-    }
-
-
-def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
-    seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
-    memories = ("private", "shared", "external")
-    return {f"{name}_mib": max(getattr(use, f"{name}_bytes") for use in seen) / _MIB for name in memories}
-
-
-def _by_kind(network: Network, times_us: Sequence[float]) -> dict[str, float]:
-    """Times of operators summed by kind, the longest first."""
-    found: defaultdict[str, float] = defaultdict(float)
-    for unit, us in zip(network.units, times_us, strict=True):
-        found[main_kind(network, unit)] += us
-    return dict(sorted(found.items(), key=lambda one: -one[1]))
+    return rows, search_s

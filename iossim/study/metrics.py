@@ -6,40 +6,17 @@ Questions and conditions name them, answers state them in words, and a report sh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from iossim.base.tables import Column
-
-Direction = Literal["lowest", "highest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One figure of a row; ``name`` is its field in ``Row``, and its column in results.csv."""
-
-    name: str
-    words: str
-    #: Unit as it follows a figure, including the space.
-    unit: str = ""
-    better: Direction = "lowest"
-    #: Column in the table of a report; None where it has none.
-    column: Column | None = None
-    #: Unit when another figure is given per this one.
-    per: str = ""
-    #: Entry of a scenario's ``measures`` that makes it; empty where every study has it.
-    measure: str = ""
-    #: Whether only edge devices have it.
-    only_of_edge_devices: bool = False
+from iossim.study.axes import KINDS
+from iossim.study.study_kind import Direction, Metric
 
 
 def _micro_batches(
     name: str, words: str, unit: str, title: str, digits: int = 2, better: Direction = "lowest"
 ) -> Metric:
     return Metric(name, words, unit, better, Column(name, title, digits), measure="micro_batches")
-
-
-def _edge(name: str, words: str, unit: str, title: str, digits: int = 1) -> Metric:
-    return Metric(name, words, unit, column=Column(name, title, digits), only_of_edge_devices=True)
 
 
 #: All metrics by name, in the order of a report's columns.
@@ -71,16 +48,14 @@ METRICS: dict[str, Metric] = {
         _micro_batches("micro_batch_gain", "gain by micro-batches", "x", "by micro-batches", better="highest"),
         _micro_batches("largest_gain", "gain of the kernel that gains most", "x", "of one kernel", better="highest"),
         _micro_batches("workspace_mib", "size of the workspaces", " MiB of workspaces", "workspaces, MiB", 1),
-        _edge("private_mib", "use of a unit's memory", " MiB of a unit's memory", "a unit's memory, MiB", 2),
-        _edge("shared_mib", "use of shared memory", " MiB of shared memory", "shared memory, MiB"),
-        _edge("external_mib", "use of external memory", " MiB of external memory", "external memory, MiB"),
-        _edge("sent_mib", "amount of data sent", " MiB sent", "sent, MiB"),
-        _edge("waited_ms", "time of waiting", " ms of waiting", "waited", 2),
+        *(metric for kind in KINDS for metric in kind.metrics),
         Metric("published_ms", "published latency", " ms", column=Column("published_ms", "published", 3)),
         Metric("board_power_w", "board power", " W", per="watt"),
         Metric("peak_tflops", "fp32 peak", " TFLOP/s", "highest", per="TFLOP/s"),
     )
 }  # fmt: skip
+#: The kind of study that alone has a metric, by the metric's name.
+KIND_OF_METRIC = {metric.name: kind for kind in KINDS for metric in kind.metrics}
 #: Metrics of a device's size; the first is the default.
 DEVICE_SIZES = ("board_power_w", "peak_tflops")
 

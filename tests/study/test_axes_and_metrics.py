@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from iossim.report.study.report import ROW_COLUMNS
 from iossim.study.axes import AXES, ROW_AXES, where_in_words
 from iossim.study.metrics import METRICS, Quantity
 from iossim.study.points import Point, axis_values, labels_of
+from iossim.study.report.report import ROW_COLUMNS
 from iossim.study.scenario import PointValues, Scenario
 from iossim.study.study_run import Row
 

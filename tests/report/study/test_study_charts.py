@@ -16,10 +16,10 @@ from iossim.report.colours import scheduler_marks
 from iossim.report.figures import vega
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.vega import HALO, PALETTE, dark, light, log_ticks, paper
-from iossim.report.study.layout import layout
-from iossim.report.study.plots import figures, plots
 from iossim.study.axes import Device, Model, Rewrite
 from iossim.study.question import Question
+from iossim.study.report.layout import layout
+from iossim.study.report.plots import figures, plots
 from iossim.study.scenario import PLOTS
 from iossim.study.study_run import BlockTime, StudyRun
 

@@ -21,10 +21,10 @@ from iossim.report.figures.vega import (
     scheduler_legend,
     specification,
 )
-from iossim.report.study import layout
-from iossim.report.study.plots import Plot
-from iossim.report.study.plots.bars import WHISKERS
 from iossim.study.axes import Rewrite
+from iossim.study.report import layout
+from iossim.study.report.plots import Plot
+from iossim.study.report.plots.bars import WHISKERS
 from iossim.study.study_run import Row, StudyRun
 
 Record = dict[str, Cell]

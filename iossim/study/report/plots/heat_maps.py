@@ -11,10 +11,10 @@ from typing import Literal
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, Panel, title_of
 from iossim.report.figures.vega import heat_map
-from iossim.report.study import layout
-from iossim.report.study.plots import Plot
-from iossim.report.study.plots.bars import baseline_of, three_digits
 from iossim.study.axes import AXES, name_of
+from iossim.study.report import layout
+from iossim.study.report.plots import Plot
+from iossim.study.report.plots.bars import baseline_of, three_digits
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 

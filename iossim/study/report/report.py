@@ -15,7 +15,9 @@ from iossim.base.tables import Cell, Column
 from iossim.base.user_files import write_atomically
 from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.vega import dark, libraries, light
-from iossim.report.study.layout import (
+from iossim.study.axes import ROW_AXES
+from iossim.study.metrics import METRICS
+from iossim.study.report.layout import (
     axis_columns,
     fixed,
     fixed_in_words,
@@ -24,9 +26,7 @@ from iossim.report.study.layout import (
     points,
     varying,
 )
-from iossim.report.study.plots import figures, study_command
-from iossim.study.axes import ROW_AXES
-from iossim.study.metrics import METRICS
+from iossim.study.report.plots import figures, study_command
 from iossim.study.study_run import Answer, Row, StudyRun
 
 #: Significant digits of numbers on the page; results.csv has all.
@@ -131,7 +131,7 @@ def _rounded(cell: Cell) -> Cell:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-_FOLDER = "iossim.report.study.page"
+_FOLDER = "iossim.study.report.page"
 _SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
 _BESIDE = (
     "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
@@ -185,7 +185,7 @@ def report(run: StudyRun) -> str:
         beside=_BESIDE,
         environment=_environment(run.environment),
         scenario=scenario.model_dump_json(indent=1, exclude_defaults=True),
-        style=_file("page.css"),
+        style=_file("page.css", "iossim.report"),
         scripts="\n".join(_file(name) for name in _SCRIPTS),
         libraries=scripts,
         data=page_data(run, drawn),
@@ -193,8 +193,8 @@ def report(run: StudyRun) -> str:
     return text
 
 
-def _file(name: str) -> str:
-    return (resources.files(_FOLDER) / name).read_text(encoding="utf-8")
+def _file(name: str, folder: str = _FOLDER) -> str:
+    return (resources.files(folder) / name).read_text(encoding="utf-8")
 
 
 def _axes(run: StudyRun) -> list[dict[str, str]]:

@@ -1,5 +1,5 @@
 """The report of a study: one HTML file, the same figures as pictures, and as tables of the terminal."""
 
-from iossim.report.study.report import write_report
+from iossim.study.report.report import write_report
 
 __all__ = ["write_report"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Panel, title_of
-from iossim.study.axes import AXES, name_of
+from iossim.study.axes import AXES, KINDS, name_of
 from iossim.study.metrics import METRICS
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import Row, StudyRun
@@ -43,11 +43,11 @@ def varying(rows: Sequence[Row]) -> list[str]:
 def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
     """Axes that have one value, and that value."""
     found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
-    is_edge = any(row.dataflow != AXES["dataflow"].usual for row in rows)
+    asked = {kind.axis.name: any(axis_value(row, kind.axis.name) != kind.axis.usual for row in rows) for kind in KINDS}
     return {
         axis: value
         for axis, value in found.items()
-        if (AXES[axis].of_edge_devices if is_edge else not AXES[axis].only_of_edge_devices)
+        if asked.get(axis, AXES[axis].of_all_kinds or not any(asked.values()))
     }
 
 
