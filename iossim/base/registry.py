@@ -214,9 +214,9 @@ def guest_modules(part: str) -> dict[str, str]:
 
 
 def guest_part(part: str, name: str, attribute: str) -> Any:
-    """An attribute of a module of :func:`guest_modules`; None if there is no such module."""
+    """An attribute of a module of :func:`guest_modules`; None if there is no such module or attribute."""
     place = guest_modules(part).get(name)
-    return None if place is None else getattr(import_module(place), attribute)
+    return None if place is None else getattr(import_module(place), attribute, None)
 
 
 @cache

@@ -93,8 +93,9 @@ def explain(
     from iossim.tasks.stream_explain import explain_streams
 
     prices: CostModel | None
-    for name in guest_modules("explanation"):  # files of other rooms, such as a plan.json
-        if guest_part("explanation", name, "explain_file")(Path(target), device, model, all_stages, as_json):
+    for name in guest_modules("command"):
+        explain_file = guest_part("command", name, "explain_file")  # for files of other commands, such as a plan.json
+        if explain_file is not None and explain_file(Path(target), device, model, all_stages, as_json):
             return
     if out is not None:
         check_writable(out)

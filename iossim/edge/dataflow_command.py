@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import isinf
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from iossim.edge.planned import Dataflow
     from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
+
+#: This many operators are explained where neither --operator nor --all asks for others.
+_FEW = 8
 
 Model = Annotated[str, argument("MODEL", "A model, as for 'iossim optimize'.")]
 EdgeName = Annotated[str | None, option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")]
@@ -129,11 +133,38 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Explain a plan on one edge device, the longest operators first, as 'iossim explain out/plan.json' does."""
-    from iossim.edge.plan_explanation import tell_explained
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
-    tell_explained(found, operator or [], all_operators, as_json)
+    _tell_explained(found, operator or [], all_operators, as_json)
+
+
+def explain_file(path: Path, device: str | None, model: str | None, all_operators: bool, as_json: bool) -> bool:
+    """Explain a saved plan for ``iossim explain``; False if the file holds none."""
+    from iossim.edge.plan_json import is_saved_plan, planned_again
+
+    if not is_saved_plan(path):
+        return False
+    _tell_explained(planned_again(path, device, model), [], all_operators, as_json)
+    return True
+
+
+def _tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
+    """Print why the operators are as they are; for named ones, price every split."""
+    from iossim.edge.explain import explain_dataflow
+    from iossim.edge.words import explanation_lines, explanation_overview
+
+    explained = explain_dataflow(found, operators)
+    ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
+    shown = ordered if all_operators or operators else ordered[:_FEW]
+    lines = explanation_overview(explained)
+    for one in shown:
+        lines += ["", *explanation_lines(one)]
+    if len(shown) < len(ordered):
+        rest = sum(one.share for one in ordered[len(shown) :])
+        more = f"{len(ordered) - len(shown)} more operators take {rest:.1%}"
+        lines.append(f"\n{more} (--all; --operator NAME prices every split)")
+    present(explained.to_json, lines, as_json)
 
 
 @takes_options

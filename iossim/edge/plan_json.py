@@ -5,13 +5,21 @@ A transfer has ``moved_bytes`` if that differs from the requested size.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from iossim.base.errors import PlanError
+from iossim.base.user_files import read_text
+from iossim.base.values import first_problem
 from iossim.edge.distribution import Distribution, Exchange
 from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
-from iossim.edge.planned import Dataflow
+from iossim.edge.planned import Dataflow, dataflow
 from iossim.execution.box import Box
+from iossim.models.load import load_source
 from iossim.schedule.schedule import ModelReference
 
 VERSION = 2
@@ -130,6 +138,9 @@ def _transfer(each: Transfer) -> dict[str, Any]:
     return told if each.memory is MemoryKind.PRIVATE or each.streamed else told | {"waits": True}
 
 
+_REMEDY = "give a plan.json that 'iossim dataflow optimize' wrote"
+
+
 def saved_plan(found: Dataflow) -> dict[str, Any]:
     """JSON of a network's plans: the last of them in full, and its inputs."""
     *_, (plan, _) = found.runs.values()
@@ -137,3 +148,34 @@ def saved_plan(found: Dataflow) -> dict[str, Any]:
     made_of = ModelReference(model=source.model, batch=source.batch, options=dict(source.options))
     told = {"policy": found.policy, "in_parts": found.parts is not None, "source": made_of.model_dump(mode="json")}
     return {**plan_to_json(plan), **told}
+
+
+def is_saved_plan(path: Path) -> bool:
+    """Whether a file holds a plan of dataflow; errors in other files are left to their readers."""
+    try:
+        document = from_json(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and {"variant", "buffers"} <= document.keys()
+
+
+def planned_again(path: Path, device: str | None = None, model: str | None = None) -> Dataflow:
+    """Inputs of a saved plan, planned again; ``device`` is another one, or the path of its profile, ``model`` the
+    current path of the model. Raises PlanError if the file lacks information, or the model has changed.
+    """
+    document = from_json(read_text(path, "plan", _REMEDY, PlanError))
+    try:
+        reference = ModelReference.model_validate(document["source"]).found_from(path)
+        policy, name, graph = (str(document[key]) for key in ("policy", "device", "graph"))
+    except KeyError as error:
+        raise PlanError(f"plan {path} has no field {error.args[0]!r}; {_REMEDY}, of one device") from None
+    except ValidationError as error:
+        raise PlanError(f"plan {path} is not valid: {first_problem(error)}; {_REMEDY}") from None
+    if document.get("in_parts"):
+        raise PlanError(
+            f"plan {path} has branches on parts of the units, and explain covers all units; leave out `parts`"
+        )
+    network = load_source(reference.to_source(model))
+    if network.graph.hash != graph:
+        raise PlanError(f"plan {path} is of another model than {reference.model} is now; write it again")
+    return dataflow(network, device or name, policy)

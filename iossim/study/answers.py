@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import name_of
+from iossim.study.axes import METRICS, Quantity, name_of, number
 from iossim.study.claims import Found, figure, figure_cells, figures, judge, listed
-from iossim.study.metrics import METRICS, Quantity, number
 from iossim.study.points import labels_of
 from iossim.study.question import Conditions, Labels, Question, Range, in_words
 from iossim.study.row_comparison import (

@@ -12,8 +12,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
 from iossim.study.axes import Search
-from iossim.study.cross_evaluation import families
-from iossim.study.points import load_model, points_of
+from iossim.study.points import families, load_model, points_of
 from iossim.study.scenario import Scenario
 
 #: Counting a wider block would take longer than it is worth.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from functools import cache
 from itertools import product
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from iossim._version import __version__
 from iossim.base.errors import ModelError, ScenarioError
 from iossim.base.values import Value
+from iossim.hardware.device import Device as AnyDevice
 from iossim.hardware.load import device as load_device
 from iossim.hardware.override import overridden
 from iossim.hardware.profile import DeviceProfile
@@ -88,6 +89,11 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
 def device_of(device: Device) -> DeviceProfile:
     """Profile of a scenario's GPU or processor, with its replaced values; raises DeviceError."""
     return overridden(load_device(device.device), device.set)
+
+
+def device_of_kind(kind: StudyKind | None, device: Device) -> AnyDevice:
+    """:func:`device_of`, or a scenario's device of a kind."""
+    return device_of(device) if kind is None else kind.device(device.device, device.set)
 
 
 def network_of(point: Point) -> Network:
@@ -184,6 +190,15 @@ def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
     return given
 
 
+def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
+    """Points that differ in ``axis`` alone, two or more together, in order."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        common = [repr(getattr(point, name)) for name in AXES if name != axis]
+        found.setdefault(repr(common), []).append(point)
+    yield from (tuple(family) for family in found.values() if len(family) > 1)
+
+
 class _Fingerprints:
     """Dependencies of points' results; each model, device and file is read once."""
 
@@ -217,8 +232,7 @@ class _Fingerprints:
 
 
 def _device_print(device: str, changes: tuple[tuple[str, float], ...], kind: StudyKind | None) -> list[str]:
-    changed = dict(changes)
-    profile = device_of(Device(device=device, set=changed)) if kind is None else kind.device(device, changed)
+    profile = device_of_kind(kind, Device(device=device, set=dict(changes)))
     return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import inf, log
 
 from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
-from iossim.study.axes import ROW_AXES, where_in_words
-from iossim.study.metrics import DEVICE_SIZES, Quantity
+from iossim.study.axes import DEVICE_SIZES, ROW_AXES, Quantity, where_in_words
 from iossim.study.question import Condition, Conditions, Question, Range
 from iossim.study.study_kind import Label
 from iossim.study.study_run import Row

@@ -16,9 +16,8 @@ from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, KINDS, Device, Model, Workspace
-from iossim.study.metrics import KIND_OF_METRIC, METRICS
-from iossim.study.points import device_of, file_of_cost_model, labels_of, points_of
+from iossim.study.axes import AXES, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Workspace
+from iossim.study.points import device_of_kind, file_of_cost_model, labels_of, points_of
 from iossim.study.question import Conditions, Labels, Question, Range, in_words, label_of_axis, place_of
 from iossim.study.scenario import PLOTS, Fault, Scenario
 from iossim.study.study_kind import StudyKind, label_of
@@ -35,10 +34,9 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     kind = scenario.kind
+    checks: dict[str, _Check] = {**_CHECKS, "device": partial(_device, kind)}
     for name, axis in AXES.items():
-        check: _Check = _CHECKS.get(name, _nothing)
-        if name == "device" and kind is not None:
-            check = partial(_device_of_kind, kind)
+        check = checks.get(name, _nothing)
         listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
             yield from check(value, (axis.field, index))
@@ -200,20 +198,14 @@ def _model(model: Model, place: Location) -> Iterator[Fault]:
     yield from _asked(lambda: unit_policy(model.units), (*place, "units"))
 
 
-def _device(device: Device, place: Location) -> Iterator[Fault]:
-    if (kind := next((kind for kind in KINDS if device.device in kind.device_names()), None)) is not None:
-        asks = f"write '{kind.axis.field}: [{kind.examples[1]}]' besides"
-        yield Fault((*place, "device"), f"device {device.device!r} is {kind.noun}; {asks}")
+def _device(kind: StudyKind | None, device: Device, place: Location) -> Iterator[Fault]:
+    other = next((each for each in KINDS if device.device in each.device_names()), None)
+    if kind is None and other is not None:
+        asks = f"write '{other.axis.field}: [{other.examples[1]}]' besides"
+        yield Fault((*place, "device"), f"device {device.device!r} is {other.noun}; {asks}")
         return
-    faults = list(_asked(lambda: device_of(Device(device=device.device)), (*place, "device")))
-    yield from faults
-    if not faults and device.set:
-        yield from _asked(lambda: device_of(device), (*place, "set"))
-
-
-def _device_of_kind(kind: StudyKind, device: Device, place: Location) -> Iterator[Fault]:
-    faults = list(_asked(lambda: kind.device(device.device, {}), (*place, "device")))
-    yield from faults or _asked(lambda: kind.device(device.device, device.set), (*place, "set"))
+    faults = list(_asked(lambda: device_of_kind(kind, Device(device=device.device)), (*place, "device")))
+    yield from faults or _asked(lambda: device_of_kind(kind, device), (*place, "set"))
 
 
 def _cost_model(spec: str, place: Location) -> Iterator[Fault]:
@@ -237,7 +229,6 @@ def _nothing(value: Any, place: Location) -> Iterator[Fault]:
 _Check = Callable[[Any, Location], Iterator[Fault]]
 _CHECKS: dict[str, _Check] = {
     "model": _model,
-    "device": _device,
     "dtype": lambda dtype, place: _asked(lambda: Precision.named(dtype), place),
     "engine": lambda engine, place: _asked(lambda: Engine.named(engine), place),
     "cost_model": _cost_model,

@@ -149,7 +149,7 @@ def new_study(
 ) -> None:
     """Ask for missing values, and write a scenario with a comment on everything else."""
     from iossim.report.schemas import schema
-    from iossim.study.new_scenario import write_new_scenario
+    from iossim.study.scenario_file import write_new_scenario
 
     path = out or Path(f"{name}.yaml")
     if path.exists() and not force:

@@ -4,8 +4,7 @@ A run directory stores them as files (:mod:`iossim.study.run_directory` writes a
 
     scenario.yaml      the scenario, all defaults filled in
     environment.json   versions, machine, command, workers and times: the only differences between equal runs
-    results.csv        one line per row; results.json: all of the values below;
-                       results.parquet where pyarrow is installed
+    results.csv        one line per row; results.json: all of the values below
     timings.csv        seconds of each search
     schedules/*.json   the schedule of every row
     traces/*.json      if requested
@@ -178,7 +177,7 @@ class Results(Value):
 class StudyRun(Printed):
     """A run directory in memory."""
 
-    drawn_by: ClassVar[str] = "iossim.study.notebook"
+    drawn_by: ClassVar[str] = "iossim.study.report.report"
     folder: Path
     results: Results
     environment: dict[str, Any]

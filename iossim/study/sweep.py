@@ -1,9 +1,8 @@
 """Execution of a study: every point is scheduled once, on all workers, whatever interrupts it.
 
-Workers evaluate points (:mod:`iossim.study.evaluate`), then price schedules across points
-(:mod:`iossim.study.cross_evaluation`); only this process writes. Each result is in the journal before it counts as
-done, and the tables are made from the journal in the order of the points, so that they are independent of the number of
-workers and attempts.
+Workers evaluate points, then price schedules across points (:mod:`iossim.study.evaluate`); only this process writes.
+Each result is in the journal before it counts as done, and the tables are made from the journal in the order of the
+points, so that they are independent of the number of workers and attempts.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer, meets
-from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
-from iossim.study.evaluate import PointTask, TraceFormat, evaluate_point
+from iossim.study.evaluate import CrossTask, MadeElsewhere, PointTask, TraceFormat, evaluate_cross, evaluate_point
 from iossim.study.journal import CrossDone, PointDone
-from iossim.study.points import Point, points_of
+from iossim.study.points import Point, families, points_of
 from iossim.study.question import Question
 from iossim.study.run_directory import RunDirectory, read_run
 from iossim.study.scenario import Scenario
@@ -35,7 +33,7 @@ from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
 from iossim.study.workers import Workers, open_workers
 
 #: Packages that results or their speed may depend on.
-_PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed", "pyarrow")
+_PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed")
 
 
 def _environment(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from iossim.study.axes import AXES, ROW_AXES, where_in_words
-from iossim.study.metrics import METRICS, Quantity
+from iossim.study.axes import AXES, METRICS, ROW_AXES, Quantity, where_in_words
 from iossim.study.points import Point, axis_values, labels_of
 from iossim.study.report.report import ROW_COLUMNS
 from iossim.study.scenario import PointValues, Scenario

@@ -9,8 +9,7 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Panel, title_of
-from iossim.study.axes import AXES, KINDS, name_of
-from iossim.study.metrics import METRICS
+from iossim.study.axes import AXES, KINDS, METRICS, name_of
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import Row, StudyRun
 from iossim.tasks.comparison import fastest

@@ -10,8 +10,7 @@ from iossim.base.tables import Cell, Column
 from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import scheduler_legend
-from iossim.study.axes import AXES
-from iossim.study.metrics import METRICS
+from iossim.study.axes import AXES, METRICS
 from iossim.study.report import layout
 from iossim.study.report.plots import Plot
 from iossim.study.study_run import Row, StudyRun
