@@ -23,7 +23,7 @@ from typing import Any
 
 from iossim.hardware.load import device_names
 from iossim.study.axes import Device, Model, Search
-from iossim.study.report import write_report
+from iossim.study.report.report import write_report
 from iossim.study.run_directory import JOURNAL, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study

@@ -50,9 +50,7 @@ def _several(asked: Sequence[Dataflow]) -> bool:
     return any(each.devices > 1 for each in asked)
 
 
-def _refuses(schedulers: Sequence[str], asked: Sequence[Dataflow]) -> str:
-    wrong = _several(asked) and list(schedulers) != [Variant.FULL]
-    return "several devices run full plans alone; write 'schedulers: [full]'" if wrong else ""
+_ALONE = "several devices run full plans alone; write 'schedulers: [full]'"
 
 
 def _check(name: str, changes: Mapping[str, float], asked: Dataflow) -> None:
@@ -119,7 +117,7 @@ KIND = StudyKind(
     device=_device,
     schedulers=tuple(map(str, Variant)),
     default_schedulers=lambda asked: ["full"] if _several(asked) else list(map(str, Variant)),
-    refuses=_refuses,
+    refuses=lambda names, asked: _ALONE if _several(asked) and list(names) != [Variant.FULL] else "",
     check=_check,
     rows=_rows,
     baseline=lambda asked, names: "one device" if _several(asked) else "vanilla" * (Variant.VANILLA in names),

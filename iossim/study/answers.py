@@ -179,7 +179,7 @@ class _Group:
             found = found.with_more(f", a tie with {names}", ties, {"a tie with": names})
         if behind is not None:
             name = name_of(axis, axis_value(behind, axis))
-            following = f"{name}, {_value(behind, asked.quantity)}{_ratio(best, behind, asked.quantity)}"
+            following = f"{name}, {asked.quantity.told(behind)}{_ratio(best, behind, asked.quantity)}"
             found = found.with_more(f"; next {following}", [behind], {"next": following})
         return found
 
@@ -198,7 +198,7 @@ class _Group:
         if behind is None:
             return found
         link = "a tie with" if is_tie(best, behind, asked.quantity) else "next"
-        following = f"{_value(behind, asked.quantity)} {self.where(behind)}"
+        following = f"{asked.quantity.told(behind)} {self.where(behind)}"
         return found.with_more(f"; {link} {following}", [behind], {link: following})
 
     def _none(self, *axes: str) -> Found:
@@ -273,11 +273,6 @@ def _may_miss(conditions: Conditions, row: Row) -> str:
 def _ratio(best: Row, behind: Row, quantity: Quantity) -> str:
     one, other = quantity.of(best), quantity.of(behind)
     return f" ({max(one, other) / min(one, other):.2f}x)" if one and other else ""
-
-
-def _value(row: Row, quantity: Quantity) -> str:
-    value = quantity.of(row)
-    return "nothing" if value is None else quantity.amount(value)
 
 
 def _ties(axis: str, tied: Sequence[Sequence[Row]]) -> str:

@@ -148,7 +148,8 @@ class Workspace(Labelled):
         return None if self.total is None else size_bytes(self.total, "total")
 
 
-def _kinds() -> Iterable[StudyKind]:
+def find_kinds() -> Iterable[StudyKind]:
+    """The kinds that are installed; a plugin that does not work is one line on standard error."""
     for name in GROUP.names():
         try:
             yield GROUP.find(name)
@@ -156,8 +157,7 @@ def _kinds() -> Iterable[StudyKind]:
             warn_once(str(error))
 
 
-#: All kinds that are installed. A plugin that does not work is one line on standard error.
-KINDS = tuple(_kinds())
+KINDS = tuple(find_kinds())
 #: Axes by name, in the order in which points are counted: the last varies fastest.
 AXES: dict[str, Axis] = {
     axis.name: axis
@@ -268,6 +268,11 @@ class Quantity:
         else:
             told = f"{number(value)}{METRICS[self.metric].unit}"
         return told if self.per is None else f"{told} per {METRICS[self.per].per or self.per}"
+
+    def told(self, row: Any) -> str:
+        """Value in a row with its unit."""
+        value = self.of(row)
+        return "nothing" if value is None else self.amount(value)
 
     def exact(self, bound: float) -> str:
         """A bound as it was given, with its unit."""

@@ -45,9 +45,8 @@ class Found:
 
 def figure_cells(row: Row, quantity: Quantity) -> dict[str, str]:
     """A figure of a row as cells of a table: a latency is followed by its prediction interval."""
-    value = quantity.of(row)
-    cells = {quantity.words: "nothing" if value is None else quantity.amount(value)}
-    if value is None or quantity != Quantity() or row.low_ms is None or row.high_ms is None:
+    cells = {quantity.words: quantity.told(row)}
+    if quantity != Quantity() or row.low_ms is None or row.high_ms is None:
         return cells
     return {**cells, "90% interval": f"{number(row.low_ms)}-{number(row.high_ms)} ms"}
 

@@ -22,13 +22,6 @@ from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite,
 from iossim.study.question import LIST, MAPPING, VALUE, Question
 from iossim.study.study_kind import StudyKind, with_fields
 
-#: Plots that a report may contain; the modules of ``iossim.study.report.plots`` draw them.
-PLOTS = (
-    "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning",
-    "active_warps", "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches",
-    "largest_gain",
-)  # fmt: skip
-
 if TYPE_CHECKING:
     PointValues = Any
 else:
@@ -112,7 +105,7 @@ class Scenario(_AllAxes):
     #: Questions that the report answers first; a claim is one, too.
     questions: list[Question] = Field(default_factory=list)
     published: list[Published] = Field(default_factory=list)
-    #: Plots of the report, by name; by default those that fit the axes.
+    #: Plots of the report (:mod:`iossim.study.report.plots`), by name; by default those that fit the axes.
     plots: list[str] | None = None
     #: Seed of random weights, graphs and cost models.
     seed: int = Field(default=0, ge=0)

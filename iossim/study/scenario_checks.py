@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Workspace
 from iossim.study.points import device_of_kind, file_of_cost_model, labels_of, points_of
 from iossim.study.question import Conditions, Labels, Question, Range, in_words, label_of_axis, place_of
-from iossim.study.scenario import PLOTS, Fault, Scenario
+from iossim.study.report.plots import plots
+from iossim.study.scenario import Fault, Scenario
 from iossim.study.study_kind import StudyKind, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 
@@ -36,7 +37,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     kind = scenario.kind
     checks: dict[str, _Check] = {**_CHECKS, "device": partial(_device, kind)}
     for name, axis in AXES.items():
-        check = checks.get(name, _nothing)
+        check = checks.get(name, lambda value, place: ())
         listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
             yield from check(value, (axis.field, index))
@@ -49,7 +50,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     schedulers = scheduler_names() if kind is None else kind.schedulers
     for field, what, known in (
         ("schedulers", "unknown scheduler {!r}", schedulers),
-        ("plots", "plot {!r} is not known", PLOTS),
+        ("plots", "plot {!r} is not known", plots() if scenario.plots else ()),
     ):
         for index, name in enumerate(getattr(scenario, field) or ()):
             if name not in known:
@@ -221,12 +222,7 @@ def _workspace(workspace: Workspace, place: Location) -> Iterator[Fault]:
     yield from _asked(lambda: workspace.total_bytes, (*place, "total"))
 
 
-def _nothing(value: Any, place: Location) -> Iterator[Fault]:
-    """Check nothing beyond the type."""
-    return iter(())
-
-
-_Check = Callable[[Any, Location], Iterator[Fault]]
+_Check = Callable[[Any, Location], Iterable[Fault]]
 _CHECKS: dict[str, _Check] = {
     "model": _model,
     "dtype": lambda dtype, place: _asked(lambda: Precision.named(dtype), place),

@@ -71,9 +71,8 @@ def list_scenarios(as_json: options.Json = False) -> None:
     rows: list[dict[str, Any]] = []
     for name in scenario_names():
         scenario = read_scenario(name)
-        points = count_points(scenario)
-        schedules = points * len(scenario.schedulers)
-        rows.append({"name": name, "title": scenario.title, "points": points, "schedules": schedules})
+        made = {"points": (points := count_points(scenario)), "schedules": points * len(scenario.schedulers)}
+        rows.append({"name": name, "title": scenario.title, **made})
     present(rows, table("Scenarios", rows, wraps=("title",)), as_json)
 
 
@@ -266,7 +265,7 @@ def _write_report(run: StudyRun) -> None:
     from iossim.study.run_directory import REPORT
 
     try:
-        from iossim.study.report import write_report
+        from iossim.study.report.report import write_report
 
         write_report(run, run.folder / REPORT)
     except (ImportError, IossimError) as error:
@@ -332,7 +331,7 @@ def report(folder: RunFolder, figures: Figures = None, table: Tables = False, pl
 
     run = read_run(folder)
     if figures is None and not table:
-        from iossim.study.report import write_report
+        from iossim.study.report.report import write_report
 
         path = folder / "report.html"
         write_report(run, path)

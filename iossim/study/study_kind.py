@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import create_model, model_validator
 
-from iossim.base.registry import Extension, Group, Plugin, guest_modules, guest_part
+from iossim.base.registry import Extension, Group, guest_modules, guest_part
 from iossim.base.tables import Column
 from iossim.base.values import Value
 from iossim.hardware.device import Device
@@ -133,16 +133,12 @@ class StudyKind:
     point_s: float
 
 
-def _adapted(plugin: Plugin, kind: StudyKind) -> StudyKind:
-    return kind
-
-
 #: Kinds by name, for ``iossim doctor`` as well.
 GROUP: Group[StudyKind] = Group(
     "no kind of study {!r}",
     lambda: guest_modules("study"),
     lambda name: guest_part("study", name, "KIND"),
-    Extension("iossim.study_kinds", "a StudyKind", _adapted, lambda found: isinstance(found, StudyKind)),
+    Extension("iossim.study_kinds", "a StudyKind", lambda _, kind: kind, lambda kind: isinstance(kind, StudyKind)),
 )
 
 

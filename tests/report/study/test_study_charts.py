@@ -20,7 +20,6 @@ from iossim.study.axes import Device, Model, Rewrite
 from iossim.study.question import Question
 from iossim.study.report.layout import layout
 from iossim.study.report.plots import figures, plots
-from iossim.study.scenario import PLOTS
 from iossim.study.study_run import BlockTime, StudyRun
 
 altair = pytest.importorskip("altair")
@@ -318,7 +317,3 @@ def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
 
     light_one, dark_one = sorted((luminance(first), luminance(second)), reverse=True)
     return (light_one + 0.05) / (dark_one + 0.05)
-
-
-def test_a_scenario_may_ask_for_every_plot_there_is() -> None:
-    assert set(plots()) == set(PLOTS)

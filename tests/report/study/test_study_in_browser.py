@@ -13,7 +13,7 @@ from small_studies import small_study
 
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question, Range
-from iossim.study.report import write_report
+from iossim.study.report.report import write_report
 from iossim.study.sweep import run_study
 
 pytest.importorskip("playwright.sync_api")

@@ -21,9 +21,8 @@ from iossim.report.figures.figure import print_figure
 from iossim.report.figures.pictures import MOST_SLICES, picture_files, whole_specification
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question
-from iossim.study.report import write_report
 from iossim.study.report.plots import figures
-from iossim.study.report.report import page_data, report, row_columns
+from iossim.study.report.report import page_data, report, row_columns, write_report
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
 

@@ -10,7 +10,7 @@ from iossim.base.tables import Cell, Column
 from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import scheduler_legend
-from iossim.study.axes import AXES, METRICS
+from iossim.study.axes import AXES, METRICS, name_of
 from iossim.study.report import layout
 from iossim.study.report.plots import Plot
 from iossim.study.study_run import Row, StudyRun
@@ -109,7 +109,7 @@ def _record(row: Row, bars: Bars, key: str, dealt: layout.Layout, axes: Sequence
     group = (
         layout.point_label(row, axes)
         if dealt.group == layout.POINT
-        else layout.panel_title(dealt.group, getattr(row, dealt.group))
+        else name_of(dealt.group, getattr(row, dealt.group))
     )
     text = "failed" if value is None else bars.written(value) + (" ≈" if is_tie else "")
     note = "failed" if value is None else "tie with the best" if is_tie else ""

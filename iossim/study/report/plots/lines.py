@@ -386,7 +386,7 @@ def _pruning_finding(records: Sequence[Record], axes: Sequence[str]) -> str:
     first = records[0]
     shown = [record for record in records if all(record[key] == first[key] for key in ("scheduler", *axes))]
     best, worst = (end(shown, key=lambda record: number_of(record["latency_ms"])) for end in (min, max))
-    where = ", ".join(layout.panel_title(axis, first[axis]) for axis in axes)
+    where = layout.place_of(first, axes)
     gain = number_of(worst["latency_ms"]) / float(best["latency_ms"] or 1.0)
     times = [float(record["search_s"]) for record in (best, worst) if isinstance(record["search_s"], float)]
     cost = f" for {times[0]:.3g} s of search instead of {times[1]:.3g} s" if len(times) == 2 else ""
