@@ -22,9 +22,9 @@ from time import perf_counter
 from typing import Any
 
 from iossim.hardware.load import device_names
-from iossim.report.study import write_report
 from iossim.study.axes import Device, Model, Search
-from iossim.study.run_directory import JOURNAL, PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
+from iossim.study.report.report import write_report
+from iossim.study.run_directory import JOURNAL, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
 
@@ -113,7 +113,7 @@ def _cluster(count: int) -> Iterator[str]:
 
 
 def _equal(first: Path, second: Path) -> bool:
-    names = [name for name in (RESULTS, TABLE, PARQUET) if (first / name).exists()]
+    names = [name for name in (RESULTS, TABLE) if (first / name).exists()]
     schedules = sorted(path.name for path in (first / SCHEDULES).iterdir())
     if schedules != sorted(path.name for path in (second / SCHEDULES).iterdir()):
         return False

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from iossim.api import compare, cost_model, optimize, optimize_streams, simulate
     from iossim.base.errors import IossimError
     from iossim.hardware.load import device
-    from iossim.inquiries import explain, predict, price, run_study, simulate_events
+    from iossim.inquiries import explain, predict, price, simulate_events
     from iossim.ir.network import Network
     from iossim.models.load import load
     from iossim.profiles.corun import corun
     from iossim.related import microbatch
     from iossim.schedule.schedule import Schedule
     from iossim.study.study_run import StudyRun
+    from iossim.study.sweep import run_study
     from iossim.tasks.comparison import Comparison
 
 
@@ -59,13 +60,14 @@ _NAMES = {
     "iossim.api": "compare cost_model optimize optimize_streams simulate",
     "iossim.base.errors": "IossimError",
     "iossim.hardware.load": "device",
-    "iossim.inquiries": "explain predict price run_study simulate_events",
+    "iossim.inquiries": "explain predict price simulate_events",
     "iossim.ir.network": "Network",
     "iossim.models.load": "load",
     "iossim.profiles.corun": "corun",
     "iossim.related": "microbatch",
     "iossim.schedule.schedule": "Schedule",
     "iossim.study.study_run": "StudyRun",
+    "iossim.study.sweep": "run_study",
     "iossim.tasks.comparison": "Comparison",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""Functions of values beside :mod:`iossim.api`: explain, predict, price, run_study, simulate_events."""
+"""Functions of values beside :mod:`iossim.api`: explain, predict, price, simulate_events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from iossim.schedule.planned_stage import planned
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import build_schedule
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, ignore
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
 from iossim.tasks.task import judged
@@ -29,8 +28,6 @@ from iossim.transforms.replay import in_units_of
 
 if TYPE_CHECKING:  # each function loads what it needs
     from iossim.execution.execution import Execution
-    from iossim.study.scenario import Scenario
-    from iossim.study.study_run import StudyRun
 
 
 @public
@@ -131,27 +128,3 @@ def predict(
     network = network_of(model, units="none")
     profile.require(network.precision)
     return predict_network(network, profile, Engine.named(engine, profile), Weights.named(weights))
-
-
-@public
-def run_study(
-    scenario: Scenario | Path | str,
-    out: Path | str,
-    *,
-    workers: int | None = None,
-    resume: bool = False,
-    progress: Progress = ignore,
-) -> StudyRun:
-    """Run a study (``scenario``: a value, the name of one that ships, or a YAML file); ``out`` is the folder of its
-    results.
-
-    ``workers`` are processes, by default one a core; with ``resume`` a folder of the same study is continued.
-    :func:`iossim.study.sweep.run_study` takes further options. Raises ScenarioError for a study that is not valid,
-    OptionError for a folder with other results.
-    """
-    from iossim.study.scenario import Scenario
-    from iossim.study.scenario_file import read_scenario
-    from iossim.study.sweep import run_study as sweep
-
-    read = scenario if isinstance(scenario, Scenario) else read_scenario(scenario)
-    return sweep(read, out, workers=workers, resume=resume, progress=progress)

@@ -1,67 +1,24 @@
-"""Related techniques on the same graphs: dataflow on edge devices, and micro-batches under workspace limits."""
+"""Related techniques on the same graphs: micro-batches under workspace limits, and the functions of guests' modules
+``NAME_api`` (``dataflow`` and ``distribute``, on edge devices).
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iossim.api import limit_bytes, network_of, prices_of
 from iossim.base.errors import OptionError, did_you_mean, public
+from iossim.base.registry import guest_modules
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.search.scheduler import Progress, StartProgress, ignore
+from iossim.search.scheduler import Progress, ignore
 
 if TYPE_CHECKING:  # each function loads what it needs
-    from iossim.edge.distributed import Distributed
-    from iossim.edge.planned import Dataflow
-    from iossim.hardware.edge import EdgeDevice
     from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
-
-
-@public
-def dataflow(
-    model: Network | str | Path,
-    device: EdgeDevice | str | Path,
-    *,
-    policy: str = "priority",
-    parts: bool = False,
-    progress: StartProgress = lambda label: ignore,
-) -> Dataflow:
-    """A network on an edge device: its operators whole, split over the units, and linked besides, with their times.
-
-    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches may also run concurrently on parts of
-    the units if that is faster. Raises DeviceError if an operator cannot be made to fit.
-    """
-    from iossim.edge.planned import dataflow as plan_dataflow
-    from iossim.hardware.edge import edge_device
-
-    board = edge_device(device)
-    return plan_dataflow(network_of(model), board, policy, parts, progress)
-
-
-@public
-def distribute(
-    model: Network | str | Path,
-    device: EdgeDevice | str | Path,
-    devices: int,
-    *,
-    link: str | None = None,
-    sync: str = "ring",
-    mix: str = "mix",
-    policy: str = "priority",
-) -> Distributed:
-    """A network over several equal edge devices (d-Xenos): how operators are divided, what is sent, and the time.
-
-    ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``,
-    ``inH`` or ``inW`` for every operator that can be divided so. Raises DeviceError without such a link.
-    """
-    from iossim.edge.distributed import distributed
-    from iossim.hardware.edge import edge_device
-
-    board = edge_device(device)
-    return distributed(network_of(model), board, devices, link, sync, mix, policy)
 
 
 @public
@@ -111,3 +68,10 @@ def microbatch_table(
 
     limits = limit_bytes(workspace, "workspace"), limit_bytes(total_workspace, "total_workspace")
     return of_table(Path(path), batch, policy, *limits)
+
+
+def __getattr__(name: str) -> Any:
+    for module in guest_modules("api").values():
+        if name in (found := import_module(module)).__all__:
+            return getattr(found, name)
+    raise AttributeError(f"module 'iossim.related' has no attribute {name!r}")

@@ -125,7 +125,7 @@ def test_a_schedule_is_priced_with_the_argument_that_it_was_found_with(
 @pytest.mark.slow
 def test_a_study_draws_points_that_a_cost_model_of_others_prices(model: str) -> None:
     """Those of devices with warps alone: a device kind says whether its devices have any."""
-    from iossim.report.study.plots.chosen_points import chosen_points
+    from iossim.study.report.plots.chosen_points import chosen_points
 
     for device, drawn in (("t4", 1), ("array-8", 0)):
         Path(f"{device}.yaml").write_text(

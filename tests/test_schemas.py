@@ -42,7 +42,7 @@ def test_all_are_committed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     written = {path.name: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert written == {path.name: path.read_text() for path in COMMITTED.glob("*.json")}
     assert "did you mean 'profile'" in refused(capsys, "schema profil")
-    assert "needs a NAME (profile, schedule, table, scenario, measurement, rule, check, microbatch, corun)" in refused(
+    assert "needs a NAME (profile, schedule, table, measurement, rule, check, microbatch, corun, scenario)" in refused(
         capsys, "schema"
     )
 

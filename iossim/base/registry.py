@@ -10,10 +10,11 @@ The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULER
 ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``DEVICE_KINDS``
 (:mod:`iossim.hardware.kind`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
 (:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backends`), ``OUTPUTS``
-(:mod:`iossim.report.schedule_formats`) and ``COMMANDS`` (:mod:`iossim.cli.main`).
+(:mod:`iossim.report.schedule_formats`) and ``COMMANDS`` (:mod:`iossim.cli.main`); that of
+kinds of studies is in :mod:`iossim.study.study_kind`.
 
-Rooms of iossim whose features stand on all others' (*guests*) are found in the same way: their modules ``NAME_command``
-and ``NAME_schema`` (:func:`guest_modules`). Without the folder of such a room there is only its feature missing.
+Rooms of iossim whose features stand on all others' (*guests*) are found in the same way, by the names of their modules
+(:func:`guest_modules`). Without the folder of such a room there is only its feature missing.
 
 iossim's own names win. A plugin is imported only when it is requested; one that cannot be imported, or violates its
 group's contract, is reported in one line, where it is requested and in ``iossim doctor``.
@@ -206,16 +207,16 @@ class Places(Mapping[str, T]):
 def guest_modules(part: str) -> dict[str, str]:
     """The modules ``NAME_part`` of iossim's rooms, by NAME; none of them is imported.
 
-    A guest (a package whose feature builds on all others) adds its commands and schemas this way.
+    A guest (a package whose feature builds on all others) adds its commands, schemas and so on this way.
     """
     files = (file for folder in import_module("iossim").__path__ for file in Path(folder).glob(f"*/*_{part}.py"))
     return {file.stem.removesuffix(f"_{part}"): f"iossim.{file.parent.name}.{file.stem}" for file in sorted(files)}
 
 
 def guest_part(part: str, name: str, attribute: str) -> Any:
-    """An attribute of a module of :func:`guest_modules`; None if there is no such module."""
+    """An attribute of a module of :func:`guest_modules`; None if there is no such module or attribute."""
     place = guest_modules(part).get(name)
-    return None if place is None else getattr(import_module(place), attribute)
+    return None if place is None else getattr(import_module(place), attribute, None)
 
 
 @cache

@@ -120,7 +120,7 @@ def devices() -> dict[str, Any]:
 
 def plugins() -> list[dict[str, Any]]:
     """Extensions by other packages: group, name and package, and the problem, None without one."""
-    from iossim.base.registry import Group
+    from iossim.base.registry import Group, guest_modules, guest_part
     from iossim.cli.main import commands_of
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backends import BACKENDS
@@ -134,7 +134,7 @@ def plugins() -> list[dict[str, Any]]:
 
     devices: tuple[Group[Any], ...] = (DEVICES, DEVICE_KINDS)
     groups: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, *devices, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
-    groups += (commands_of("iossim.cli"),)
+    groups += (*(guest_part("kind", name, "GROUP") for name in guest_modules("kind")), commands_of("iossim.cli"))
     return [
         {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
         for group in groups

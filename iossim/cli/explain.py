@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.base.errors import OptionError
+from iossim.base.registry import guest_modules, guest_part
 from iossim.cli import options
-from iossim.cli.dataflow import tell_explained
 from iossim.cli.option_groups import (
     ModelOptions,
     PricingOptions,
@@ -83,7 +83,6 @@ def explain(
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.cost.create import own_prices
-    from iossim.edge.plan_json import is_saved_plan, planned_again
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
     from iossim.report.schedule_formats import dot
     from iossim.report.schedule_words import INTERRUPTED
@@ -94,9 +93,10 @@ def explain(
     from iossim.tasks.stream_explain import explain_streams
 
     prices: CostModel | None
-    if is_saved_plan(Path(target)):
-        tell_explained(planned_again(Path(target), device, model), [], all_stages, as_json)
-        return
+    for name in guest_modules("command"):
+        explain_file = guest_part("command", name, "explain_file")  # for files of other commands, such as a plan.json
+        if explain_file is not None and explain_file(Path(target), device, model, all_stages, as_json):
+            return
     if out is not None:
         check_writable(out)
     saved, network = schedule_or_network(target, model, reading, reading.batch)

@@ -113,10 +113,6 @@ OtherEngine = Annotated[
     str | None,
     option("--engine", "NAME", "auto, paper, graph, partition or onnxruntime; by default the schedule's own."),
 ]
-_SCENARIOS = names_of("iossim.study.scenario_file", "scenario_names")
-ScenarioName = Annotated[
-    str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.", _SCENARIOS)
-]
 SchedulerName = Annotated[
     str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both; or ios-streams.")
 ]

@@ -13,4 +13,6 @@ answers other questions:
   memories.
 - Several devices. An execution plan copies whole values between devices; here every device has boxes of a value, and
   halos are sent.
+
+A guest: no other room imports this one. Its kind of study (``dataflow_study``) is found by :mod:`iossim.study`.
 """

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from iossim.base.errors import DeviceError, OptionError, did_you_mean
+from iossim.api import network_of
+from iossim.base.errors import DeviceError, OptionError, did_you_mean, public
 from iossim.edge.collectives import synchronisation
 from iossim.edge.distribution import MIXES, NOTHING, Boxes, Distribution, Price, Pricer, distribute, waited_us
 from iossim.edge.operators import Operator
@@ -17,7 +19,7 @@ from iossim.edge.pricing import slice_us
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Partition
 from iossim.execution.box import Box
-from iossim.hardware.edge import EdgeDevice, Link
+from iossim.hardware.edge import EdgeDevice, Link, edge_device
 from iossim.ir.network import Network
 
 
@@ -94,15 +96,9 @@ class Distributed:
             "model": network.source.model or network.name,
             "device": self.device.name,
             "devices": self.distribution.devices,
-            "link": self.link,
-            "sync": self.sync,
-            "mix": self.mix,
-            "one_us": self.one_us,
-            "latency_us": self.latency_us,
-            "speedup": self.speedup,
+            **{name: getattr(self, name) for name in ("link", "sync", "mix", "one_us", "latency_us", "speedup")},
             "by_mode_us": dict(self.by_mode_us),
-            "compute_us": self.compute_us,
-            "waited_us": self.waited_us,
+            **{name: getattr(self, name) for name in ("compute_us", "waited_us")},
             "sent_bytes": self.distribution.sent_bytes,
             "exact": self.distribution.exact,
             "optimise_s": self.optimise_s,
@@ -110,20 +106,24 @@ class Distributed:
         }
 
 
+@public
 def distributed(
-    network: Network,
-    device: EdgeDevice,
+    model: Network | str | Path,
+    device: EdgeDevice | str | Path,
     devices: int,
     link: str | None = None,
     sync: str = "ring",
     mix: str = "mix",
     policy: str = "priority",
 ) -> Distributed:
-    """Best division of a network among equal devices.
+    """A network over several equal edge devices (d-Xenos): how operators are divided, what is sent, and the time.
 
-    Modes are chosen at closed-form prices; among the mix and each mode alone, the fastest event by event is kept.
-    Raises DeviceError if the device has no such link, OptionError for unknown names.
+    ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``,
+    ``inH`` or ``inW`` for every operator that can be divided so. Modes are chosen at closed-form prices; among the mix
+    and each mode alone, the fastest event by event is kept. Raises DeviceError if the device has no such link,
+    OptionError for unknown names.
     """
+    network, device = network_of(model), edge_device(device)
     if devices < 1:
         raise OptionError(f"`devices` is {devices}; give 1 or more")
     if mix not in MIXES:

@@ -19,7 +19,6 @@ from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
 from iossim.edge.planned import Dataflow, dataflow
 from iossim.execution.box import Box
-from iossim.hardware.edge import edge_device
 from iossim.models.load import load_source
 from iossim.schedule.schedule import ModelReference
 
@@ -179,4 +178,4 @@ def planned_again(path: Path, device: str | None = None, model: str | None = Non
     network = load_source(reference.to_source(model))
     if network.graph.hash != graph:
         raise PlanError(f"plan {path} is of another model than {reference.model} is now; write it again")
-    return dataflow(network, edge_device(device or name), policy)
+    return dataflow(network, device or name, policy)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from iossim.api import network_of
+from iossim.base.errors import public
 from iossim.edge.capacity import check, uses
 from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, Variant
 from iossim.edge.simulator.events import Timed, simulate
-from iossim.hardware.edge import EdgeDevice
+from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.network import Network
 from iossim.search.scheduler import StartProgress, ignore
 
@@ -110,16 +113,22 @@ def memory_rows(plan: EdgePlan, timed: Timed) -> list[MemoryRow]:
     return rows
 
 
+@public
 def dataflow(
-    network: Network,
-    device: EdgeDevice,
+    model: Network | str | Path,
+    device: EdgeDevice | str | Path,
     policy: str = "priority",
     parts: bool = False,
     progress: StartProgress = lambda label: ignore,
 ) -> Dataflow:
-    """The three plans of a network, and one in parts if requested, each checked against every memory's capacity, and
-    timed. An interrupt ends the search for splits (see :class:`~iossim.edge.optimize.SplitSearch`), and for parts.
+    """A network on an edge device: its operators whole, split over the units, and linked besides, each plan checked
+    against every memory's capacity, and timed.
+
+    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches may also run concurrently on parts of
+    the units if that is faster. An interrupt ends the search for splits (see
+    :class:`~iossim.edge.optimize.SplitSearch`), and for parts. Raises DeviceError if an operator cannot be made to fit.
     """
+    network, device = network_of(model), edge_device(device)
     # The full plan is split twice: before and after linking.
     search = SplitSearch(policy, progress("operators split"), 3 * len(network.units))
     try:

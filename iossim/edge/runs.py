@@ -173,11 +173,7 @@ class DataflowRun:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "device": self.device,
-            "devices": self.devices,
-            "in_processes": self.in_processes,
-            "holds": self.holds,
+            **{name: getattr(self, name) for name in ("model", "device", "devices", "in_processes", "holds")},
             "error": None if isinf(self.error) else self.error,
             "planned_bytes": self.planned_bytes,
             "sent_bytes": list(self.sent_bytes),

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
-from iossim.base.tables import keyed_table, plain_text, records_table
+from iossim.base.tables import keyed_table, plain_text
 from iossim.calibration.prediction.network_table import NetworkTable
 from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
@@ -36,11 +36,7 @@ from iossim.report.figures.timeline import active_warps_figure
 from iossim.report.micro_batches import micro_batch_table, total_words
 from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words, schedule_table, summary
 from iossim.report.stream_words import stream_summary, stream_table
-from iossim.report.study.layout import varying
-from iossim.report.study.plots import figures
-from iossim.report.study.report import row_columns, row_records
 from iossim.schedule.schedule import Schedule, StreamSchedule
-from iossim.study.study_run import StudyRun
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
 from iossim.tasks.stream_explain import explain_streams
@@ -50,7 +46,7 @@ from iossim.transforms.replay import in_units_of, network_of
 #: A larger graph is shown only on request; a table shows no more rows.
 _MOST_UNITS, MOST_ROWS = 300, 40
 #: Says how to see all rows where only the slowest are printed.
-_ALL = "to_dataframe() has all"
+TO_ALL = "to_dataframe() has all"
 
 
 @singledispatch
@@ -68,8 +64,8 @@ def text(value: Any) -> str:
 def html(value: Any) -> str:
     """A value as HTML that stands alone: no scripts, nothing loaded."""
     first, *rest = parts(value)
-    made = [_lines(part) if isinstance(part, str) else html_table(part) for part in (first, *rest)]
-    return _whole(first, *made[1:]) if isinstance(first, str) else _whole(str(first.title), *made)
+    made = [lines(part) if isinstance(part, str) else html_table(part) for part in (first, *rest)]
+    return whole(first, *made[1:]) if isinstance(first, str) else whole(str(first.title), *made)
 
 
 @singledispatch
@@ -90,10 +86,10 @@ def _(network: Network) -> str:
     row = {**counts, "macs": f"{counts['macs'] / 1e9:.2f} G", "parameters": f"{counts['parameters'] / 1e6:.2f} M"}
     title = f"{network.name}, batch {network.source.batch}, {network.precision}"
     if len(network.units) > _MOST_UNITS:
-        graph = _lines(f"The graph has {len(network.units)} units; .plot() draws it")
+        graph = lines(f"The graph has {len(network.units)} units; .plot() draws it")
     else:
         graph = f"<div style='max-height:420px;overflow:auto'>{graph_svg(network)}</div>"
-    return _whole(title, html_table(keyed_table("", [row])), graph)
+    return whole(title, html_table(keyed_table("", [row])), graph)
 
 
 @picture.register
@@ -128,9 +124,9 @@ def _(schedule: Schedule) -> str:
     try:
         drawn = f"<div style='overflow-x:auto'>{_drawn(schedule, network_of(schedule), titled=False).svg}</div>"
     except IossimError as error:  # a notebook still shows the rest
-        drawn = _lines(f"No picture: {error}")
-    stages = _folded(f"{len(schedule.stages)} stages", html_table(schedule_table(schedule)))
-    return _whole(heading(schedule), _lines(*summary(schedule).split("\n")), drawn, stages)
+        drawn = lines(f"No picture: {error}")
+    stages = folded(f"{len(schedule.stages)} stages", html_table(schedule_table(schedule)))
+    return whole(heading(schedule), lines(*summary(schedule).split("\n")), drawn, stages)
 
 
 @picture.register
@@ -185,7 +181,7 @@ def _(comparison: Comparison) -> list[dict[str, Any]]:
 
 @parts.register
 def _(found: NetworkTable) -> list[str | Table]:
-    return [predicted_table(found, _ALL), *(f"note: {one}" for one in remarks(found))]
+    return [predicted_table(found, TO_ALL), *(f"note: {one}" for one in remarks(found))]
 
 
 @records.register
@@ -195,7 +191,7 @@ def _(found: NetworkTable) -> list[dict[str, Any]]:
 
 @parts.register
 def _(found: Explanation) -> list[str | Table]:
-    return [*overview(found), *slowest_lines(found, _ALL)]
+    return [*overview(found), *slowest_lines(found, TO_ALL)]
 
 
 @picture.register
@@ -267,36 +263,6 @@ def _(run: Execution) -> list[dict[str, Any]]:
     return [asdict(span) for span in run.spans]
 
 
-@parts.register
-def _(run: StudyRun) -> list[str | Table]:
-    scenario, count = run.results.scenario, len(run.results.rows)
-    answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
-    shown = row_records(run)[:MOST_ROWS]
-    table = records_table("", shown, row_columns(run, varying(run.results.rows) or ["model"]))
-    name = f"the first {len(shown)} of {count:,} rows ({_ALL})" if count > len(shown) else f"{count} rows"
-    return [scenario.title or scenario.name, *answers, name, table]
-
-
-@html.register
-def _(run: StudyRun) -> str:
-    title, *answers, name, table = parts(run)
-    assert isinstance(table, Table)
-    return _whole(str(title), _lines(*map(str, answers)), _folded(str(name), html_table(table)))
-
-
-@picture.register
-def _(run: StudyRun, name: str | None = None) -> Picture:
-    drawn = figures(run, None if name is None else [name])
-    if not drawn:
-        raise OptionError(f"study {run.results.scenario.name!r} has no figure; name one, as plot(name='latency')")
-    return svg(drawn[0])
-
-
-@records.register
-def _(run: StudyRun) -> list[dict[str, Any]]:
-    return [row.model_dump() for row in run.results.rows]
-
-
 def svg(figure: Figure, titled: bool = True) -> Picture:
     """A figure as a picture: its first slice.
 
@@ -329,13 +295,13 @@ def html_table(table: Table) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _lines(*texts: str) -> str:
+def lines(*texts: str) -> str:
     return "".join(f"<div>{escape(text)}</div>" for text in texts)
 
 
-def _folded(title: str, inside: str) -> str:
+def folded(title: str, inside: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{inside}</details>"
 
 
-def _whole(title: str, *parts: str) -> str:
+def whole(title: str, *parts: str) -> str:
     return f"<div class='iossim'><b>{escape(title)}</b>{''.join(parts)}</div>"

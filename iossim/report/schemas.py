@@ -127,33 +127,6 @@ def _measurement() -> Schema:
     }
 
 
-def _scenario() -> Schema:
-    """A scenario, whose axes may have a single name as value. Shipped names are examples: a user may add others."""
-    from iossim.execution.engine import Engine
-    from iossim.hardware.load import shipped_names
-    from iossim.ir.types import Precision
-    from iossim.models.catalogue import zoo_models
-    from iossim.search.scheduler import scheduler_names
-    from iossim.study.scenario import Scenario
-
-    made = Scenario.model_json_schema()
-    definitions, fields = made["$defs"], made["properties"]
-    alone = {
-        "Model": [model.name for model in zoo_models()],
-        "Device": shipped_names(),
-        "Rewrite": ["none", "default"],
-        "Workspace": ["none", "64MiB"],
-        "Dataflow": ["none", "priority", "exhaustive"],
-    }
-    for name, examples in alone.items():
-        by_name = {"type": "string", "minLength": 1, "examples": examples}
-        definitions[name] = {"anyOf": [by_name, definitions[name]], "title": name}
-    fields["dtypes"]["items"] = {"enum": [str(precision) for precision in Precision]}
-    fields["engines"]["items"] = {"enum": [str(engine) for engine in Engine]}
-    fields["schedulers"]["items"] = {"enum": list(scheduler_names())}
-    return made
-
-
 def _microbatch() -> Schema:
     """Output of ``iossim microbatch --json``: each kernel with its micro-batches, which run one after another."""
     from iossim.transforms.microbatching.division import POLICIES
@@ -266,7 +239,6 @@ _SCHEMAS: dict[str, Titled] = {
     "profile": ("A device profile of iossim (YAML)", _profile),
     "schedule": ("A schedule of iossim (schedule.json)", _schedule),
     "table": ("A table of stage prices for iossim (JSON)", _table),
-    "scenario": ("A scenario of a study for iossim (YAML)", _scenario),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
     "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", _check),

@@ -13,14 +13,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.edge.planned import Dataflow, memory_rows
 from iossim.execution.execution import Execution, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.report.colours import reserved_colour
-from iossim.report.figures.dataflow import dataflow_lanes
 from iossim.report.figures.timeline import StageExtent, stage_extents
 from iossim.report.schedule_words import setup_words
 from iossim.schedule.batch import Strategy
@@ -47,10 +45,15 @@ def counters(execution: Execution) -> list[dict[str, Any]]:
         parts = getattr(execution, what.lower()).tolist()
         tracks[f"{what} in use, %"] = [round(100 * part, 2) for part in parts]
     return [
-        _counter(name, time_us, value)
+        counter(name, time_us, value)
         for name, values in tracks.items()
         for time_us, value in zip(execution.time_us.tolist(), [*values, 0], strict=True)
     ]
+
+
+def counter(name: str, time_us: float, value: float) -> dict[str, Any]:
+    """A value from a time on, of the counter of that name."""
+    return {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}
 
 
 def _metadata(name: str, arguments: dict[str, Any], track: int | None = None) -> dict[str, Any]:
@@ -186,38 +189,3 @@ def _work(network: Network, members: Sequence[str]) -> dict[str, Any]:
         "outputs": [str(value) for value in outputs],
         "flops": flops,
     }
-
-
-_OPERATORS_TRACK = 1
-_MOST_UNITS = 64
-
-
-def dataflow_trace(found: Dataflow, title: str) -> str:
-    """The trace of the written plan as JSON text, with the use of each memory as counters; beyond 64 units, every nth
-    is included.
-    """
-    plan_name, (plan, timed) = list(found.runs.items())[-1]
-    names = [step.operator.name for step in plan.steps]
-    tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}
-    events: list[dict[str, Any]] = []
-    for index, (step, (start_us, end_us)) in enumerate(zip(plan.steps, timed.steps, strict=True)):
-        if plan.places[index][1].first_unit == 0:  # others run beside them, and are covered by their units
-            arguments = {"kind": step.operator.kind, "slices": len(step.slices)}
-            events.append(complete(names[index], "operator", _OPERATORS_TRACK, start_us, end_us, arguments))
-    for track, each in enumerate(dataflow_lanes(timed, found.device, _MOST_UNITS), _OPERATORS_TRACK + 1):
-        tracks[track] = each.name
-        for span in each.spans:
-            operator = names[span.step]
-            name = operator if span.what == "compute" else f"{operator}: {span.what}"
-            events.append(complete(name, each.resource, track, span.start_us, span.end_us, {"what": span.what}))
-    for row in memory_rows(plan, timed):
-        events += [
-            _counter(f"{memory} memory in use, bytes", row.start_us, getattr(row, f"{memory}_bytes"))
-            for memory in ("private", "shared", "external")
-        ]
-    other = {"device": found.device.name, "plan": plan_name, "latency_us": timed.total_us}
-    return trace_text(title, tracks, events, other)
-
-
-def _counter(name: str, time_us: float, value: float) -> dict[str, Any]:
-    return {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import name_of
+from iossim.study.axes import METRICS, Quantity, name_of, number
 from iossim.study.claims import Found, figure, figure_cells, figures, judge, listed
-from iossim.study.metrics import METRICS, Quantity, number
 from iossim.study.points import labels_of
 from iossim.study.question import Conditions, Labels, Question, Range, in_words
 from iossim.study.row_comparison import (
@@ -180,7 +179,7 @@ class _Group:
             found = found.with_more(f", a tie with {names}", ties, {"a tie with": names})
         if behind is not None:
             name = name_of(axis, axis_value(behind, axis))
-            following = f"{name}, {_value(behind, asked.quantity)}{_ratio(best, behind, asked.quantity)}"
+            following = f"{name}, {asked.quantity.told(behind)}{_ratio(best, behind, asked.quantity)}"
             found = found.with_more(f"; next {following}", [behind], {"next": following})
         return found
 
@@ -199,7 +198,7 @@ class _Group:
         if behind is None:
             return found
         link = "a tie with" if is_tie(best, behind, asked.quantity) else "next"
-        following = f"{_value(behind, asked.quantity)} {self.where(behind)}"
+        following = f"{asked.quantity.told(behind)} {self.where(behind)}"
         return found.with_more(f"; {link} {following}", [behind], {link: following})
 
     def _none(self, *axes: str) -> Found:
@@ -274,11 +273,6 @@ def _may_miss(conditions: Conditions, row: Row) -> str:
 def _ratio(best: Row, behind: Row, quantity: Quantity) -> str:
     one, other = quantity.of(best), quantity.of(behind)
     return f" ({max(one, other) / min(one, other):.2f}x)" if one and other else ""
-
-
-def _value(row: Row, quantity: Quantity) -> str:
-    value = quantity.of(row)
-    return "nothing" if value is None else quantity.amount(value)
 
 
 def _ties(axis: str, tied: Sequence[Sequence[Row]]) -> str:

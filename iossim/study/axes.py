@@ -1,49 +1,32 @@
-"""The axes of a study and their values, declared once: points, answers, figures and the JSON schema derive from these.
+"""The axes of a study and the figures of its rows, declared once each: points, answers, reports and the JSON schema
+derive from these.
 
 A new axis is an entry of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
-:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`.
+:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`; that of a kind of study
+(:mod:`iossim.study.study_kind`) is in all of them by itself.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from iossim.base.errors import warn_once
 from iossim.base.memory import size_bytes
-from iossim.base.values import Value
+from iossim.base.registry import PluginError
+from iossim.base.tables import Column
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
+from iossim.study.study_kind import GROUP, Axis, Direction, Label, Labelled, Metric, StudyKind
 from iossim.transforms.rewriting.backtracking import ALPHA
 from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 
-class _Labelled(Value):
-    """A value that reports refer to by its ``label``; in a file its field ``_ALONE`` suffices, if there is one."""
-
-    _ALONE: ClassVar[str] = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, given: Any) -> Any:
-        return {cls._ALONE: given} if cls._ALONE and isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
-        if not vars(self)["label"]:
-            object.__setattr__(self, "label", self._own_label())
-        return self
-
-    @abstractmethod
-    def _own_label(self) -> str:
-        """Label of a value that was given none."""
-
-
-class Model(_Labelled):
+class Model(Labelled):
     """A network of the zoo or an ONNX file, and how it is read; in a file a name alone suffices."""
 
     _ALONE = "model"
@@ -63,7 +46,7 @@ class Model(_Labelled):
         return name if self.block is None else f"{name}, block {self.block}"
 
 
-class Device(_Labelled):
+class Device(Labelled):
     """A device by name or profile file, with replaced values; in a file a name alone suffices."""
 
     _ALONE = "device"
@@ -78,7 +61,7 @@ class Device(_Labelled):
         return f"{name} ({changes})" if changes else name
 
 
-class Search(_Labelled):
+class Search(Labelled):
     """Extent of the search by schedulers of IOS: the definition of stages, and the pruning r and s."""
 
     label: str = ""
@@ -98,7 +81,7 @@ class Search(_Labelled):
         return StageSpace(self.stages, self.max_group_size, self.max_groups)
 
 
-class Rewrite(_Labelled):
+class Rewrite(Labelled):
     """Rules by which the network is rewritten before all schedulers see it; in a file the rules alone suffice."""
 
     _ALONE = "rules"
@@ -130,7 +113,7 @@ class Rewrite(_Labelled):
 MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
-class Workspace(_Labelled):
+class Workspace(Labelled):
     """Memory of kernels besides their tensors; in a file a size alone (``64MiB``), or ``none``, suffices."""
 
     label: str = ""
@@ -165,65 +148,16 @@ class Workspace(_Labelled):
         return None if self.total is None else size_bytes(self.total, "total")
 
 
-class Dataflow(_Labelled):
-    """Planning for edge devices; in a file a policy alone (``priority``, ``exhaustive``, ``none``) suffices."""
-
-    _ALONE = "policy"
-    policy: Literal["none", "priority", "exhaustive"] = "priority"
-    label: str = ""
-    #: Number of devices, joined by ``link`` (by default the first that the device has).
-    devices: int = Field(default=1, ge=1, le=1024)
-    link: str | None = None
-    sync: Literal["ring", "server"] = "ring"
-    #: Division of operators among the devices: the best for each (``mix``), or all alike.
-    mix: Literal["mix", "outC", "inH", "inW"] = "mix"
-
-    def _own_label(self) -> str:
-        parts = ["1 device"] if self.devices == 1 else [f"{self.devices} devices", self.sync, self.mix]
-        parts += [self.link] if self.link and self.devices > 1 else []
-        parts += [self.policy] if self.policy != "priority" else []
-        return ", ".join(parts) if self.plans else "no dataflow"
-
-    @property
-    def plans(self) -> bool:
-        return self.policy != "none"
+def find_kinds() -> Iterable[StudyKind]:
+    """The kinds that are installed; a plugin that does not work is one line on standard error."""
+    for name in GROUP.names():
+        try:
+            yield GROUP.find(name)
+        except PluginError as error:
+            warn_once(str(error))
 
 
-#: Value of a row on an axis: a label, or a batch size.
-Label = str | int
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis: its name, the field of a scenario that lists its values, and its wording in reports."""
-
-    name: str
-    field: str
-    #: Type of a value in a point that is written out; a label stands for a listed value.
-    kind: Any
-    #: Phrase for a row's place on the axis.
-    phrase: str
-    #: The lower rank makes the better groups of bars, and the better columns of a heat map.
-    group_rank: int
-    column_rank: int
-    #: Only value of a scenario that lists none; None where a scenario must list some.
-    default: Any = None
-    #: Whether edge devices have the axis; whether only they have it.
-    of_edge_devices: bool = True
-    only_of_edge_devices: bool = False
-
-    @property
-    def usual(self) -> Label | None:
-        """Label that is left unsaid; None where every value is mentioned."""
-        return None if self.default is None or self.name == "batch" else label_of(self.default)
-
-
-def label_of(value: Any) -> Label:
-    """Label of an axis's value in reports."""
-    label: Label = getattr(value, "label", value)
-    return label
-
-
+KINDS = tuple(find_kinds())
 #: Axes by name, in the order in which points are counted: the last varies fastest.
 AXES: dict[str, Axis] = {
     axis.name: axis
@@ -232,14 +166,13 @@ AXES: dict[str, Axis] = {
         Axis("device", "devices", Device, "on {}", 1, 9),
         Axis("batch", "batch_sizes", Annotated[int, Field(ge=1)], "at batch {}", 9, 0, 1),
         Axis("dtype", "dtypes", str, "in {}", 2, 1, "fp32"),
-        Axis("engine", "engines", str, "with engine {}", 3, 7, "paper", of_edge_devices=False),
-        Axis("cost_model", "cost_models", str, "priced by {}", 8, 8, "simulator", of_edge_devices=False),
-        Axis("search", "searches", Search | str, "with search {}", 7, 2, Search(), of_edge_devices=False),
-        Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_edge_devices=False),
-        Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_edge_devices=False),
-        Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_edge_devices=False),
-        Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none"),
-             only_of_edge_devices=True),
+        Axis("engine", "engines", str, "with engine {}", 3, 7, "paper", of_all_kinds=False),
+        Axis("cost_model", "cost_models", str, "priced by {}", 8, 8, "simulator", of_all_kinds=False),
+        Axis("search", "searches", Search | str, "with search {}", 7, 2, Search(), of_all_kinds=False),
+        Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
+        Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_all_kinds=False),
+        Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_all_kinds=False),
+        *(kind.axis for kind in KINDS),
     )
 }  # fmt: skip
 #: Axes of rows: every point is scheduled by each scheduler.
@@ -256,3 +189,101 @@ def where_in_words(labels: Mapping[str, Label], axes: Collection[str]) -> str:
 def name_of(axis: str, label: object) -> str:
     """Name of a value alone: a bare number would be ambiguous."""
     return f"batch {label}" if axis == "batch" else str(label)
+
+
+def kind_among(values: Callable[[str], Iterable[Any]]) -> StudyKind | None:
+    """The kind of a study whose ``values`` on an axis are given by its name; None for GPUs and processors."""
+    return next((kind for kind in KINDS if any(map(kind.is_asked, values(kind.axis.name)))), None)
+
+
+def _micro_batches(
+    name: str, words: str, unit: str, title: str, digits: int = 2, better: Direction = "lowest"
+) -> Metric:
+    return Metric(name, words, unit, better, Column(name, title, digits), measure="micro_batches")
+
+
+#: All metrics by name, in the order of a report's columns.
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("latency_ms", "latency", " ms", column=Column("latency_ms", digits=3)),
+        Metric("low_ms", "lowest expected latency", " ms", column=Column("low_ms", "expected from", 3)),
+        Metric("high_ms", "highest expected latency", " ms", column=Column("high_ms", "expected to", 3)),
+        Metric("speedup", "speed-up", "x", "highest", Column("speedup_x", "speed-up")),
+        Metric("throughput_per_s", "throughput", " samples/s", "highest",
+               Column("throughput", "throughput, samples/s", 1)),
+        Metric("stages", "number of stages", " stages", column=Column("stages")),
+        Metric("streams", "number of streams", " streams", column=Column("streams")),
+        Metric("merged_stages", "number of merged stages", " merged stages", column=Column("merged_stages", "merged")),
+        Metric("gap", "gap above the bound", column=Column("gap_percent", "above bound", 1)),
+        Metric("active_warps", "number of active warps", " active warps", "highest",
+               Column("active_warps", "active warps", 0), measure="active_warps"),
+        Metric("peak_memory_mib", "peak memory", " MiB", column=Column("peak_memory_mib", "peak memory", 1), per="MiB",
+               measure="peak_memory"),
+        Metric("weights_mib", "size of the weights", " MiB of weights", column=Column("weights_mib", "weights", 1),
+               per="MiB of weights"),
+        Metric("kernels", "number of kernels", " kernels", column=Column("kernels")),
+        Metric("gmacs", "number of multiply-adds", "e9 multiply-adds", column=Column("gmacs", "10⁹ multiply-adds", 2)),
+        Metric("traffic_mib", "memory traffic", " MiB moved", column=Column("traffic_mib", "moved", 1)),
+        _micro_batches("convolutions_ms", "time of the convolutions", " ms of convolutions", "convolutions"),
+        _micro_batches("undivided_ms", "time of the convolutions undivided", " ms of convolutions undivided",
+                       "undivided"),
+        _micro_batches("micro_batch_gain", "gain by micro-batches", "x", "by micro-batches", better="highest"),
+        _micro_batches("largest_gain", "gain of the kernel that gains most", "x", "of one kernel", better="highest"),
+        _micro_batches("workspace_mib", "size of the workspaces", " MiB of workspaces", "workspaces, MiB", 1),
+        *(metric for kind in KINDS for metric in kind.metrics),
+        Metric("published_ms", "published latency", " ms", column=Column("published_ms", "published", 3)),
+        Metric("board_power_w", "board power", " W", per="watt"),
+        Metric("peak_tflops", "fp32 peak", " TFLOP/s", "highest", per="TFLOP/s"),
+    )
+}  # fmt: skip
+#: The kind of study that alone has a metric, by the metric's name.
+KIND_OF_METRIC = {metric.name: kind for kind in KINDS for metric in kind.metrics}
+#: Metrics of a device's size; the first is the default.
+DEVICE_SIZES = ("board_power_w", "peak_tflops")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A metric, or one metric per another."""
+
+    metric: str = "latency_ms"
+    per: str | None = None
+
+    def of(self, row: Any) -> float | None:
+        """Value in a row; None if unknown."""
+        over: float | None = getattr(row, self.metric)
+        under: float | None = getattr(row, self.per) if self.per else 1.0
+        return None if over is None or not under else over / under
+
+    @property
+    def words(self) -> str:
+        """Name in a sentence."""
+        per = "" if self.per is None else METRICS[self.per].per or METRICS[self.per].words
+        return METRICS[self.metric].words + (f" per {per}" if per else "")
+
+    def amount(self, value: float) -> str:
+        if self.metric == "gap":
+            told = f"{100 * value:.2g}% above the bound"
+        else:
+            told = f"{number(value)}{METRICS[self.metric].unit}"
+        return told if self.per is None else f"{told} per {METRICS[self.per].per or self.per}"
+
+    def told(self, row: Any) -> str:
+        """Value in a row with its unit."""
+        value = self.of(row)
+        return "nothing" if value is None else self.amount(value)
+
+    def exact(self, bound: float) -> str:
+        """A bound as it was given, with its unit."""
+        return f"{bound:,g}{METRICS[self.metric].unit}"
+
+    def span(self, values: list[float]) -> str:
+        """Range of several figures: ``1.2 to 1.6x``."""
+        low, high = min(values), max(values)
+        return self.amount(low) if number(low) == number(high) else f"{number(low)} to {self.amount(high)}"
+
+
+def number(value: float) -> str:
+    """Three significant digits, or all digits before the point: ``0.00123``, ``4.31``, ``1,234``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"

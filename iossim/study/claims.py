@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, geometric_mean
 
-from iossim.study.axes import ROW_AXES, Label, name_of
-from iossim.study.metrics import Quantity, number
+from iossim.study.axes import ROW_AXES, Quantity, name_of, number
 from iossim.study.question import Labels, Place, Question, label_of_axis, place_of
 from iossim.study.row_comparison import (
     axis_value,
@@ -23,6 +22,7 @@ from iossim.study.row_comparison import (
     place,
     varied_axes,
 )
+from iossim.study.study_kind import Label
 from iossim.study.study_run import CrossPrice, Row
 
 #: Number of names that a sentence lists before it counts the rest.
@@ -43,25 +43,18 @@ class Found:
         return replace(self, words=self.words + words, rows=[*self.rows, *rows], cells={**self.cells, **(cells or {})})
 
 
-def figure(row: Row, quantity: Quantity) -> str:
-    """A figure of a row; a latency is followed by its prediction interval."""
-    value, expected = quantity.of(row), _expected(row, quantity)
-    if value is None:
-        return "nothing"
-    return quantity.amount(value) + (f" (90% interval {expected})" if expected else "")
-
-
 def figure_cells(row: Row, quantity: Quantity) -> dict[str, str]:
-    """Cells of a table with the content of :func:`figure`."""
-    value, expected = quantity.of(row), _expected(row, quantity)
-    cells = {quantity.words: "nothing" if value is None else quantity.amount(value)}
-    return cells | ({"90% interval": f"{expected} ms"} if expected else {})
-
-
-def _expected(row: Row, quantity: Quantity) -> str:
+    """A figure of a row as cells of a table: a latency is followed by its prediction interval."""
+    cells = {quantity.words: quantity.told(row)}
     if quantity != Quantity() or row.low_ms is None or row.high_ms is None:
-        return ""
-    return f"{number(row.low_ms)}-{number(row.high_ms)}"
+        return cells
+    return {**cells, "90% interval": f"{number(row.low_ms)}-{number(row.high_ms)} ms"}
+
+
+def figure(row: Row, quantity: Quantity) -> str:
+    """The content of :func:`figure_cells` in words."""
+    amount, *interval = figure_cells(row, quantity).values()
+    return amount + (f" (90% interval {interval[0].removesuffix(' ms')})" if interval else "")
 
 
 def listed(names: Sequence[Label]) -> str:

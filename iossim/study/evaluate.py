@@ -1,8 +1,8 @@
-"""Rows and schedules of one point of a study; on edge devices one row per plan."""
+"""Rows and schedules of one point of a study, and prices of other points' schedules there, away from home."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,25 +12,23 @@ from iossim.base.threads import limit_threads
 from iossim.calibration.prediction.published import is_in_sample
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
-from iossim.edge.capacity import uses
-from iossim.edge.distributed import distributed
-from iossim.edge.plan import EdgePlan, Variant
-from iossim.edge.planned import dataflow
 from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.target import target_of
-from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import reprice
 from iossim.search.ios import solve
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.study.evaluation_context import EvaluationContext, LruCache, context_of
-from iossim.study.points import Point, edge_device_of, network_of
-from iossim.study.study_run import BlockTime, Failures, Row
+from iossim.study.evaluation_context import EvaluationContext, context_of, given_network, network_as
+from iossim.study.journal import CrossDone
+from iossim.study.points import Point, device_of_kind
+from iossim.study.study_kind import StudyKind
+from iossim.study.study_run import BlockTime, CrossPrice, Failures, Row
 from iossim.tasks.task import Task, bounded_by_searches
 
 _MIB = 1 << 20
@@ -70,10 +68,11 @@ def evaluate_point(task: PointTask) -> PointResult:
     """Schedule a point by all schedulers; a failure is a row with its reason. An interrupt is passed on."""
     limit_threads(1 if task.one_of_many else None)
     failures = Failures()
-    if task.point.dataflow.plans:
-        return _on_edge_devices(task, failures)
-    _load_compiled_code()
     try:
+        if (kind := task.point.kind) is not None:
+            rows_of_it, search_s = rows_of_kind(kind, task.point, task.schedulers)
+            return PointResult(task.point, tuple(rows_of_it), {}, {}, search_s, failures.tracebacks)
+        _load_compiled_code()
         context = context_of(task.point)
     except Exception as error:  # any error of a point becomes the reason of its rows, and the others continue
         reason = failures.reason(error)
@@ -111,16 +110,6 @@ def evaluate_point(task: PointTask) -> PointResult:
     rows |= {name: _failed(task.point, name, reason) for name, reason in reasons.items()}
     in_order, kept_s = tuple(rows[name] for name in task.schedulers), {name: search_s[name] for name in schedules}
     return PointResult(task.point, in_order, schedules, traces, kept_s, failures.tracebacks)
-
-
-def _on_edge_devices(task: PointTask, failures: Failures) -> PointResult:
-    rows: list[Row]
-    try:
-        rows, search_s = dataflow_rows(task.point, task.schedulers)
-    except Exception as error:  # likewise
-        reason = failures.reason(error)
-        rows, search_s = [_failed(task.point, name, reason) for name in task.schedulers], {}
-    return PointResult(task.point, tuple(rows), {}, {}, search_s, failures.tracebacks)
 
 
 def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
@@ -189,65 +178,103 @@ def _load_compiled_code() -> None:
     solve([problem], RandomCostModel(), SearchOptions(), concurrent=True, merge=True)
 
 
-_NETWORKS: LruCache[Network] = LruCache(2)
-
-
-def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
-    """Row of each plan, and the seconds that finding each took. Raises a subclass of IossimError."""
-    model = point.model.model_dump_json()
-    network = _NETWORKS.get((model, point.batch, point.dtype, point.seed), lambda: network_of(point))
-    common = {
-        "point": point.index,
-        **point.labels,
-        "weights_mib": sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
-        "gmacs": network.statistics()["macs"] / 1e9,
-    }
-    asked, device = point.dataflow, edge_device_of(point.device)
-    if asked.devices > 1:
-        several = distributed(network, device, asked.devices, asked.link, asked.sync, asked.mix, asked.policy)
-        row = Row(
-            **common,
-            **_times(point, several.latency_us, several.one_us),
-            **_peaks(several.plans),
-            scheduler=str(Variant.FULL),
-            sent_mib=several.distribution.sent_bytes / _MIB,
-            waited_ms=several.waited_us / 1e3,
-            time_by_kind_us=_by_kind(network, [each.compute_us + each.waited_us for each in several.rows]),
-        )
-        return [row], {str(Variant.FULL): several.optimise_s}
-    found = dataflow(network, device, asked.policy)
-    slowest_us = max(found.total_us(Variant(name)) for name in schedulers)
-    baseline_us = found.total_us(Variant.VANILLA) if Variant.VANILLA in schedulers else slowest_us
+def rows_of_kind(kind: StudyKind, point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
+    """Rows of a point of a kind, and the seconds of each search. Raises a subclass of IossimError."""
+    network = given_network(point)
+    device = device_of_kind(kind, point.device)
+    found, search_s = kind.rows(network, device, getattr(point, kind.axis.name), schedulers)
     rows = [
         Row(
-            **common,
-            **_times(point, found.total_us(variant), baseline_us),
-            **_peaks([found.plans[variant]]),
-            scheduler=str(variant),
-            time_by_kind_us=_by_kind(network, [end - start for start, end in found.times[variant].steps]),
+            point=point.index,
+            **point.labels,
+            scheduler=one.scheduler,
+            latency_ms=one.latency_us / 1e3,
+            throughput_per_s=point.batch / one.latency_us * 1e6,
+            speedup=one.baseline_us / one.latency_us,
+            weights_mib=sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
+            gmacs=network.statistics()["macs"] / 1e9,
+            **one.figures,
         )
-        for variant in map(Variant, schedulers)
+        for one in found
     ]
-    return rows, {str(Variant.FULL): found.optimise_s}
+    return rows, search_s
 
 
-def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any]:
-    return {
-        "latency_ms": latency_us / 1e3,
-        "throughput_per_s": point.batch / latency_us * 1e6,
-        "speedup": baseline_us / latency_us,
-    }
+@dataclass(frozen=True)
+class MadeElsewhere:
+    """A schedule's text, and the point that it was made for; or the reason why there is none."""
+
+    made_for: int
+    scheduler: str
+    text: str | None
+    reason: str = ""
 
 
-def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
-    seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
-    memories = ("private", "shared", "external")
-    return {f"{name}_mib": max(getattr(use, f"{name}_bytes") for use in seen) / _MIB for name in memories}
+@dataclass(frozen=True)
+class CrossTask:
+    """A point, and schedules of others to be priced there; ``own`` are the texts of its own schedules by scheduler."""
+
+    axis: str
+    point: Point
+    own: dict[str, str]
+    others: tuple[MadeElsewhere, ...]
+    one_of_many: bool = False
 
 
-def _by_kind(network: Network, times_us: Sequence[float]) -> dict[str, float]:
-    """Times of operators summed by kind, the longest first."""
-    found: defaultdict[str, float] = defaultdict(float)
-    for unit, us in zip(network.units, times_us, strict=True):
-        found[main_kind(network, unit)] += us
-    return dict(sorted(found.items(), key=lambda one: -one[1]))
+@dataclass(frozen=True)
+class CrossResult:
+    """Prices of other points' schedules at a point, and tracebacks as in a point's own result."""
+
+    entry: CrossDone
+    tracebacks: dict[str, str]
+
+
+def evaluate_cross(task: CrossTask) -> CrossResult:
+    """Price the schedules of others at a point; one that cannot be priced has a reason."""
+    limit_threads(1 if task.one_of_many else None)
+    failures = Failures()
+    try:
+        context = context_of(task.point)
+        own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
+    except Exception as error:  # any error of a point becomes the reason of its prices, and the others continue
+        found: list[_Priced] = [{"reason": failures.reason(error)}] * len(task.others)
+    else:
+        known: dict[tuple[str, str, str], _Priced] = {}
+        found = [_priced(other, context, own.get(other.scheduler), known, failures) for other in task.others]
+    prices = [
+        CrossPrice(
+            axis=task.axis, scheduler=other.scheduler, made_for=other.made_for, run_at=task.point.index, **priced
+        )
+        for other, priced in zip(task.others, found, strict=True)
+    ]
+    return CrossResult(CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks)
+
+
+#: Latency and tie of a :class:`CrossPrice`, or the reason why there is none.
+_Priced = dict[str, Any]
+
+
+def _priced(
+    other: MadeElsewhere,
+    context: EvaluationContext,
+    own: Schedule | None,
+    known: dict[tuple[str, str, str], _Priced],
+    failures: Failures,
+) -> _Priced:
+    """Price of a schedule; ``known`` are prices by scheduler and stages, since points often share a schedule."""
+    if other.text is None:
+        return {"reason": other.reason}
+    try:
+        made = Schedule.model_validate_json(other.text)
+        stages = json.dumps([(stage.strategy, stage.groups, stage.variants) for stage in made.stages])
+        key = other.scheduler, json.dumps(made.source.options), stages
+        if key not in known:
+            network = network_as(context, made)
+            found = reprice(made, network, context.prices)
+            # A network that was rewritten differently has no schedule here to tie with.
+            rival = own if network is context.network else None
+            tie = rival is not None and context.errors is not None and context.errors.is_tie(found, rival)
+            known[key] = {"latency_ms": found.latency_us / 1e3, "tie": tie}
+        return known[key]
+    except Exception as error:  # likewise, for one schedule
+        return {"reason": failures.reason(error)}

@@ -123,7 +123,7 @@ def context_of(point: Point) -> EvaluationContext:
 def _load(point: Point) -> EvaluationContext:
     device = point.device.model_dump_json()
     profile = _PROFILES.get(device, lambda: device_of(point.device))
-    network = _given(point)
+    network = given_network(point)
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
     prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine, profile))
     if point.rewrite.rewrites or point.micro_batch != 1:
@@ -131,7 +131,8 @@ def _load(point: Point) -> EvaluationContext:
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
 
 
-def _given(point: Point) -> Network:
+def given_network(point: Point) -> Network:
+    """The point's network before its transforms."""
     key = (point.model.model_dump_json(), point.batch, point.dtype, point.seed)
     return _NETWORKS.get(key, lambda: network_of(point))
 
@@ -139,7 +140,7 @@ def _given(point: Point) -> Network:
 def network_as(context: EvaluationContext, schedule: Schedule) -> Network:
     """The point's network, rewritten as for a schedule of another point. Raises ReplayError if that is impossible."""
     (_, wanted), (_, own) = split_source(schedule.source.to_source()), split_source(context.network.source)
-    return context.network if wanted == own else replayed(_given(context.point), wanted)
+    return context.network if wanted == own else replayed(given_network(context.point), wanted)
 
 
 def _changed(point: Point, network: Network, prices: CostModel) -> Network:

@@ -12,8 +12,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
 from iossim.study.axes import Search
-from iossim.study.cross_evaluation import families
-from iossim.study.points import load_model, points_of
+from iossim.study.points import families, load_model, points_of
 from iossim.study.scenario import Scenario
 
 #: Counting a wider block would take longer than it is worth.
@@ -21,8 +20,6 @@ _MAX_STATES, _MAX_TRANSITIONS = 200_000, 30_000_000
 #: Seconds per point, and per distinct stage in it for each scheduler that searches: measured on one core of a server,
 #: over five networks of the zoo, the latter between 2 and 7 us.
 _POINT_S, _STAGE_S = 0.1, 3e-6
-#: Seconds per point on edge devices; those of the studies that ship took 0.9 to 1.5.
-_EDGE_POINT_S = 1.2
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,8 @@ def forecast(scenario: Scenario) -> Forecast:
     """Count the work of a study; loads each model once, at batch 1. Raises the errors of loading."""
     points = points_of(scenario)
     schedules, cores = len(points) * len(scenario.schedulers), len(usable_cores())
-    if scenario.plans_dataflow:
-        return Forecast(len(points), schedules, 0, 0, (), cores, _EDGE_POINT_S * len(points) / cores)
+    if scenario.kind is not None:
+        return Forecast(len(points), schedules, 0, 0, (), cores, scenario.kind.point_s * len(points) / cores)
     networks: dict[str, Network] = {}
     counted: dict[tuple[str, str], Searched] = {}
     for point in points:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim._version import __version__
 from iossim.base.errors import ModelError, ScenarioError
 from iossim.base.values import Value
-from iossim.hardware.edge import EdgeDevice, edge_device
+from iossim.hardware.device import Device as AnyDevice
 from iossim.hardware.load import device as load_device
 from iossim.hardware.override import overridden
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.axes import AXES, Dataflow, Device, Label, MicroBatches, Model, Rewrite, Search, Workspace, label_of
+from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.scenario import PointValues, Scenario
+from iossim.study.study_kind import Label, StudyKind, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
@@ -33,9 +34,7 @@ MAX_POINTS = 100_000
 
 
 @dataclass(frozen=True)
-class Point:
-    """One combination of the axes' values."""
-
+class _OwnAxes:
     #: Counted from 0 in the scenario's order.
     index: int
     model: Model
@@ -48,7 +47,18 @@ class Point:
     rewrite: Rewrite
     micro_batch: MicroBatches
     workspace: Workspace
-    dataflow: Dataflow
+
+
+if TYPE_CHECKING:
+    _AllAxes = _OwnAxes
+else:
+    _AllAxes = make_dataclass("_AllAxes", [kind.axis.name for kind in KINDS], bases=(_OwnAxes,), frozen=True)
+
+
+@dataclass(frozen=True)
+class Point(_AllAxes):
+    """One combination of the axes' values."""
+
     #: Seed of random weights, graphs and cost models.
     seed: int = 0
     #: Hash of all that the point's results depend on, the same in every process: results are reused by it.
@@ -57,6 +67,11 @@ class Point:
     @property
     def labels(self) -> dict[str, Label]:
         return {axis: label_of(getattr(self, axis)) for axis in AXES}
+
+    @property
+    def kind(self) -> StudyKind | None:
+        """Kind of its study; None if its device is a GPU or processor."""
+        return kind_among(lambda axis: [getattr(self, axis)])
 
 
 def points_of(scenario: Scenario) -> tuple[Point, ...]:
@@ -76,9 +91,9 @@ def device_of(device: Device) -> DeviceProfile:
     return overridden(load_device(device.device), device.set)
 
 
-def edge_device_of(device: Device) -> EdgeDevice:
-    """Edge device of a scenario, with its replaced values; raises DeviceError."""
-    return edge_device(device.device).changed(device.set)
+def device_of_kind(kind: StudyKind | None, device: Device) -> AnyDevice:
+    """:func:`device_of`, or a scenario's device of a kind."""
+    return device_of(device) if kind is None else kind.device(device.device, device.set)
 
 
 def network_of(point: Point) -> Network:
@@ -175,6 +190,15 @@ def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
     return given
 
 
+def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
+    """Points that differ in ``axis`` alone, two or more together, in order."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        common = [repr(getattr(point, name)) for name in AXES if name != axis]
+        found.setdefault(repr(common), []).append(point)
+    yield from (tuple(family) for family in found.values() if len(family) > 1)
+
+
 class _Fingerprints:
     """Dependencies of points' results; each model, device and file is read once."""
 
@@ -193,7 +217,7 @@ class _Fingerprints:
         return [
             self._file(model.model) if is_file else model.model,
             model.model_dump(mode="json", exclude={"label", "model"}),
-            self._device(device.device, tuple(device.set.items()), point.dataflow.plans),
+            self._device(device.device, tuple(device.set.items()), point.kind),
             point.batch,
             point.dtype,
             point.engine,
@@ -203,13 +227,12 @@ class _Fingerprints:
             rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
             *([] if point.micro_batch == 1 else [{"micro_batch": point.micro_batch}]),
             point.workspace.model_dump(mode="json", exclude={"label"}),
-            point.dataflow.model_dump(mode="json", exclude={"label"}),
+            *(getattr(point, kind.axis.name).model_dump(mode="json", exclude={"label"}) for kind in KINDS),
         ]
 
 
-def _device_print(device: str, changes: tuple[tuple[str, float], ...], is_edge: bool) -> list[str]:
-    changed = Device(device=device, set=dict(changes))
-    profile = edge_device_of(changed) if is_edge else device_of(changed)
+def _device_print(device: str, changes: tuple[tuple[str, float], ...], kind: StudyKind | None) -> list[str]:
+    profile = device_of_kind(kind, Device(device=device, set=dict(changes)))
     return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
 
 

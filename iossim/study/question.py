@@ -31,8 +31,8 @@ from typing_extensions import TypeAliasType
 
 from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.values import Value
-from iossim.study.axes import ROW_AXES, Label, name_of, where_in_words
-from iossim.study.metrics import DEVICE_SIZES, METRICS, Direction, Quantity
+from iossim.study.axes import DEVICE_SIZES, METRICS, ROW_AXES, Quantity, name_of, where_in_words
+from iossim.study.study_kind import Direction, Label
 
 #: Labels of each axis, from :func:`iossim.study.points.labels_of`.
 Labels = Mapping[str, Sequence[Label]]

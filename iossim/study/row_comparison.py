@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from math import inf, log
 
 from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
-from iossim.study.axes import ROW_AXES, Label, where_in_words
-from iossim.study.metrics import DEVICE_SIZES, Quantity
+from iossim.study.axes import DEVICE_SIZES, ROW_AXES, Quantity, where_in_words
 from iossim.study.question import Condition, Conditions, Question, Range
+from iossim.study.study_kind import Label
 from iossim.study.study_run import Row
 
 #: Such values are equal up to rounding of sums of floats.

@@ -21,8 +21,7 @@ from iossim.base.errors import OptionError
 from iossim.base.user_files import check_writable, read_text, write_atomically
 from iossim.base.values import first_problem
 from iossim.study.axes import AXES
-from iossim.study.cross_evaluation import CrossResult
-from iossim.study.evaluate import PointResult
+from iossim.study.evaluate import CrossResult, PointResult
 from iossim.study.journal import Begin, CrossDone, Journal, PointDone, points_done
 from iossim.study.points import Point
 from iossim.study.scenario import Scenario
@@ -30,11 +29,11 @@ from iossim.study.scenario_file import write_scenario
 from iossim.study.study_run import DEFECTS, Results, Row, StudyRun
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
-RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parquet", "timings.csv"
+RESULTS, TABLE, TIMINGS = "results.json", "results.csv", "timings.csv"
 SCHEDULES, TRACES = "schedules", "traces"
 REPORT = "report.html"
 #: All files that it may contain, in the order in which people read them.
-FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
+FILES = (REPORT, TABLE, RESULTS, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
 #: Fields of a row without a single value, which only results.json has.
 NESTED = ("blocks", "time_by_kind_us", "rules")
 _COLUMNS = [name for name in Row.model_fields if name not in NESTED]
@@ -146,7 +145,6 @@ class RunDirectory:
         keys = [key for row in results.rows if (key := (row.point, row.scheduler)) in search_s]
         timings = _csv(("point", "scheduler", "search_s"), ((*key, search_s[key]) for key in keys))
         write_atomically(self.folder / TIMINGS, timings)
-        _write_parquet(results.rows, self.folder / PARQUET)
         write_atomically(self.folder / RESULTS, results.model_dump_json(indent=1) + "\n")
 
 
@@ -203,18 +201,6 @@ def _read_environment(folder: Path) -> dict[str, Any]:
         return TypeAdapter(dict[str, Any]).validate_json(text)
     except ValidationError:
         raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}") from None
-
-
-def _write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Rows as a table for data frames, if pyarrow is installed."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        return
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.table({name: [getattr(row, name) for row in rows] for name in _COLUMNS}), sink)
-    write_atomically(path, sink.getvalue().to_pybytes())
 
 
 def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:

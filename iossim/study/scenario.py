@@ -17,19 +17,10 @@ from typing_extensions import TypeAliasType
 from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
 from iossim.base.values import Value
-from iossim.edge.plan import Variant
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
+from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.question import LIST, MAPPING, VALUE, Question
-
-#: Plots that a report may contain; the modules of ``iossim.report.study.plots`` draw them.
-PLOTS = (
-    "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning",
-    "active_warps", "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches",
-    "largest_gain",
-)  # fmt: skip
-#: Plans of edge devices, which take the place of schedulers.
-VARIANTS = tuple(map(str, Variant))
+from iossim.study.study_kind import StudyKind, with_fields
 
 if TYPE_CHECKING:
     PointValues = Any
@@ -70,9 +61,7 @@ class Published(Value):
         return [] if self.claim is None else self.claim if isinstance(self.claim, list) else [self.claim]
 
 
-class Scenario(Value):
-    """A study. Every axis is a list; ``combine`` says how they make points."""
-
+class _OwnAxes(Value):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     title: str = ""
     #: Motivation of the study, for a reader of the file and the report.
@@ -87,8 +76,19 @@ class Scenario(Value):
     rewrites: list[Rewrite] = _listed("rewrite")
     micro_batches: list[MicroBatches] = _listed("micro_batch")
     workspace: list[Workspace] = _listed("workspace")
-    #: Only edge devices have one, and need it.
-    dataflow: list[Dataflow] = _listed("dataflow")
+
+
+if TYPE_CHECKING:
+    _AllAxes = _OwnAxes
+else:
+    _AllAxes = with_fields(
+        _OwnAxes, {kind.axis.field: (list[type(kind.axis.default)], _listed(kind.axis.name)) for kind in KINDS}
+    )
+
+
+class Scenario(_AllAxes):
+    """A study. Every axis is a list; ``combine`` says how they make points."""
+
     #: All combinations of the axes (grid); the first values, the second ones and so on (zip); or the listed
     #: ``points``.
     combine: Literal["grid", "zip", "points"] = "grid"
@@ -105,7 +105,7 @@ class Scenario(Value):
     #: Questions that the report answers first; a claim is one, too.
     questions: list[Question] = Field(default_factory=list)
     published: list[Published] = Field(default_factory=list)
-    #: Plots of the report, by name; by default those that fit the axes.
+    #: Plots of the report (:mod:`iossim.study.report.plots`), by name; by default those that fit the axes.
     plots: list[str] | None = None
     #: Seed of random weights, graphs and cost models.
     seed: int = Field(default=0, ge=0)
@@ -118,16 +118,15 @@ class Scenario(Value):
         return given
 
     @model_validator(mode="after")
-    def _with_plans(self) -> Self:
-        if "schedulers" not in self.model_fields_set and self.plans_dataflow:
-            several = any(each.devices > 1 for each in self.dataflow)
-            object.__setattr__(self, "schedulers", ["full"] if several else list(VARIANTS))
+    def _with_schedulers(self) -> Self:
+        if "schedulers" not in self.model_fields_set and (kind := self.kind) is not None:
+            object.__setattr__(self, "schedulers", kind.default_schedulers(getattr(self, kind.axis.field)))
         return self
 
     @property
-    def plans_dataflow(self) -> bool:
-        """Whether it is a study of edge devices."""
-        return any(each.plans for each in self.dataflow)
+    def kind(self) -> StudyKind | None:
+        """Kind of study; None if it is of GPUs and processors."""
+        return kind_among(lambda axis: getattr(self, AXES[axis].field))
 
 
 @dataclass(frozen=True)

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import IossimError, ScenarioError, did_you_mean
 from iossim.base.located_yaml import Location
 from iossim.cost.create import cost_model_names
-from iossim.edge.distributed import link_of
-from iossim.edge.plan import Variant
 from iossim.execution.engine import Engine
-from iossim.hardware.edge import edge_device
-from iossim.hardware.edge_names import edge_names
 from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, Dataflow, Device, Model, Workspace, label_of
-from iossim.study.metrics import METRICS
-from iossim.study.points import device_of, edge_device_of, file_of_cost_model, labels_of, points_of
+from iossim.study.axes import AXES, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Workspace
+from iossim.study.points import device_of_kind, file_of_cost_model, labels_of, points_of
 from iossim.study.question import Conditions, Labels, Question, Range, in_words, label_of_axis, place_of
-from iossim.study.scenario import PLOTS, VARIANTS, Fault, Scenario
+from iossim.study.report.plots import plots
+from iossim.study.scenario import Fault, Scenario
+from iossim.study.study_kind import StudyKind, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 
 
 def faults_of(scenario: Scenario) -> Iterator[Fault]:
     """All faults in the values of a scenario, each of the right type; loads no model."""
-    for check in (_faults_of_values, _faults_of_dataflow, _faults_of_points):
+    for check in (_faults_of_values, _faults_of_kind, _faults_of_points):
         if found := list(check(scenario)):
             yield from found
             return
 
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
-    checks = _CHECKS | ({"device": _edge_device} if scenario.plans_dataflow else {})
+    kind = scenario.kind
+    checks: dict[str, _Check] = {**_CHECKS, "device": partial(_device, kind)}
     for name, axis in AXES.items():
-        check: _Check = checks.get(name, _nothing)
+        check = checks.get(name, _nothing)
         listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
             yield from check(value, (axis.field, index))
@@ -48,10 +47,10 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
             value = getattr(point, name)
             if value is not None and label_of(value) not in labels:
                 yield from check(value, ("points", index, name))
-    schedulers = VARIANTS if scenario.plans_dataflow else scheduler_names()
+    schedulers = scheduler_names() if kind is None else kind.schedulers
     for field, what, known in (
         ("schedulers", "unknown scheduler {!r}", schedulers),
-        ("plots", "plot {!r} is not known", PLOTS),
+        ("plots", "plot {!r} is not known", plots() if scenario.plots else ()),
     ):
         for index, name in enumerate(getattr(scenario, field) or ()):
             if name not in known:
@@ -62,30 +61,31 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
         yield from _twice(list(map(in_words, getattr(scenario, field))), field)
 
 
-def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
-    """Faults of a study of edge devices: axes and measures that they lack, and links that do not join them."""
-    listed: dict[Location, Dataflow] = {("dataflow", index): each for index, each in enumerate(scenario.dataflow)}
-    for index, point in enumerate(scenario.points):
-        if isinstance(point.dataflow, Dataflow):
-            listed["points", index, "dataflow"] = point.dataflow
-    for place, each in listed.items():
-        if each.plans is not scenario.plans_dataflow:
-            reason = "a study is of edge devices or of others; list no 'none' beside policies in 'dataflow'"
-            yield Fault(place, reason)
-    if not scenario.plans_dataflow:
+def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
+    """Faults of a study of its kind of devices: axes and measures that these lack, and values that they do not take."""
+    if (kind := scenario.kind) is None:
         return
+    own = kind.axis
+    listed: dict[Location, Any] = {(own.field, index): each for index, each in enumerate(getattr(scenario, own.field))}
+    for index, point in enumerate(scenario.points):
+        if isinstance(given := getattr(point, own.name), type(own.default)):
+            listed["points", index, own.name] = given
+    for place, each in listed.items():
+        if not kind.is_asked(each):
+            said = f"a study is of {kind.plural} or of others"
+            yield Fault(place, f"{said}; list no {kind.examples[0]!r} beside policies in {own.field!r}")
+    others = f"leave it or {own.field!r} out"
     for axis in AXES.values():
-        if not axis.of_edge_devices and list(map(label_of, getattr(scenario, axis.field))) != [axis.usual]:
-            yield Fault((axis.field,), "says nothing of edge devices; leave it or 'dataflow' out")
+        if not axis.of_all_kinds and list(map(label_of, getattr(scenario, axis.field))) != [axis.usual]:
+            yield Fault((axis.field,), f"says nothing of {kind.plural}; {others}")
     for field in ("cross_evaluate", "measures"):
         if getattr(scenario, field):
-            yield Fault((field,), "is of GPUs and processors; leave it or 'dataflow' out")
-    several = {place: each for place, each in listed.items() if each.devices > 1}
-    if several and scenario.schedulers != [Variant.FULL]:
-        yield Fault(("schedulers",), "several devices run full plans alone; write 'schedulers: [full]'")
+            yield Fault((field,), f"is of GPUs and processors; {others}")
+    if reason := kind.refuses(scenario.schedulers, list(listed.values())):
+        yield Fault(("schedulers",), reason)
     for device in [*scenario.devices, *(each.device for each in scenario.points if each.device)]:
-        for place, each in several.items():
-            yield from _asked(lambda device=device, each=each: link_of(edge_device_of(device), each.link), place)
+        for place, each in listed.items():
+            yield from _asked(partial(kind.check, device.device, device.set, each), place)
 
 
 def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
@@ -168,8 +168,9 @@ def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels) -> 
         yield str(error)
     for name in sorted(asked.metrics):
         metric = METRICS[name]
-        if metric.only_of_edge_devices and not scenario.plans_dataflow:
-            yield f"{name} is known of edge devices alone; leave it out"
+        kind = KIND_OF_METRIC.get(name)
+        if kind is not None and kind is not scenario.kind:
+            yield f"{name} is known of {kind.plural} alone; leave it out"
         elif metric.measure and metric.measure not in scenario.measures:
             yield f"{name} is known only where it is asked for; write 'measures: [{metric.measure}]'"
     if asked.specialised_for and asked.specialised_for not in scenario.cross_evaluate:
@@ -198,20 +199,14 @@ def _model(model: Model, place: Location) -> Iterator[Fault]:
     yield from _asked(lambda: unit_policy(model.units), (*place, "units"))
 
 
-def _device(device: Device, place: Location) -> Iterator[Fault]:
-    if device.device in edge_names():
-        reason = f"device {device.device!r} is an edge device; write 'dataflow: [priority]' besides"
-        yield Fault((*place, "device"), reason)
+def _device(kind: StudyKind | None, device: Device, place: Location) -> Iterator[Fault]:
+    other = next((each for each in KINDS if device.device in each.device_names()), None)
+    if kind is None and other is not None:
+        asks = f"write '{other.axis.field}: [{other.examples[1]}]' besides"
+        yield Fault((*place, "device"), f"device {device.device!r} is {other.noun}; {asks}")
         return
-    faults = list(_asked(lambda: device_of(Device(device=device.device)), (*place, "device")))
-    yield from faults
-    if not faults and device.set:
-        yield from _asked(lambda: device_of(device), (*place, "set"))
-
-
-def _edge_device(device: Device, place: Location) -> Iterator[Fault]:
-    faults = list(_asked(lambda: edge_device(device.device), (*place, "device")))
-    yield from faults or _asked(lambda: edge_device_of(device), (*place, "set"))
+    faults = list(_asked(lambda: device_of_kind(kind, Device(device=device.device)), (*place, "device")))
+    yield from faults or _asked(lambda: device_of_kind(kind, device), (*place, "set"))
 
 
 def _cost_model(spec: str, place: Location) -> Iterator[Fault]:
@@ -227,15 +222,14 @@ def _workspace(workspace: Workspace, place: Location) -> Iterator[Fault]:
     yield from _asked(lambda: workspace.total_bytes, (*place, "total"))
 
 
-def _nothing(value: Any, place: Location) -> Iterator[Fault]:
+def _nothing(value: Any, place: Location) -> Iterable[Fault]:
     """Check nothing beyond the type."""
-    return iter(())
+    return ()
 
 
-_Check = Callable[[Any, Location], Iterator[Fault]]
+_Check = Callable[[Any, Location], Iterable[Fault]]
 _CHECKS: dict[str, _Check] = {
     "model": _model,
-    "device": _device,
     "dtype": lambda dtype, place: _asked(lambda: Precision.named(dtype), place),
     "engine": lambda engine, place: _asked(lambda: Engine.named(engine), place),
     "cost_model": _cost_model,

@@ -1,23 +1,29 @@
-"""Reader and writer of a study's YAML file; a mistake is one line with file, line, field and remedy.
+"""Reader and writer of a study's YAML file, and of a commented one to fill in.
 
-A file's paths (of models, devices and tables of prices) are relative to the file; the reader makes them absolute.
+A mistake is one line with file, line, field and remedy. A file's paths (of models, devices and tables of prices) are
+relative to the file; the reader makes them absolute.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import resources
+from math import inf
 from pathlib import Path
+from string import Template
+from textwrap import indent
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Location, read_located
 from iossim.base.shipped_yaml import shipped_files
-from iossim.base.user_files import read_text, write_atomically
+from iossim.base.user_files import read_text, user_data, write_atomically
 from iossim.study.points import FILE_COST_MODELS
 from iossim.study.scenario import Fault, Scenario, fault_of_field
 from iossim.study.scenario_checks import faults_of
@@ -74,8 +80,6 @@ def parse_scenario(text: str, path: Path) -> Scenario:
 
 def write_scenario(scenario: Scenario, path: Path) -> None:
     """Write a scenario with all defaults filled in, which :func:`read_scenario` reads back as the same value."""
-    import yaml
-
     data = scenario.model_dump(mode="json", exclude_none=True)
     write_atomically(path, yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=118))
 
@@ -135,3 +139,45 @@ def _whole_file(text: str, folder: Path, endings: tuple[str, ...]) -> str:
 def _whole_cost_model(text: str, folder: Path) -> str:
     name, _, argument = text.partition(":")
     return f"{name}:{_whole(argument, folder)}" if name in FILE_COST_MODELS and argument else text
+
+
+def write_new_scenario(
+    path: Path,
+    schema: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    questions: Sequence[str] = (),
+    replace: bool = False,
+) -> Scenario:
+    """Write a commented scenario, whole or not at all, and the JSON ``schema`` that its first line names for editors.
+
+    ``fields`` are its name, title, models, devices, batch sizes and schedulers; ``questions`` are in YAML. Raises
+    ScenarioError if they form no scenario, or the file exists and is not to be replaced.
+    """
+    if path.suffix not in (".yaml", ".yml"):
+        raise ScenarioError(f"scenario {path}: the name must end in .yaml: 'iossim study run' takes it as a file then")
+    if path.exists() and not replace:
+        raise ScenarioError(f"scenario {path} is there already; choose another name, or give `force` to replace it")
+    schema_path = user_data() / "schemas" / "scenario.json"
+    template = (resources.files("iossim.study") / "new_scenario.txt").read_text(encoding="utf-8")
+    text = Template(template).substitute(
+        modeline=MODELINE,
+        schema=schema_path,
+        file=path,
+        name=fields["name"],
+        title=_yaml({"title": fields["title"]}),
+        **{name: indent(_yaml(list(fields[name])), "  ") for name in ("models", "devices")},
+        **{name: f"[{', '.join(map(str, fields[name]))}]" for name in ("batch_sizes", "schedulers")},
+        questions="\n".join(f"  - {question}" for question in questions) or "  []",
+    )
+    scenario = parse_scenario(text, path)
+    try:
+        schema_path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(schema_path, json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(path, text)
+    except OSError as error:
+        raise ScenarioError(f"cannot write scenario {path}: {error.strerror}; choose another file") from None
+    return scenario
+
+
+def _yaml(value: Any) -> str:
+    return yaml.dump(value, Dumper=Dumper, allow_unicode=True, width=inf).rstrip("\n")

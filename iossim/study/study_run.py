@@ -4,8 +4,7 @@ A run directory stores them as files (:mod:`iossim.study.run_directory` writes a
 
     scenario.yaml      the scenario, all defaults filled in
     environment.json   versions, machine, command, workers and times: the only differences between equal runs
-    results.csv        one line per row; results.json: all of the values below;
-                       results.parquet where pyarrow is installed
+    results.csv        one line per row; results.json: all of the values below
     timings.csv        seconds of each search
     schedules/*.json   the schedule of every row
     traces/*.json      if requested
@@ -22,14 +21,16 @@ import hashlib
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from iossim.base.display import Printed
 from iossim.base.errors import IossimError
 from iossim.base.values import Value
+from iossim.study.axes import KINDS
 from iossim.study.scenario import Scenario
+from iossim.study.study_kind import with_fields
 
 
 class BlockTime(Value):
@@ -40,9 +41,7 @@ class BlockTime(Value):
     stages: int
 
 
-class Row(Value):
-    """One schedule of one point. Figures are None where ``status`` is ``failed`` or they were not requested."""
-
+class _Place(Value):
     #: Point (counted from 0 in the scenario's order), and the labels of its values by axis.
     point: int
     model: str
@@ -52,11 +51,19 @@ class Row(Value):
     engine: str
     cost_model: str
     search: str
-    #: The defaults are for runs from before these axes existed: networks as given, no limit, no edge devices.
+    #: The defaults are for runs from before these axes existed: networks as given, no limit.
     rewrite: str = "as given"
     micro_batch: int | str = 1
     workspace: str = "any workspace"
-    dataflow: str = "no dataflow"
+
+
+if TYPE_CHECKING:
+    _PlaceOfAnyKind = _Place
+else:
+    _PlaceOfAnyKind = with_fields(_Place, {kind.axis.name: (str, kind.axis.usual) for kind in KINDS})
+
+
+class _Figures(_PlaceOfAnyKind):
     scheduler: str
     status: Literal["ok", "failed"] = "ok"
     #: Reason of the failure, in one line.
@@ -91,13 +98,19 @@ class Row(Value):
     micro_batch_gain: float | None = None
     largest_gain: float | None = None
     workspace_mib: float | None = None
-    #: Figures of edge devices: peak use of a unit's private memory, of the shared and of the external one, on any one
-    #: device; and for several devices the bytes that they exchange, and the time that they wait for them.
-    private_mib: float | None = None
-    shared_mib: float | None = None
-    external_mib: float | None = None
-    sent_mib: float | None = None
-    waited_ms: float | None = None
+
+
+if TYPE_CHECKING:
+    _FiguresOfAnyKind = _Figures
+else:
+    _FiguresOfAnyKind = with_fields(
+        _Figures, {metric.name: (float | None, None) for kind in KINDS for metric in kind.metrics}
+    )
+
+
+class Row(_FiguresOfAnyKind):
+    """One schedule of one point. Figures are None where ``status`` is ``failed`` or they were not requested."""
+
     #: Average over the run and all SMs (measure ``active_warps``).
     active_warps: float | None = None
     #: Board power and fp32 peak of the device, whatever the precision: the sizes by which devices are ordered.
@@ -164,6 +177,7 @@ class Results(Value):
 class StudyRun(Printed):
     """A run directory in memory."""
 
+    drawn_by: ClassVar[str] = "iossim.study.report.report"
     folder: Path
     results: Results
     environment: dict[str, Any]

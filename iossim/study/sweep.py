@@ -1,9 +1,8 @@
 """Execution of a study: every point is scheduled once, on all workers, whatever interrupts it.
 
-Workers evaluate points (:mod:`iossim.study.evaluate`), then price schedules across points
-(:mod:`iossim.study.cross_evaluation`); only this process writes. Each result is in the journal before it counts as
-done, and the tables are made from the journal in the order of the points, so that they are independent of the number of
-workers and attempts.
+Workers evaluate points, then price schedules across points (:mod:`iossim.study.evaluate`); only this process writes.
+Each result is in the journal before it counts as done, and the tables are made from the journal in the order of the
+points, so that they are independent of the number of workers and attempts.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ from time import perf_counter
 from typing import Any
 
 from iossim._version import __version__
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, public
 from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer, meets
-from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
-from iossim.study.evaluate import PointTask, TraceFormat, evaluate_point
+from iossim.study.evaluate import CrossTask, MadeElsewhere, PointTask, TraceFormat, evaluate_cross, evaluate_point
 from iossim.study.journal import CrossDone, PointDone
-from iossim.study.points import Point, points_of
+from iossim.study.points import Point, families, points_of
 from iossim.study.question import Question
 from iossim.study.run_directory import RunDirectory, read_run
 from iossim.study.scenario import Scenario
+from iossim.study.scenario_file import read_scenario
 from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
 from iossim.study.workers import Workers, open_workers
 
 #: Packages that results or their speed may depend on.
-_PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed", "pyarrow")
+_PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed")
 
 
 def _environment(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -56,9 +55,10 @@ def _version(package: str) -> str | None:
         return None
 
 
+@public
 def run_study(
-    scenario: Scenario,
-    folder: Path | str,
+    scenario: Scenario | Path | str,
+    out: Path | str,
     *,
     workers: int | None = None,
     executor: str = "processes",
@@ -68,16 +68,20 @@ def run_study(
     command: Sequence[str] = (),
     progress: Progress = ignore,
 ) -> StudyRun:
-    """Run a study and write its run directory (layout: :mod:`iossim.study.study_run`).
+    """Run a study (``scenario``: a value, the name of one that ships, or a YAML file); ``out`` is the folder of its
+    results (layout: :mod:`iossim.study.study_run`).
 
     ``workers`` is the number of processes, by default one per core; with the ``executor`` ``dask`` the cluster at
     ``address`` does the work. ``resume`` continues an interrupted run; ``trace`` writes a timeline of every schedule;
     ``command`` is what the user typed, for the record. ``progress`` is called with the finished and total pieces of
     work.
 
-    KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder in use, and for
+    KeyboardInterrupt leaves a folder that can be resumed. Raises ScenarioError for a study that is not valid, and
+    another subclass of IossimError for a folder in use or with other results, and for
     models, devices or clusters that cannot be read or reached; a failure at one point is a row of its own.
     """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(scenario)
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
         if workers not in (None, 1) or executor != "processes":
@@ -85,7 +89,7 @@ def run_study(
         workers = 1  # concurrent measurements disturb each other
     with (
         open_workers(workers, executor, address) as crew,
-        RunDirectory(Path(folder), scenario, points, resume) as directory,
+        RunDirectory(Path(out), scenario, points, resume) as directory,
     ):
         done = directory.done(trace is not None)
         begin_s, taken_over = perf_counter(), sum(point.key in done for point in points)
@@ -108,7 +112,7 @@ def run_study(
         attempt |= {"points_done": len(points) - taken_over, "elapsed_s": round(perf_counter() - begin_s, 3)}
         directory.write_environment(_environment([*attempts, attempt]))
         directory.write_results(results, search_s)
-    return read_run(folder)
+    return read_run(out)
 
 
 @dataclass

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_is_written(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iossim.report.study.report.libraries", lambda: "")
+    monkeypatch.setattr("iossim.study.report.report.libraries", lambda: "")
     assert not printed(capsys, ["study", "report", str(folder)])
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 

@@ -9,10 +9,9 @@ from edge_devices import made
 from trace_format import check_trace
 
 from iossim import related
+from iossim.edge.figures import MOST_UNITS, dataflow_lanes, dataflow_timeline_figure, dataflow_trace
 from iossim.edge.plan import Variant
 from iossim.edge.planned import Dataflow
-from iossim.report.figures.dataflow import MOST_UNITS, dataflow_lanes, dataflow_timeline_figure
-from iossim.report.traces import dataflow_trace
 
 
 @pytest.fixture(

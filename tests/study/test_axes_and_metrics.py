@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
-from iossim.report.study.report import ROW_COLUMNS
-from iossim.study.axes import AXES, ROW_AXES, where_in_words
-from iossim.study.metrics import METRICS, Quantity
+import pytest
+
+from iossim.study import axes
+from iossim.study.axes import AXES, METRICS, ROW_AXES, Quantity, where_in_words
 from iossim.study.points import Point, axis_values, labels_of
+from iossim.study.report.report import ROW_COLUMNS
 from iossim.study.scenario import PointValues, Scenario
+from iossim.study.study_kind import GROUP
 from iossim.study.study_run import Row
 
 #: The fields of a point and a row that are neither an axis nor a metric.
@@ -42,3 +46,15 @@ def test_every_axis_and_metric_can_be_told() -> None:
     assert len({Quantity(name).words for name in METRICS}) == len(METRICS)
     assert Quantity("throughput_per_s", "board_power_w").amount(7.25) == "7.25 samples/s per watt"
     assert Quantity("gap").amount(0.25) == "25% above the bound"
+
+
+def test_a_kind_of_another_package_is_found_and_a_broken_one_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "boards-1.0.dist-info").mkdir()
+    (tmp_path / "boards-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: boards\nVersion: 1.0\n")
+    kinds = "[iossim.study_kinds]\nboards = iossim.edge.dataflow_study:KIND\nbroken = iossim.study.axes:AXES\n"
+    (tmp_path / "boards-1.0.dist-info" / "entry_points.txt").write_text(kinds)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert list(axes.find_kinds()) == [GROUP.find("dataflow"), GROUP.find("boards")]
+    assert "plugin 'broken' of boards 1.0 (iossim.study_kinds)" in caplog.text

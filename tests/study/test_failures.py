@@ -8,7 +8,7 @@ import pytest
 from small_studies import small_study
 
 from iossim.base.errors import OptionError
-from iossim.study import cross_evaluation, evaluate
+from iossim.study import evaluate
 from iossim.study.study_run import DEFECTS
 from iossim.study.sweep import run_study
 
@@ -39,7 +39,7 @@ def test_a_row_that_dies_of_a_defect_says_where_its_traceback_is(
 
 
 def test_so_does_a_price_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_evaluation, "reprice", broken)
+    monkeypatch.setattr(evaluate, "reprice", broken)
     study = small_study(batch_sizes=[1], schedulers=["sequential", "greedy"], cross_evaluate=["device"])
     run = run_study(study, tmp_path / "run", workers=1)
     reasons = {price.reason for price in run.results.cross}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from iossim import api
-from iossim.report.study.plots import figures
-from iossim.report.study.plots.chosen_points import chosen_points
 from iossim.search.scheduler import schedule
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.points import points_of
+from iossim.study.report.plots import figures
+from iossim.study.report.plots.chosen_points import chosen_points
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iossim.hardware.load import shipped_names
-from iossim.study.points import device_of, edge_device_of, points_of
+from iossim.study.points import device_of_kind, points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names, scenario_path
 from iossim.study.study_run import Results
@@ -52,7 +52,7 @@ def test_a_scenario_is_complete_and_makes_points(name: str) -> None:
     points = points_of(scenario)
     assert len({point.key for point in points}) == len(points)
     for device in scenario.devices:
-        (edge_device_of if scenario.plans_dataflow else device_of)(device)
+        device_of_kind(scenario.kind, device)
     for published in scenario.published:
         assert published.source.startswith(("IOS thesis, ", "MetaFlow, ", "u-cuDNN, ", "Xenos, "))
         assert published.claim

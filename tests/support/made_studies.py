@@ -6,9 +6,10 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from iossim.study.axes import AXES, Device, Model, Search, label_of
+from iossim.study.axes import AXES, Device, Model, Search
 from iossim.study.question import Question, in_words
 from iossim.study.scenario import Published, Scenario
+from iossim.study.study_kind import label_of
 from iossim.study.study_run import Answer, BlockTime, CrossPrice, Results, Row, StudyRun
 
 SCHEDULERS = ("sequential", "greedy", "ios-both")

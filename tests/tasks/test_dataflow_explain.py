@@ -12,11 +12,11 @@ from iossim.base.errors import OptionError
 from iossim.edge.explain import PAIRS, explain_dataflow
 from iossim.edge.plan import Variant
 from iossim.edge.simulator.events import simulate
+from iossim.edge.words import explanation_lines, explanation_overview
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.unary import Relu
-from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
 
 def two_convs(channels: int = 64, size: int = 16) -> Network:

@@ -25,7 +25,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
 
-_FOLDER, _STUDY_FOLDER = "iossim.report.schedule_page", "iossim.report.study.page"
+_FOLDER = "iossim.report.schedule_page"
 
 
 def schedule_page(
@@ -57,7 +57,7 @@ def schedule_page(
             for name, colour in legend
         ),
         graph=graph_svg(network, schedule, background=False),
-        style=_file(_STUDY_FOLDER, "page.css") + _file(_FOLDER, "page.css"),
+        style=_file("iossim.report", "page.css") + _file(_FOLDER, "page.css"),
         script=_file(_FOLDER, "page.js"),
         data=json.dumps(
             _data(network, schedule, spans, explanation), separators=(",", ":"), ensure_ascii=False

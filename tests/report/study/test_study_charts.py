@@ -16,11 +16,10 @@ from iossim.report.colours import scheduler_marks
 from iossim.report.figures import vega
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.vega import HALO, PALETTE, dark, light, log_ticks, paper
-from iossim.report.study.layout import layout
-from iossim.report.study.plots import figures, plots
 from iossim.study.axes import Device, Model, Rewrite
 from iossim.study.question import Question
-from iossim.study.scenario import PLOTS
+from iossim.study.report.layout import layout
+from iossim.study.report.plots import figures, plots
 from iossim.study.study_run import BlockTime, StudyRun
 
 altair = pytest.importorskip("altair")
@@ -318,7 +317,3 @@ def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
 
     light_one, dark_one = sorted((luminance(first), luminance(second)), reverse=True)
     return (light_one + 0.05) / (dark_one + 0.05)
-
-
-def test_a_scenario_may_ask_for_every_plot_there_is() -> None:
-    assert set(plots()) == set(PLOTS)

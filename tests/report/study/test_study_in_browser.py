@@ -11,9 +11,9 @@ import pytest
 from made_studies import SCHEDULERS, made_run, made_scenario, published, searches
 from small_studies import small_study
 
-from iossim.report.study import write_report
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question, Range
+from iossim.study.report.report import write_report
 from iossim.study.sweep import run_study
 
 pytest.importorskip("playwright.sync_api")

@@ -19,11 +19,10 @@ from iossim.base.errors import OptionError
 from iossim.report.figures import vega
 from iossim.report.figures.figure import print_figure
 from iossim.report.figures.pictures import MOST_SLICES, picture_files, whole_specification
-from iossim.report.study import write_report
-from iossim.report.study.plots import figures
-from iossim.report.study.report import page_data, report, row_columns
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question
+from iossim.study.report.plots import figures
+from iossim.study.report.report import page_data, report, row_columns, write_report
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
 
@@ -35,7 +34,7 @@ pytest.importorskip("jinja2")
 @pytest.fixture(autouse=True)
 def _libraries_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bundling the libraries takes seconds, and what they are is for the browser tests to say."""
-    monkeypatch.setattr("iossim.report.study.report.libraries", lambda: "window.vegaEmbed = null;")
+    monkeypatch.setattr("iossim.study.report.report.libraries", lambda: "window.vegaEmbed = null;")
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +222,7 @@ def test_what_is_not_installed_is_one_line(tmp_path: Path, missing: str, monkeyp
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     if missing == "vl_convert":
-        monkeypatch.setattr("iossim.report.study.report.libraries", vega.libraries.__wrapped__)
+        monkeypatch.setattr("iossim.study.report.report.libraries", vega.libraries.__wrapped__)
         monkeypatch.setenv("IOSSIM_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(
         OptionError, match=rf"a report needs {missing.replace('_', '-')}.*pip install 'iossim\[report\]'"

@@ -13,7 +13,7 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.options import argument, number, option, switch
+from iossim.cli.options import argument, names_of, number, option, switch
 from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from iossim.study.scenario import Scenario
     from iossim.study.study_run import StudyRun
 
+_SCENARIOS = names_of("iossim.study.scenario_file", "scenario_names")
+ScenarioName = Annotated[
+    str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.", _SCENARIOS)
+]
 NewName = Annotated[str, argument("NAME", "Name of the study: letters, digits, - and _.")]
 Title = Annotated[str | None, option("--title", "TEXT", "What it is about, in a few words.")]
 Models = Annotated[str | None, option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")]
@@ -67,13 +71,12 @@ def list_scenarios(as_json: options.Json = False) -> None:
     rows: list[dict[str, Any]] = []
     for name in scenario_names():
         scenario = read_scenario(name)
-        points = count_points(scenario)
-        schedules = points * len(scenario.schedulers)
-        rows.append({"name": name, "title": scenario.title, "points": points, "schedules": schedules})
+        made = {"points": (points := count_points(scenario)), "schedules": points * len(scenario.schedulers)}
+        rows.append({"name": name, "title": scenario.title, **made})
     present(rows, table("Scenarios", rows, wraps=("title",)), as_json)
 
 
-def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> None:
+def show_scenario(name: ScenarioName, as_json: options.Json = False) -> None:
     """Show the work of a scenario: its points, schedulers and questions, and their number."""
     from iossim.study.forecast import forecast
     from iossim.study.scenario_file import read_scenario
@@ -145,7 +148,7 @@ def new_study(
 ) -> None:
     """Ask for missing values, and write a scenario with a comment on everything else."""
     from iossim.report.schemas import schema
-    from iossim.study.new_scenario import write_new_scenario
+    from iossim.study.scenario_file import write_new_scenario
 
     path = out or Path(f"{name}.yaml")
     if path.exists() and not force:
@@ -205,7 +208,7 @@ _ROWS_SHOWN = 40
 
 
 def run(
-    scenario: options.ScenarioName,
+    scenario: ScenarioName,
     *,
     out: Out,
     resume: Resume = False,
@@ -262,7 +265,7 @@ def _write_report(run: StudyRun) -> None:
     from iossim.study.run_directory import REPORT
 
     try:
-        from iossim.report.study import write_report
+        from iossim.study.report.report import write_report
 
         write_report(run, run.folder / REPORT)
     except (ImportError, IossimError) as error:
@@ -281,8 +284,8 @@ def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
 
 def _parts(found: StudyRun) -> Iterator[Part]:
     from iossim.base.tables import Column, records_table
-    from iossim.report.study.layout import fixed_in_words, in_sample_in_words
     from iossim.study.axes import AXES
+    from iossim.study.report.layout import fixed_in_words, in_sample_in_words
 
     results = found.results
     yield wrapped(results.scenario.title or results.scenario.name, "bold")
@@ -328,13 +331,13 @@ def report(folder: RunFolder, figures: Figures = None, table: Tables = False, pl
 
     run = read_run(folder)
     if figures is None and not table:
-        from iossim.report.study import write_report
+        from iossim.study.report.report import write_report
 
         path = folder / "report.html"
         write_report(run, path)
         tell_written([path])
         return
-    from iossim.report.study.plots import figures as figures_of
+    from iossim.study.report.plots import figures as figures_of
 
     drawn = figures_of(run, plot)
     if not drawn:

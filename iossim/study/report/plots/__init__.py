@@ -14,7 +14,7 @@ from iossim.study.study_run import StudyRun
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A kind of figure; the modules of ``iossim.report.study.plots`` list theirs in ``PLOTS``."""
+    """A kind of figure; the modules of ``iossim.study.report.plots`` list theirs in ``PLOTS``."""
 
     name: str
     #: Position on the page.

@@ -9,8 +9,7 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Panel, title_of
-from iossim.study.axes import AXES, name_of
-from iossim.study.metrics import METRICS
+from iossim.study.axes import AXES, KINDS, METRICS, name_of
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import Row, StudyRun
 from iossim.tasks.comparison import fastest
@@ -43,11 +42,11 @@ def varying(rows: Sequence[Row]) -> list[str]:
 def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
     """Axes that have one value, and that value."""
     found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
-    is_edge = any(row.dataflow != AXES["dataflow"].usual for row in rows)
+    asked = {kind.axis.name: any(axis_value(row, kind.axis.name) != kind.axis.usual for row in rows) for kind in KINDS}
     return {
         axis: value
         for axis, value in found.items()
-        if (AXES[axis].of_edge_devices if is_edge else not AXES[axis].only_of_edge_devices)
+        if asked.get(axis, AXES[axis].of_all_kinds or not any(asked.values()))
     }
 
 
@@ -76,7 +75,7 @@ def coordinates(row: Row, axes: Sequence[str]) -> dict[str, Cell]:
 def point_label(row: Row, axes: Sequence[str]) -> str:
     """A point in a few words: its values on the axes that vary, or its model where none does."""
     shown = [axis for axis in axes if axis in AXES] or ["model"]
-    return ", ".join(name_of(axis, axis_value(row, axis)) for axis in shown)
+    return place_of(coordinates(row, shown), shown)
 
 
 def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
@@ -107,23 +106,21 @@ def panels_and_choices(rows: Sequence[Row], without: Sequence[str]) -> tuple[str
     return panel, tuple(Column(axis, title_of(axis)) for axis in axes if axis != panel)
 
 
-def panel_title(axis: str | None, value: Cell) -> str:
-    """Title of a panel."""
-    return "" if axis is None else name_of(axis, value)
-
-
-def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tuple[Panel, ...]:
-    """One panel per value of an axis, or a single one; all are drawn alike."""
-    if axis is None:
-        return (Panel("", spec, {}),)
-    return tuple(Panel(panel_title(axis, value), spec, {axis: value}) for value in values_of(rows, axis))
+def place_of(record: Mapping[str, Cell], axes: Iterable[str]) -> str:
+    """Place of a record on some axes: ``t4, batch 8``."""
+    return ", ".join(name_of(axis, record[axis]) for axis in axes)
 
 
 def sides(rows: Sequence[Row], axis: str | None) -> list[tuple[str, dict[str, Cell]]]:
     """The start of a title, and the cells of its records, for each value of the panels' axis."""
     if axis is None:
         return [("", {})]
-    return [(f"{panel_title(axis, value)}: ", {axis: value}) for value in values_of(rows, axis)]
+    return [(f"{name_of(axis, value)}: ", {axis: value}) for value in values_of(rows, axis)]
+
+
+def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tuple[Panel, ...]:
+    """One panel per value of an axis, or a single one; all are drawn alike."""
+    return tuple(Panel(title.removesuffix(": "), spec, where) for title, where in sides(rows, axis))
 
 
 def points(run: StudyRun) -> dict[int, list[Row]]:

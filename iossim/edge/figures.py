@@ -11,12 +11,13 @@ from typing import Any
 from iossim.base.tables import Cell
 from iossim.edge.distributed import Distributed
 from iossim.edge.plan import EdgePlan, Variant
-from iossim.edge.planned import Dataflow
+from iossim.edge.planned import Dataflow, memory_rows
 from iossim.edge.simulator.events import BusySpan, Timed
 from iossim.hardware.edge import EdgeDevice
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import LINE_PIXELS, fitting_label, from_to_ms, staggered, text_pixels, texts_above
 from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
+from iossim.report.traces import complete, counter, trace_text
 
 #: Beyond this number of units, every nth is shown.
 MOST_UNITS = 16
@@ -278,3 +279,34 @@ def _bars(records: list[dict[str, Cell]]) -> dict[str, Any]:
         ),
         height={"step": _ROW_PIXELS},
     )
+
+
+_OPERATORS_TRACK = 1
+_MOST_TRACKS = 64
+
+
+def dataflow_trace(found: Dataflow, title: str) -> str:
+    """The trace of the written plan as JSON text, with the use of each memory as counters; beyond 64 units, every nth
+    is included.
+    """
+    plan_name, (plan, timed) = list(found.runs.items())[-1]
+    names = [step.operator.name for step in plan.steps]
+    tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}
+    events: list[dict[str, Any]] = []
+    for index, (step, (start_us, end_us)) in enumerate(zip(plan.steps, timed.steps, strict=True)):
+        if plan.places[index][1].first_unit == 0:  # others run beside them, and are covered by their units
+            arguments = {"kind": step.operator.kind, "slices": len(step.slices)}
+            events.append(complete(names[index], "operator", _OPERATORS_TRACK, start_us, end_us, arguments))
+    for track, each in enumerate(dataflow_lanes(timed, found.device, _MOST_TRACKS), _OPERATORS_TRACK + 1):
+        tracks[track] = each.name
+        for span in each.spans:
+            operator = names[span.step]
+            name = operator if span.what == "compute" else f"{operator}: {span.what}"
+            events.append(complete(name, each.resource, track, span.start_us, span.end_us, {"what": span.what}))
+    for row in memory_rows(plan, timed):
+        events += [
+            counter(f"{memory} memory in use, bytes", row.start_us, getattr(row, f"{memory}_bytes"))
+            for memory in ("private", "shared", "external")
+        ]
+    other = {"device": found.device.name, "plan": plan_name, "latency_us": timed.total_us}
+    return trace_text(title, tracks, events, other)

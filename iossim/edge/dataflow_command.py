@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import isinf
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,10 +90,10 @@ def optimize(
     With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to
     DIR/dataflow.json; several devices have one plan each, and DIR/distribution.json.
     """
-    from iossim import related
     from iossim.base.user_files import check_writable
+    from iossim.edge.distributed import distributed
+    from iossim.edge.words import dataflow_table, dataflow_words, distribution_table, distribution_words
     from iossim.models.load import load
-    from iossim.report.dataflow_words import dataflow_table, dataflow_words, distribution_table, distribution_words
 
     name = _needed(device)
     if out is not None:
@@ -107,7 +108,7 @@ def optimize(
         code = ExitCode.INCOMPLETE if planned.was_interrupted else ExitCode.DONE
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
-        found = related.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
+        found = distributed(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
         title = _title(network, f"{devices} {found.device.name}")
         table, words = distribution_table(found), distribution_words(found)
     started = perf_counter()
@@ -135,13 +136,23 @@ def explain(
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
-    tell_explained(found, operator or [], all_operators, as_json)
+    _tell_explained(found, operator or [], all_operators, as_json)
 
 
-def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
+def explain_file(path: Path, device: str | None, model: str | None, all_operators: bool, as_json: bool) -> bool:
+    """Explain a saved plan for ``iossim explain``; False if the file holds none."""
+    from iossim.edge.plan_json import is_saved_plan, planned_again
+
+    if not is_saved_plan(path):
+        return False
+    _tell_explained(planned_again(path, device, model), [], all_operators, as_json)
+    return True
+
+
+def _tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
     """Print why the operators are as they are; for named ones, price every split."""
     from iossim.edge.explain import explain_dataflow
-    from iossim.report.dataflow_words import explanation_lines, explanation_overview
+    from iossim.edge.words import explanation_lines, explanation_overview
 
     explained = explain_dataflow(found, operators)
     ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
@@ -177,7 +188,7 @@ def run(
     A plan for one device runs byte by byte in the memories that it names. With several, each device has its own arrays
     and gets what it is sent; with --processes each of them is a process, and the bytes sent are counted.
     """
-    from iossim import related
+    from iossim.edge.distributed import distributed
     from iossim.edge.plan import Variant
     from iossim.edge.runs import run_distributed, run_plan
     from iossim.models.load import load
@@ -189,7 +200,7 @@ def run(
     if processes is None and devices == 1:
         done = run_plan(_planned(network, name, policy, quiet=as_json).plans[Variant.FULL], seed)
     else:
-        found = related.distribute(
+        found = distributed(
             network, name, devices if processes is None else processes, link=link, sync=sync, mix=mix, policy=policy
         )
         done = run_distributed(found, processes is not None, seed)
@@ -199,10 +210,10 @@ def run(
 
 def _planned(network: Network, device: str, policy: str, parts: bool = False, *, quiet: bool) -> Dataflow:
     """Plans of a network on one device, with a progress bar; an interrupt ends the search with the best so far."""
-    from iossim import related
+    from iossim.edge.planned import dataflow
 
     with progress_bars(quiet=quiet, unit="", tells_rest=True) as start, interruptible():
-        return related.dataflow(network, device, policy=policy, parts=parts, progress=start)
+        return dataflow(network, device, policy=policy, parts=parts, progress=start)
 
 
 def _needed(device: str | None) -> str:
@@ -230,10 +241,9 @@ def _run_words(done: DataflowRun) -> str:
 
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
+    from iossim.edge import figures as drawn
     from iossim.edge.distributed import Distributed
     from iossim.edge.plan_json import distribution_to_json, plan_to_json, saved_plan
-    from iossim.report.figures import dataflow as drawn
-    from iossim.report.traces import dataflow_trace
 
     if isinstance(found, Distributed):
         files = {f"plan{index}.json": _compact(plan_to_json(each)) for index, each in enumerate(found.plans)}
@@ -243,7 +253,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     files = {
         "plan.json": _compact(saved_plan(found)),
         "dataflow.json": json_file(found.to_json()),
-        "trace.json": text_file(dataflow_trace(found, title)),
+        "trace.json": text_file(drawn.dataflow_trace(found, title)),
     }
     if draws:
         files |= pictures(drawn.memory_figure(found, title), drawn.dataflow_timeline_figure(found, title))

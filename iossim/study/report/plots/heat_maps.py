@@ -11,10 +11,10 @@ from typing import Literal
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, Panel, title_of
 from iossim.report.figures.vega import heat_map
-from iossim.report.study import layout
-from iossim.report.study.plots import Plot
-from iossim.report.study.plots.bars import baseline_of, three_digits
 from iossim.study.axes import AXES, name_of
+from iossim.study.report import layout
+from iossim.study.report.plots import Plot
+from iossim.study.report.plots.bars import baseline_of, three_digits
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 
@@ -113,8 +113,8 @@ def draw_overview(run: StudyRun) -> Figure | None:
         record: dict[str, Cell] = {
             "point": number,
             **layout.coordinates(members[0], axes),
-            "x": layout.panel_title(x, getattr(members[0], x)).removeprefix("batch "),
-            "y": layout.panel_title(y, getattr(members[0], y)),
+            "x": name_of(x, getattr(members[0], x)).removeprefix("batch "),
+            "y": name_of(y, getattr(members[0], y)),
             "scheduler": None if best is None else best.scheduler,
             "speedup_x": None if best is None else best.speedup,
             "latency_ms": None if best is None else best.latency_ms,
@@ -142,8 +142,8 @@ def draw_overview(run: StudyRun) -> Figure | None:
         name=_OVERVIEW,
         title="All points at a glance",
         finding=(
-            f"Scheduling is worth most at {_place(top, axes)}: {float(top['speedup_x'] or 0.0):.2f} times as fast as "
-            f"{baseline}, by {top['scheduler']}."
+            f"Scheduling is worth most at {layout.place_of(top, axes)}: {float(top['speedup_x'] or 0.0):.2f} times as "
+            f"fast as {baseline}, by {top['scheduler']}."
         ),
         caption=f"Speed-up (×) of the fastest schedule of each point over {baseline}: number and colour say the same.",
         alt="Matrix of the speed-up of the best schedule of each point.",
@@ -161,10 +161,6 @@ def draw_overview(run: StudyRun) -> Figure | None:
 
 def _ordered(records: list[dict[str, Cell]], key: str) -> list[Cell]:
     return list(dict.fromkeys(record[key] for record in records))
-
-
-def _place(record: Mapping[str, Cell], axes: list[str]) -> str:
-    return ", ".join(name_of(axis, record[axis]) for axis in axes)
 
 
 #: The darkest colour means this or more: a few percent must not look large.
@@ -295,7 +291,7 @@ def _mismatch_finding(records: Sequence[Mapping[str, Cell]], others: Sequence[st
     said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest, or ties with it"
     if worst is None or not number_of(worst["slower_percent"]):
         return f"{said}, and every other is as fast."
-    where = ", ".join(layout.panel_title(axis, worst[axis]) for axis in others)
+    where = layout.place_of(worst, others)
     places = f"{f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']}"
     return f"{said}; the worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({places})."
 

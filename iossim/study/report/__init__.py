@@ -1,5 +1,1 @@
 """The report of a study: one HTML file, the same figures as pictures, and as tables of the terminal."""
-
-from iossim.report.study.report import write_report
-
-__all__ = ["write_report"]

@@ -10,10 +10,9 @@ from iossim.base.tables import Cell, Column
 from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import scheduler_legend
-from iossim.report.study import layout
-from iossim.report.study.plots import Plot
-from iossim.study.axes import AXES
-from iossim.study.metrics import METRICS
+from iossim.study.axes import AXES, METRICS, name_of
+from iossim.study.report import layout
+from iossim.study.report.plots import Plot
 from iossim.study.study_run import Row, StudyRun
 
 #: Meaning of whiskers.
@@ -84,11 +83,10 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
 
 def baseline_of(run: StudyRun) -> str:
     """Baseline of speed-ups, in words."""
-    rows = run.results.rows
-    if any(row.waited_ms is not None for row in rows):
-        return "one device"
-    schedulers = {row.scheduler for row in rows}
-    return next((name for name in ("sequential", "vanilla") if name in schedulers), "the slowest schedule")
+    scenario, schedulers = run.results.scenario, {row.scheduler for row in run.results.rows}
+    if (kind := scenario.kind) is None:
+        return "sequential" if "sequential" in schedulers else "the slowest schedule"
+    return kind.baseline(getattr(scenario, kind.axis.field), schedulers) or "the slowest schedule"
 
 
 def three_digits(value: float) -> str:
@@ -111,7 +109,7 @@ def _record(row: Row, bars: Bars, key: str, dealt: layout.Layout, axes: Sequence
     group = (
         layout.point_label(row, axes)
         if dealt.group == layout.POINT
-        else layout.panel_title(dealt.group, getattr(row, dealt.group))
+        else name_of(dealt.group, getattr(row, dealt.group))
     )
     text = "failed" if value is None else bars.written(value) + (" ≈" if is_tie else "")
     note = "failed" if value is None else "tie with the best" if is_tie else ""

@@ -21,10 +21,10 @@ from iossim.report.figures.vega import (
     scheduler_legend,
     specification,
 )
-from iossim.report.study import layout
-from iossim.report.study.plots import Plot
-from iossim.report.study.plots.bars import WHISKERS
 from iossim.study.axes import Rewrite
+from iossim.study.report import layout
+from iossim.study.report.plots import Plot
+from iossim.study.report.plots.bars import WHISKERS
 from iossim.study.study_run import Row, StudyRun
 
 Record = dict[str, Cell]
@@ -386,7 +386,7 @@ def _pruning_finding(records: Sequence[Record], axes: Sequence[str]) -> str:
     first = records[0]
     shown = [record for record in records if all(record[key] == first[key] for key in ("scheduler", *axes))]
     best, worst = (end(shown, key=lambda record: number_of(record["latency_ms"])) for end in (min, max))
-    where = ", ".join(layout.panel_title(axis, first[axis]) for axis in axes)
+    where = layout.place_of(first, axes)
     gain = number_of(worst["latency_ms"]) / float(best["latency_ms"] or 1.0)
     times = [float(record["search_s"]) for record in (best, worst) if isinstance(record["search_s"], float)]
     cost = f" for {times[0]:.3g} s of search instead of {times[1]:.3g} s" if len(times) == 2 else ""

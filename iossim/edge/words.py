@@ -5,10 +5,11 @@ are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, keyed_table, records_table
+from iossim.base.tables import Cell, Column, records_table
 from iossim.edge.distributed import Distributed
 from iossim.edge.explain import LEAST_PART, PAIRS, DataflowExplanation, ExplainedOperator
 from iossim.edge.plan import Variant
@@ -20,19 +21,11 @@ _KIB = 1 << 10
 
 def dataflow_table(found: Dataflow) -> Table:
     """One row per operator: its split, the consumer that it is laid out for, what it moves, and its three times."""
-    rows: list[dict[str, Cell]] = [
-        {
-            "operator": row.operator,
-            "partition": row.partition,
-            **({"slices": row.slices} if row.slices > 1 else {}),
-            "linked": row.layout,
-            "moved_kib": row.moved_bytes / _KIB,
-            "vanilla_us": row.vanilla_us,
-            "horizontal_us": row.horizontal_us,
-            "full_us": row.full_us,
-        }
-        for row in found.operators
-    ]
+    rows: list[dict[str, Cell]] = []
+    for row in found.operators:
+        rows.append({**asdict(row), "linked": row.layout, "moved_kib": row.moved_bytes / _KIB})
+        if row.slices == 1:
+            del rows[-1]["slices"]
     columns = [
         Column("operator", shortens=True),
         Column("partition", shortens=True),
@@ -85,24 +78,16 @@ def distribution_table(found: Distributed) -> Table:
     """One row per operator: its division, what is sent for it, how much of that is waited for, and the slowest device's
     time.
     """
-    rows: list[dict[str, Cell]] = [
-        {
-            "operator": row.operator,
-            "mode": row.mode,
-            "sent_kib": row.sent_bytes / _KIB,
-            "exchange_us": row.exchange_us,
-            "waited_us": row.waited_us,
-            "compute_us": row.compute_us,
-        }
-        for row in found.rows
+    rows = [{**asdict(row), "sent_kib": row.sent_bytes / _KIB} for row in found.rows]
+    columns = [
+        Column("operator", shortens=True),
+        Column("mode", "divided by"),
+        Column("sent_kib", digits=0),
+        Column("exchange_us", "sending", 1),
+        Column("waited_us", "waiting", 1),
+        Column("compute_us", "computing", 1),
     ]
-    return keyed_table(
-        "",
-        rows,
-        titles={"mode": "divided by", "exchange_us": "sending", "waited_us": "waiting", "compute_us": "computing"},
-        shortens=("operator",),
-        digits={"sent_kib": 0, "exchange_us": 1, "waited_us": 1, "compute_us": 1},
-    )
+    return records_table("", rows, columns)
 
 
 def distribution_words(found: Distributed) -> str:

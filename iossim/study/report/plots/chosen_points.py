@@ -23,10 +23,10 @@ from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
 from iossim.report.figures.vega import coloured, layer, log_ticks, need_altair, specification
-from iossim.report.study.layout import best_of, point_label, points, values_of, varying
-from iossim.report.study.plots import Plot, figure_command, in_folder
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import Point, device_of, network_of, points_of
+from iossim.study.report.layout import best_of, point_label, points, values_of, varying
+from iossim.study.report.plots import Plot, figure_command, in_folder
 from iossim.study.study_run import StudyRun
 from iossim.transforms.replay import replayed, split_source
 

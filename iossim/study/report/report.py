@@ -1,4 +1,4 @@
-"""The report of a study as a page of HTML, with the data of its scripts as JSON."""
+"""The report of a study as a page of HTML, with the data of its scripts as JSON; and a study in a notebook."""
 
 from __future__ import annotations
 
@@ -9,13 +9,30 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from iossim._version import __version__
+from iossim.base.display import Picture
 from iossim.base.errors import OptionError
-from iossim.base.tables import Cell, Column
+from iossim.base.tables import Cell, Column, records_table
 from iossim.base.user_files import write_atomically
 from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.vega import dark, libraries, light
-from iossim.report.study.layout import (
+from iossim.report.notebook import (
+    MOST_ROWS,
+    TO_ALL,
+    folded,
+    html,
+    html_table,
+    lines,
+    parts,
+    picture,
+    records,
+    svg,
+    whole,
+)
+from iossim.study.axes import METRICS, ROW_AXES
+from iossim.study.report.layout import (
     axis_columns,
     fixed,
     fixed_in_words,
@@ -24,9 +41,7 @@ from iossim.report.study.layout import (
     points,
     varying,
 )
-from iossim.report.study.plots import figures, study_command
-from iossim.study.axes import ROW_AXES
-from iossim.study.metrics import METRICS
+from iossim.study.report.plots import figures, study_command
 from iossim.study.study_run import Answer, Row, StudyRun
 
 #: Significant digits of numbers on the page; results.csv has all.
@@ -131,7 +146,7 @@ def _rounded(cell: Cell) -> Cell:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-_FOLDER = "iossim.report.study.page"
+_FOLDER = "iossim.study.report"
 _SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
 _BESIDE = (
     "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
@@ -162,7 +177,7 @@ def report(run: StudyRun) -> str:
     results = run.results
     scenario = results.scenario
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.from_string(_file("page.html.j2"))
+    page = environment.from_string(_file("page/page.html.j2"))
     text: str = page.render(
         version=__version__,
         title=scenario.title or scenario.name,
@@ -185,16 +200,16 @@ def report(run: StudyRun) -> str:
         beside=_BESIDE,
         environment=_environment(run.environment),
         scenario=scenario.model_dump_json(indent=1, exclude_defaults=True),
-        style=_file("page.css"),
-        scripts="\n".join(_file(name) for name in _SCRIPTS),
+        style=_file("page.css", "iossim.report"),
+        scripts="\n".join(_file(f"page/{name}") for name in _SCRIPTS),
         libraries=scripts,
         data=page_data(run, drawn),
     )
     return text
 
 
-def _file(name: str) -> str:
-    return (resources.files(_FOLDER) / name).read_text(encoding="utf-8")
+def _file(name: str, folder: str = _FOLDER) -> str:
+    return (resources.files(folder) / name).read_text(encoding="utf-8")
 
 
 def _axes(run: StudyRun) -> list[dict[str, str]]:
@@ -254,3 +269,33 @@ def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
     if isinstance(values, list):
         values = " ".join(map(str, values))
     return [{"name": name.replace("_", " "), "value": str(values)}]
+
+
+@parts.register
+def _(run: StudyRun) -> list[str | Table]:
+    scenario, count = run.results.scenario, len(run.results.rows)
+    answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
+    shown = row_records(run)[:MOST_ROWS]
+    table = records_table("", shown, row_columns(run, varying(run.results.rows) or ["model"]))
+    name = f"the first {len(shown)} of {count:,} rows ({TO_ALL})" if count > len(shown) else f"{count} rows"
+    return [scenario.title or scenario.name, *answers, name, table]
+
+
+@html.register
+def _(run: StudyRun) -> str:
+    title, *answers, name, table = parts(run)
+    assert isinstance(table, Table)
+    return whole(str(title), lines(*map(str, answers)), folded(str(name), html_table(table)))
+
+
+@picture.register
+def _(run: StudyRun, name: str | None = None) -> Picture:
+    drawn = figures(run, None if name is None else [name])
+    if not drawn:
+        raise OptionError(f"study {run.results.scenario.name!r} has no figure; name one, as plot(name='latency')")
+    return svg(drawn[0])
+
+
+@records.register
+def _(run: StudyRun) -> list[dict[str, Any]]:
+    return [row.model_dump() for row in run.results.rows]

@@ -10,8 +10,8 @@ from iossim.calibration.prediction.schedule_interval import BOUNDARIES
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import coloured, layer, need_altair, scheduler_legend, scheduler_scale, specification
-from iossim.report.study.layout import axis_columns, best_of, coordinates, point_label, points, varying
-from iossim.report.study.plots import Plot
+from iossim.study.report.layout import axis_columns, best_of, coordinates, point_label, points, varying
+from iossim.study.report.plots import Plot
 from iossim.study.study_run import Row, StudyRun
 
 _BLOCK_PIXELS, _KIND_PIXELS = 9, 24

@@ -1,1 +1,0 @@
-"""The page of a report: its HTML, style and scripts, which :mod:`iossim.report.study.report` assembles."""

@@ -1,0 +1,147 @@
+"""Kinds of studies beside those of GPUs and processors: each has an axis of its own, and what its rows say besides.
+
+A kind is ``KIND`` of a room's module ``NAME_study``, or an entry point of another package in ``iossim.study_kinds``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import create_model, model_validator
+
+from iossim.base.registry import Extension, Group, guest_modules, guest_part
+from iossim.base.tables import Column
+from iossim.base.values import Value
+from iossim.hardware.device import Device
+from iossim.ir.network import Network
+
+
+class Labelled(Value):
+    """A value that reports refer to by its ``label``; in a file its field ``_ALONE`` suffices, if there is one."""
+
+    _ALONE: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, given: Any) -> Any:
+        return {cls._ALONE: given} if cls._ALONE and isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        if not vars(self)["label"]:
+            object.__setattr__(self, "label", self._own_label())
+        return self
+
+    @abstractmethod
+    def _own_label(self) -> str:
+        """Label of a value that was given none."""
+
+
+#: Value of a row on an axis: a label, or a batch size.
+Label = str | int
+
+
+def label_of(value: Any) -> Label:
+    """Label of an axis's value in reports."""
+    label: Label = getattr(value, "label", value)
+    return label
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: its name, the field of a scenario that lists its values, and its wording in reports."""
+
+    name: str
+    field: str
+    #: Type of a value in a point that is written out; a label stands for a listed value.
+    kind: Any
+    #: Phrase for a row's place on the axis.
+    phrase: str
+    #: The lower rank makes the better groups of bars, and the better columns of a heat map.
+    group_rank: int
+    column_rank: int
+    #: Only value of a scenario that lists none; None where a scenario must list some.
+    default: Any = None
+    #: Whether studies of every kind have the axis, and not only those of GPUs and processors.
+    of_all_kinds: bool = True
+
+    @property
+    def usual(self) -> Label | None:
+        """Label that is left unsaid; None where every value is mentioned."""
+        return None if self.default is None or self.name == "batch" else label_of(self.default)
+
+
+Direction = Literal["lowest", "highest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure of a row; ``name`` is its field in ``Row``, and its column in results.csv."""
+
+    name: str
+    words: str
+    #: Unit as it follows a figure, including the space.
+    unit: str = ""
+    better: Direction = "lowest"
+    #: Column in the table of a report; None where it has none.
+    column: Column | None = None
+    #: Unit when another figure is given per this one.
+    per: str = ""
+    #: Entry of a scenario's ``measures`` that makes it; empty where every study has it.
+    measure: str = ""
+
+
+class Planned(NamedTuple):
+    """A row of a point: its scheduler and latency, the latency that its speed-up refers to, and its further figures."""
+
+    scheduler: str
+    latency_us: float
+    baseline_us: float
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StudyKind:
+    """A kind of study. A study is of this kind if ``is_asked`` of any of its values on ``axis``."""
+
+    axis: Axis
+    metrics: tuple[Metric, ...]
+    #: One device of these, and several, in words.
+    noun: str
+    plural: str
+    #: Values of the axis by name alone, for editors and remedies; the last but one asks for a study of the kind.
+    examples: tuple[str, ...]
+    is_asked: Callable[[Any], bool]
+    device_names: Callable[[], Collection[str]]
+    #: The device of a name with values replaced; raises DeviceError.
+    device: Callable[[str, Mapping[str, float]], Device]
+    schedulers: tuple[str, ...]
+    #: Schedulers of a study with these values on the axis that names none.
+    default_schedulers: Callable[[Sequence[Any]], list[str]]
+    #: Why these schedulers do not go with the values; empty if they do.
+    refuses: Callable[[Sequence[str], Sequence[Any]], str]
+    #: Raises an IossimError if a device of a name, with values replaced, cannot be studied at a value of the axis.
+    check: Callable[[str, Mapping[str, float], Any], None]
+    #: Rows of a network on a device, at a value of the axis and by schedulers, and the seconds of each search.
+    rows: Callable[[Network, Any, Any, Sequence[str]], tuple[list[Planned], dict[str, float]]]
+    #: The baseline of speed-ups in words, for values of the axis and schedulers; empty if it is the slowest schedule.
+    baseline: Callable[[Sequence[Any], Collection[str]], str]
+    #: Seconds of a point, for forecasts.
+    point_s: float
+
+
+#: Kinds by name, for ``iossim doctor`` as well.
+GROUP: Group[StudyKind] = Group(
+    "no kind of study {!r}",
+    lambda: guest_modules("study"),
+    lambda name: guest_part("study", name, "KIND"),
+    Extension("iossim.study_kinds", "a StudyKind", lambda _, kind: kind, lambda kind: isinstance(kind, StudyKind)),
+)
+
+
+def with_fields(base: type[Value], fields: Mapping[str, Any]) -> Any:
+    """A class of the same name with further fields: their types and defaults by name."""
+    return create_model(base.__name__, __base__=base, __module__=base.__module__, **fields)
