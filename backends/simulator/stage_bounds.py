@@ -90,7 +90,7 @@ def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
     """The largest part of issue capacity, DRAM, power and each kind of slots that any kernel of each unit asks for,
     shape ``[units, 7]``.
     """
-    begin, columns, _ = prepared.kernels
+    begin, columns, *_ = prepared.kernels
     parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
     parts = np.column_stack([parts, columns[:, SPREAD, None] * columns[:, SLOTS : SLOTS + SLOT_KINDS]])
     return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 7)
@@ -102,7 +102,7 @@ def _part(demand: Floats, interference: float) -> Floats:
 
 
 def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | None:
-    begin, columns, _ = prepared.kernels
+    begin, columns, *_ = prepared.kernels
     alone_us, issue, spread = columns[:, ALONE], columns[:, ISSUE_DEMAND], columns[:, SPREAD]
     is_heavy = issue >= _HEAVY * issue.max(initial=0.0)
     if not is_heavy.any():
@@ -128,7 +128,7 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
 
 def _leads_us(prepared: PreparedProblem, is_heavy: np.ndarray) -> Floats:
     """When the first heavy kernel of a unit begins at the earliest after its issue, or when all have ended."""
-    begin, columns, _ = prepared.kernels
+    begin, columns, *_ = prepared.kernels
     leads = np.zeros(len(prepared.units))
     for unit in range(len(leads)):
         issued_us = 0.0

@@ -31,27 +31,47 @@ from iossim.backends.simulator.device_sharing import (
     STRETCH,
     Floats,
     Integers,
+    has_full_waves,
     shortest_step,
     slowdowns,
 )
 from iossim.base.compiled import jit
-from iossim.schedule.masks import find_groups, lowest_bit
+from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks
 
 #: An upper bound on the groups of a stage.
 MAX_GROUPS = 64
+#: Slowdowns of more kernels than this at once are not kept.
+_MOST_KNOWN = 7
 
 
 class StageKernels(NamedTuple):
     """The kernels of a problem's units, flat: ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s.
 
     ``columns`` has a row a kernel, and the columns of :mod:`~iossim.backends.simulator.device_sharing`; ``single_us``
-    is what each unit takes in a stage of one group.
+    is what each unit takes in a stage of one group; ``keys``, ``[kernels, 2]``, are those of a kernel in its last wave
+    and before, equal for kernels that are priced alike.
     """
 
     kernel_begin: Integers
     columns: Floats
     single_us: Floats
+    keys: Masks
+
+
+class KnownSlowdowns(NamedTuple):
+    """Slowdowns of up to :data:`_MOST_KNOWN` kernels at one interference, by what runs: few sets recur all the time.
+
+    ``keys`` are of the kernels in the order in which they started, ``values`` whether waves matter, then each
+    kernel's slowdown. What falls into the same place replaces what was there before.
+    """
+
+    keys: Masks
+    values: Floats
+
+    @staticmethod
+    def room(size: int = 1 << 13) -> KnownSlowdowns:
+        return KnownSlowdowns(np.zeros(size, dtype=np.uint64), np.zeros((size, 1 + _MOST_KNOWN)))
 
 
 @jit
@@ -61,11 +81,13 @@ def price_masks(
     kernel_begin: Integers,
     columns: Floats,
     single_us: Floats,
+    keys: Masks,
     interference: float,
     prices: Floats,
     max_kernels: int,
     apart_us: float,
     spans: Floats,
+    known: KnownSlowdowns,
 ) -> None:
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
@@ -97,7 +119,9 @@ def price_masks(
                     numbers[ISSUED, place] = clock_us
                     place += 1
         integers[BEGIN, count] = place
-        prices[index] = _share(count, columns, interference, max_kernels, apart_us, numbers, integers, sets, spans)
+        prices[index] = _share(
+            count, columns, keys, interference, max_kernels, apart_us, numbers, integers, sets, spans, known
+        )
 
 
 # What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a
@@ -106,6 +130,7 @@ def price_masks(
 def _share(
     count: int,
     columns: Floats,
+    keys: Masks,
     interference: float,
     max_kernels: int,
     apart_us: float,
@@ -113,23 +138,29 @@ def _share(
     integers: Integers,
     sets: Masks,
     spans: Floats,
+    known: KnownSlowdowns,
 ) -> float:
     """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
     for group in range(count):
         integers[POSITION, group] = integers[BEGIN, group]
-        numbers[REMAINING, group] = -1.0  # none runs
+        is_empty = integers[BEGIN, group] == integers[BEGIN, group + 1]
+        numbers[REMAINING, group] = np.inf if is_empty else -1.0  # all have ended, or none runs
         numbers[READY, group] = numbers[ISSUED, integers[BEGIN, group]]
+    known_keys, known_values = known
     active = 0  # groups whose kernel runs
+    key = np.uint64(0)  # of what runs
     now = 0.0
     next_start = 0.0  # when another kernel may start
     while True:
         next_issue = np.inf
         for group in range(count):
-            place = integers[POSITION, group]
-            if numbers[REMAINING, group] >= 0.0 or place == integers[BEGIN, group + 1]:
+            if numbers[REMAINING, group] >= 0.0:
                 continue
+            place = integers[POSITION, group]
             if numbers[ISSUED, place] > now:
                 next_issue = min(next_issue, numbers[ISSUED, place])
+                if place == integers[BEGIN, group]:
+                    break  # the groups behind are issued later
                 continue
             if now < next_start:
                 next_issue = min(next_issue, next_start)
@@ -140,6 +171,7 @@ def _share(
             numbers[REMAINING, group] = columns[kernel, ALONE]
             integers[STARTED, active] = group
             integers[RUNNING, active] = kernel
+            key = _with_kernel(key, columns[kernel, ALONE], kernel, columns, keys)
             active += 1
             next_start = now + apart_us
             if len(spans):
@@ -150,34 +182,53 @@ def _share(
                 return now
             now = next_issue
             continue
-        waves_matter = slowdowns(active, columns, interference, numbers, integers, sets)
+        entry = scramble(key) & np.uint64(len(known_keys) - 1)
+        if known_keys[entry] != key or active > _MOST_KNOWN:
+            known_keys[entry] = key
+            known_values[entry, 0] = slowdowns(active, columns, interference, numbers, integers, sets)
+            for slot in range(min(active, _MOST_KNOWN)):
+                known_values[entry, 1 + slot] = numbers[STRETCH, slot]
+        else:
+            for slot in range(active):
+                numbers[STRETCH, slot] = known_values[entry, 1 + slot]
         if len(spans):
             for slot in range(active):
                 if numbers[STRETCH, slot] < np.inf and spans[integers[RUNNING, slot], 1] < 0.0:
                     spans[integers[RUNNING, slot], 1] = now
         # The next event: the first kernel to end, or to free slots, unless one is issued before.
-        step = shortest_step(active, waves_matter, columns, numbers, integers)
+        step = shortest_step(active, known_values[entry, 0] > 0.0, columns, numbers, integers)
         if now + step > next_issue:
             step = next_issue - now
             now = next_issue
         else:
             now += step
         kept = 0
+        key = np.uint64(0)
         for slot in range(active):
             group = integers[STARTED, slot]
+            kernel = integers[RUNNING, slot]
             left = numbers[REMAINING, group] - step / numbers[STRETCH, slot]
             if left <= 1e-12 * now:
-                numbers[REMAINING, group] = -1.0
                 if len(spans):
-                    spans[integers[RUNNING, slot], 2] = now
+                    spans[kernel, 2] = now
                 integers[POSITION, group] += 1
+                is_last = integers[POSITION, group] == integers[BEGIN, group + 1]
+                numbers[REMAINING, group] = np.inf if is_last else -1.0
                 numbers[READY, group] = now
             else:
                 numbers[REMAINING, group] = left
                 integers[STARTED, kept] = group
-                integers[RUNNING, kept] = integers[RUNNING, slot]
+                integers[RUNNING, kept] = kernel
+                key = _with_kernel(key, left, kernel, columns, keys)
                 kept += 1
         active = kept
+
+
+@jit(inline="always")
+def _with_kernel(key: np.uint64, left_us: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
+    """The key of what runs with one kernel more, of which that much is left."""
+    own = keys[kernel, 1 if has_full_waves(left_us, kernel, columns) else 0]
+    return key * np.uint64(0x9E3779B97F4A7C15) + own
 
 
 @jit

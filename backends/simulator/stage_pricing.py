@@ -9,7 +9,6 @@ equal in that and priced once, the others on all cores: the compiled code holds 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,7 @@ from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
-from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import MAX_GROUPS, KnownSlowdowns, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.threads import on_all_cores, threads
@@ -49,6 +48,7 @@ class StagePricing:
         self._bounds: dict[tuple[str, ...], StageBounds] = {}
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
         self._memo = PriceMemo()
+        self._known = [KnownSlowdowns.room() for _ in range(threads())]
 
     @property
     def is_divided(self) -> bool:
@@ -63,10 +63,11 @@ class StagePricing:
             return self._memo.prices(batch, divided.unit_keys, lambda some: divided.price(some, predecessors))
         prepared = self.prepare(problem, variants)
         return self._memo.prices(
-            batch,
-            prepared.unit_keys,
-            lambda some: price_concurrent(some, predecessors, prepared.kernels, self.interference, *self.limits),
+            batch, prepared.unit_keys, lambda some: self._fluid(some, predecessors, prepared.kernels)
         )
+
+    def _fluid(self, masks: Masks, predecessors: Masks, kernels: StageKernels) -> Floats:
+        return price_concurrent(masks, predecessors, kernels, self.interference, self._known, *self.limits)
 
     def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
         """The price of each of a batch of concurrent stages, whose units run as other variants from stage to stage.
@@ -95,8 +96,7 @@ class StagePricing:
             spread[unit] |= 1 << place
         before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
         predecessors = np.array([before[unit] for unit, _ in places], dtype=np.uint64)
-        prepared = PreparedProblem.of(kernels)
-        return price_concurrent(masks, predecessors, prepared.kernels, self.interference, *self.limits)
+        return self._fluid(masks, predecessors, PreparedProblem.of(kernels).kernels)
 
     def _by_place(self, problem: ScheduleProblem, names: Sequence[Sequence[str]], place: int) -> list[UnitPrice]:
         """The price of each unit as the variant of that place among its names; its last, if it has fewer."""
@@ -110,12 +110,12 @@ class StagePricing:
             # Groups on SMs of their own, issued before they run: neither changes anything.
             return self.price(problem, masks, variants)
         prepared = self.prepare(problem, variants)
-        begin, columns, _ = prepared.kernels
-        changed = columns.copy()
+        changed = prepared.kernels.columns.copy()
         changed[:, HOST] *= launches
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
-        kernels = StageKernels(begin, changed, single_us)
-        return price_concurrent(masks, problem.predecessors, kernels, interference, *self.limits)
+        kernels = prepared.kernels._replace(columns=changed, single_us=single_us)
+        known = [KnownSlowdowns.room() for _ in self._known]
+        return price_concurrent(masks, problem.predecessors, kernels, interference, known, *self.limits)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
         """Bounds of stages whose units run as what is fastest alone."""
@@ -207,18 +207,24 @@ def price_concurrent(
     predecessors: Masks,
     kernels: StageKernels,
     interference: float,
+    known: Sequence[KnownSlowdowns],
     max_kernels: int = MAX_GROUPS,
     apart_us: float = 0.0,
 ) -> Floats:
-    """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores."""
+    """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores.
+
+    ``known`` are of this interference, one for each thread.
+    """
     prices = np.empty(len(masks), dtype=np.float64)
-    parts = threads() if len(masks) >= FEWEST_IN_PARALLEL else 1
+    parts = len(known) if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
-    def price(own: slice) -> None:
-        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, apart_us, _NO_SPANS)
+    def price(part: int) -> None:
+        own = slice(*bounds[part : part + 2])
+        rest = max_kernels, apart_us, _NO_SPANS, known[part]
+        price_masks(masks[own], predecessors, *kernels, interference, prices[own], *rest)
 
-    on_all_cores(price, [slice(*each) for each in pairwise(bounds)])
+    on_all_cores(price, range(parts))
     return prices
 
 
