@@ -42,7 +42,7 @@ HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
 # The work space is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
 # The rows of the numbers have an entry a group, a segment, a kernel in order, a running one, or a kind of slots.
-REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN = range(9)
+REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN, BEHIND = range(10)
 # The rows of the integers: kernels in order of issue; for each group, where its own begin and which is next; the
 # groups whose kernels run, in the order in which they started, and those kernels; which of them are sparse.
 ORDER, BEGIN, POSITION, STARTED, RUNNING, _SPARSE = range(6)

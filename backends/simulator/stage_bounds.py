@@ -38,11 +38,9 @@ from iossim.backends.simulator.device_sharing import (
     Floats,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import MAX_GROUPS
+from iossim.backends.simulator.stage_model import KEPT, MAX_GROUPS
 from iossim.cost.model import LateWork, StageBounds
 
-#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
-_KEPT = 1.0 - 1e-9
 #: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.
 _HEAVY = 0.5
 #: A wide kernel shares an SM with so many others like it at least.
@@ -69,8 +67,8 @@ def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
 
 
 def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBounds:
-    work = work * _KEPT
-    return StageBounds(work[:, 0], single_us * _KEPT, work[:, 1:], work[:, 1], late)
+    work = work * KEPT
+    return StageBounds(work[:, 0], single_us * KEPT, work[:, 1:], work[:, 1], late)
 
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
@@ -119,9 +117,9 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
     parts = [_part(load, interference) for load in loads]
     share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
     return LateWork(
-        _leads_us(prepared, is_heavy) * _KEPT,
+        _leads_us(prepared, is_heavy) * KEPT,
         np.array(share).T,
-        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * _KEPT,
+        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * KEPT,
         np.array(most_groups, dtype=np.int64),
     )
 

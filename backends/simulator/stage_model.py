@@ -19,6 +19,7 @@ import numpy as np
 from iossim.backends.simulator.device_sharing import (
     ALONE,
     BEGIN,
+    BEHIND,
     GROUPS,
     HOST,
     ISSUED,
@@ -43,6 +44,8 @@ from iossim.schedule.problem import Masks
 MAX_GROUPS = 64
 #: Slowdowns of more kernels than this at once are not kept.
 _MOST_KNOWN = 7
+#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
+KEPT = 1.0 - 1e-9
 
 
 class StageKernels(NamedTuple):
@@ -84,6 +87,7 @@ def price_masks(
     keys: Masks,
     interference: float,
     prices: Floats,
+    limits_us: Floats,
     max_kernels: int,
     apart_us: float,
     spans: Floats,
@@ -92,11 +96,13 @@ def price_masks(
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
     ``predecessors`` are the problem's, uint64 of shape ``[units]``; the others those of :class:`StageKernels`.
-    At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of the problem, 3]``, becomes the stream,
-    start and end of each kernel of the last stage; nothing is recorded where it has no rows.
+    A price that is no less than the stage's of ``limits_us`` may be left unknown: then the negative of a lower bound
+    is written, which is no less either. At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of the
+    problem, 3]``, becomes the stream, start and end of each kernel of the last stage; nothing is recorded where it has
+    no rows.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((9, size), dtype=np.float64)
+    numbers = np.empty((10, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     for index in range(len(masks)):
@@ -104,7 +110,7 @@ def price_masks(
         if count <= 1:
             prices[index] = _single_group(masks[index], kernel_begin, columns, single_us, spans)
             continue
-        # The kernels of each group in order, and when the host has issued them.
+        # The kernels of each group in order, when the host has issued them, and what those behind take at least.
         place = 0
         clock_us = 0.0
         for group in range(count):
@@ -118,9 +124,24 @@ def price_masks(
                     integers[ORDER, place] = kernel
                     numbers[ISSUED, place] = clock_us
                     place += 1
+            behind_us = 0.0
+            for before in range(place - 1, integers[BEGIN, group] - 1, -1):
+                numbers[BEHIND, before] = behind_us
+                behind_us += columns[integers[ORDER, before], ALONE]
         integers[BEGIN, count] = place
         prices[index] = _share(
-            count, columns, keys, interference, max_kernels, apart_us, numbers, integers, sets, spans, known
+            count,
+            columns,
+            keys,
+            interference,
+            limits_us[index],
+            max_kernels,
+            apart_us,
+            numbers,
+            integers,
+            sets,
+            spans,
+            known,
         )
 
 
@@ -132,6 +153,7 @@ def _share(
     columns: Floats,
     keys: Masks,
     interference: float,
+    limit_us: float,
     max_kernels: int,
     apart_us: float,
     numbers: Floats,
@@ -140,7 +162,9 @@ def _share(
     spans: Floats,
     known: KnownSlowdowns,
 ) -> float:
-    """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
+    """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done, or one of them cannot
+    end before the limit: then the result is negative.
+    """
     for group in range(count):
         integers[POSITION, group] = integers[BEGIN, group]
         is_empty = integers[BEGIN, group] == integers[BEGIN, group + 1]
@@ -204,6 +228,7 @@ def _share(
             now += step
         kept = 0
         key = np.uint64(0)
+        left_us = 0.0  # that some group takes at least
         for slot in range(active):
             group = integers[STARTED, slot]
             kernel = integers[RUNNING, slot]
@@ -217,11 +242,14 @@ def _share(
                 numbers[READY, group] = now
             else:
                 numbers[REMAINING, group] = left
+                left_us = max(left_us, left + numbers[BEHIND, integers[POSITION, group]])
                 integers[STARTED, kept] = group
                 integers[RUNNING, kept] = kernel
                 key = _with_kernel(key, left, kernel, columns, keys)
                 kept += 1
         active = kept
+        if (now + left_us) * KEPT >= limit_us:
+            return -(now + left_us) * KEPT
 
 
 @jit(inline="always")

@@ -9,6 +9,7 @@ equal in that and priced once, the others on all cores: the compiled code holds 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,19 +56,26 @@ class StagePricing:
         """Whether the groups of a stage have SMs of their own."""
         return bool(self.units.parts)
 
-    def price(self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = ()) -> Prices:
-        """The price of each mask as a concurrent stage with these variants, us, shape ``[len(masks)]``."""
+    def price(
+        self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = (), limits_us: Floats | None = None
+    ) -> Prices:
+        """The price of each mask as a concurrent stage with these variants, us, shape ``[len(masks)]``.
+
+        With limits, as :class:`~iossim.cost.capabilities.LimitedCostModel` has them.
+        """
         batch, predecessors = StageBatch.concurrent(problem, masks), problem.predecessors
         if self.is_divided:
             divided = self.partition(problem, variants)
-            return self._memo.prices(batch, divided.unit_keys, lambda some: divided.price(some, predecessors))
+            return self._memo.prices(batch, divided.unit_keys, lambda some, _: divided.price(some, predecessors))
         prepared = self.prepare(problem, variants)
-        return self._memo.prices(
-            batch, prepared.unit_keys, lambda some: self._fluid(some, predecessors, prepared.kernels)
-        )
+        fluid = partial(self._fluid, predecessors, prepared.kernels)
+        return self._memo.prices(batch, prepared.unit_keys, fluid, limits_us)
 
-    def _fluid(self, masks: Masks, predecessors: Masks, kernels: StageKernels) -> Floats:
-        return price_concurrent(masks, predecessors, kernels, self.interference, self._known, *self.limits)
+    def _fluid(
+        self, predecessors: Masks, kernels: StageKernels, masks: Masks, limits_us: Floats | None = None
+    ) -> Floats:
+        given = self.interference, *self.limits, self._known, limits_us
+        return price_concurrent(masks, predecessors, kernels, *given)
 
     def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
         """The price of each of a batch of concurrent stages, whose units run as other variants from stage to stage.
@@ -96,7 +104,7 @@ class StagePricing:
             spread[unit] |= 1 << place
         before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
         predecessors = np.array([before[unit] for unit, _ in places], dtype=np.uint64)
-        return self._fluid(masks, predecessors, PreparedProblem.of(kernels).kernels)
+        return self._fluid(predecessors, PreparedProblem.of(kernels).kernels, masks)
 
     def _by_place(self, problem: ScheduleProblem, names: Sequence[Sequence[str]], place: int) -> list[UnitPrice]:
         """The price of each unit as the variant of that place among its names; its last, if it has fewer."""
@@ -114,8 +122,7 @@ class StagePricing:
         changed[:, HOST] *= launches
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
         kernels = prepared.kernels._replace(columns=changed, single_us=single_us)
-        known = [KnownSlowdowns.room() for _ in self._known]
-        return price_concurrent(masks, problem.predecessors, kernels, interference, known, *self.limits)
+        return price_concurrent(masks, problem.predecessors, kernels, interference, *self.limits)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
         """Bounds of stages whose units run as what is fastest alone."""
@@ -180,19 +187,27 @@ class PriceMemo:
     def __init__(self) -> None:
         self._known = GrowingTable()
 
-    def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
+    def prices(
+        self,
+        batch: StageBatch,
+        unit_keys: Masks,
+        price: Callable[[Masks, Floats], Floats],
+        limits_us: Floats | None = None,
+    ) -> Floats:
         """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
 
-        ``price`` prices the masks of unknown stages; ``unit_keys[u]`` identifies the kernels of unit ``u``.
+        ``price`` prices the masks of unknown stages, up to their limits; ``unit_keys[u]`` identifies the kernels of
+        unit ``u``.
         """
         hashes = stage_hashes(batch, unit_keys, ordered=True)
         hashes[hashes == 0] = 1
+        limits_us = np.full(len(batch), np.inf) if limits_us is None else limits_us.copy()
         if self._known.used + len(batch) > MOST_KEPT:
             self._known = GrowingTable()
         try:
-            unknown = self._known.unknown(hashes)
+            unknown = self._known.unknown(hashes, limits_us)
             if len(unknown):
-                self._known.enter(hashes[unknown], price(batch.masks[unknown]))
+                self._known.enter(hashes[unknown], price(batch.masks[unknown], limits_us[unknown]))
         except BaseException:
             # A key without a price must not stay.
             self._known = GrowingTable()
@@ -207,22 +222,25 @@ def price_concurrent(
     predecessors: Masks,
     kernels: StageKernels,
     interference: float,
-    known: Sequence[KnownSlowdowns],
     max_kernels: int = MAX_GROUPS,
     apart_us: float = 0.0,
+    known: Sequence[KnownSlowdowns] | None = None,
+    limits_us: Floats | None = None,
 ) -> Floats:
     """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores.
 
-    ``known`` are of this interference, one for each thread.
+    ``known`` are of this interference, one for each thread; ``limits_us`` as ``price_masks`` has them.
     """
     prices = np.empty(len(masks), dtype=np.float64)
+    limits_us = np.full(len(masks), np.inf) if limits_us is None else limits_us
+    known = known or [KnownSlowdowns.room() for _ in range(threads())]
     parts = len(known) if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
         own = slice(*bounds[part : part + 2])
-        rest = max_kernels, apart_us, _NO_SPANS, known[part]
-        price_masks(masks[own], predecessors, *kernels, interference, prices[own], *rest)
+        rest = prices[own], limits_us[own], max_kernels, apart_us, _NO_SPANS, known[part]
+        price_masks(masks[own], predecessors, *kernels, interference, *rest)
 
     on_all_cores(price, range(parts))
     return prices

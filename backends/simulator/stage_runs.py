@@ -61,8 +61,9 @@ def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int
     durations_us = np.empty(1)
     masks = np.array([mask], dtype=np.uint64)
     max_kernels, apart_us = pricing.limits
-    numbers = pricing.interference, durations_us
-    price_masks(masks, predecessors, *prepared.kernels, *numbers, max_kernels, apart_us, spans, KnownSlowdowns.room(1))
+    numbers = pricing.interference, durations_us, np.full(1, np.inf)
+    alone = spans, KnownSlowdowns.room(1)
+    price_masks(masks, predecessors, *prepared.kernels, *numbers, max_kernels, apart_us, *alone)
     models = (pricing.units.whole,) * len(labels)
     return StageRun(
         float(durations_us[0]), labels, prepared, models, tuple(tuple(bits(group)) for group in groups), spans

@@ -19,6 +19,7 @@ from functools import partial
 
 import numpy as np
 
+from iossim.cost.capabilities import LimitedCostModel
 from iossim.cost.model import START, CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import GrowingTable
@@ -27,7 +28,7 @@ from iossim.schedule.problem import Masks
 from iossim.search.block_parts import Part
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import MergedStages
-from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
+from iossim.search.relaxation import Endings, Labels, leave, pick, price_limits, relax, relax_known
 
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.5
@@ -135,6 +136,7 @@ class _Search:
                 self.tolerance,
                 self.bounded,
                 *self.walk_limits,
+                self.known.table,
                 self.endings,
                 filled,
             )
@@ -148,28 +150,34 @@ class _Search:
         """Price endings of the states of a level as far as they may matter."""
         self.looked_at += filled
         if not self.bounded:
-            self._price(self.endings.stage[:filled])
+            self._price(self.endings.stage[:filled], np.full(filled, np.inf))
             relax(self.endings, filled, self.known.table, self.labels)
             return
         picked = Endings.room(filled)
+        limits_us = np.empty(filled)
         while filled:
             filled, found = pick(
                 self.endings, filled, self.labels, self.tolerance, begin, end, PRICED_FRACTION, PRICED_TOGETHER, picked
             )
-            self._price(picked.stage[:found])
+            price_limits(picked, found, self.labels, self.tolerance, limits_us)
+            self._price(picked.stage[:found], limits_us[:found])
             relax(picked, found, self.known.table, self.labels)
 
-    def _price(self, stages: Masks) -> None:
-        unpriced = stages[self.known.unknown(stages)]
-        for begin in range(0, len(unpriced), _PRICED_AT_A_TIME):
-            masks = unpriced[begin : begin + _PRICED_AT_A_TIME]
-            prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
-            self.known.enter(masks, prices)
+    def _price(self, stages: Masks, limits_us: Prices) -> None:
+        unknown = self.known.unknown(stages, limits_us)
+        for begin in range(0, len(unknown), _PRICED_AT_A_TIME):
+            places = unknown[begin : begin + _PRICED_AT_A_TIME]
+            batch = StageBatch.concurrent(self.problem, stages[places])
+            if isinstance(self.cost_model, LimitedCostModel):
+                prices = self.cost_model.price_below(batch, limits_us[places])
+            else:
+                prices = self.cost_model.price_stages(batch)
+            self.known.enter(batch.masks, prices)
 
     def _priced(self, stages: Masks) -> Prices:
         """The prices of distinct stages that are not known yet."""
         prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, stages))
-        self.known.reserve(len(stages))
+        self.known.unknown(stages, prices.copy())
         self.known.enter(stages, prices)
         return prices
 

@@ -143,12 +143,23 @@ def _move(source: Endings, index: int, target: Endings, place: int) -> None:
 
 
 @jit
+def price_limits(endings: Endings, filled: int, labels: Labels, tolerance: Floats, limits_us: Floats) -> None:
+    """What the price of each ending must be less than to matter."""
+    for index in range(filled):
+        label = endings.label[index]
+        most_us = limit_us(labels, label >> 1, label & 1, tolerance)
+        limits_us[index] = most_us - labels.leaving[endings.source[index], label & 1]
+
+
+@jit
 def relax(endings: Endings, filled: int, table: FloatTable, labels: Labels) -> None:
     """Lower the costs of the labels to which an ending, now priced, gives a better path."""
     for index in range(filled):
         source, label = endings.source[index], endings.label[index]
         state, bit = label >> 1, label & 1
         price_us = table.values[find_slot(endings.stage[index], table.keys)]
+        if price_us < 0.0:
+            continue  # what is known of it is that it takes too long
         _relax(source, endings.stage[index], 0, state, bit, labels.leaving[source, bit] + price_us, labels)
 
 

@@ -105,7 +105,9 @@ def stage_spans(
     """The price of one stage; ``spans`` becomes the stream, start and end of each of its kernels."""
     prices = np.empty(1)
     alone = spans, KnownSlowdowns.room(1)
-    price_masks(np.array([mask]), predecessors, *kernels, interference, prices, MAX_GROUPS, 0.0, *alone)
+    price_masks(
+        np.array([mask]), predecessors, *kernels, interference, prices, np.full(1, inf), MAX_GROUPS, 0.0, *alone
+    )
     return float(prices[0])
 
 
@@ -307,7 +309,8 @@ def test_known_slowdowns_change_no_price(groups: list[list[Kernel]], interferenc
     masks = np.arange(1, 1 << len(groups), dtype=np.uint64)
     prices = np.empty(len(masks))
     known = KnownSlowdowns.room(64)
-    price_masks(masks, unrelated, *kernels, interference, prices, MAX_GROUPS, 0.0, np.empty((0, 3)), known)
+    numbers = interference, prices, np.full(len(masks), inf), MAX_GROUPS, 0.0
+    price_masks(masks, unrelated, *kernels, *numbers, np.empty((0, 3)), known)
     anew = [stage_spans(mask, unrelated, kernels, interference, np.empty((0, 3))) for mask in masks]
     assert prices.tolist() == anew
 
