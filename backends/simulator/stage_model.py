@@ -130,19 +130,9 @@ def price_masks(
                 behind_us += columns[integers[ORDER, before], ALONE]
         integers[BEGIN, count] = place
         prices[index] = _share(
-            count,
-            columns,
-            keys,
-            interference,
-            limits_us[index],
-            max_kernels,
-            apart_us,
-            numbers,
-            integers,
-            sets,
-            spans,
+            count, columns, keys, interference, limits_us[index], max_kernels, apart_us, numbers, integers, sets, spans,
             known,
-        )
+        )  # fmt: skip
 
 
 # What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a
@@ -256,7 +246,7 @@ def _share(
 def _with_kernel(key: np.uint64, left_us: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
     """The key of what runs with one kernel more, of which that much is left."""
     own = keys[kernel, 1 if has_full_waves(left_us, kernel, columns) else 0]
-    return key * np.uint64(0x9E3779B97F4A7C15) + own
+    return np.uint64(key * np.uint64(0x9E3779B97F4A7C15) + own)
 
 
 @jit

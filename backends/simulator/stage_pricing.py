@@ -74,8 +74,7 @@ class StagePricing:
     def _fluid(
         self, predecessors: Masks, kernels: StageKernels, masks: Masks, limits_us: Floats | None = None
     ) -> Floats:
-        given = self.interference, *self.limits, self._known, limits_us
-        return price_concurrent(masks, predecessors, kernels, *given)
+        return price_concurrent(masks, predecessors, kernels, self.interference, *self.limits, self._known, limits_us)
 
     def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
         """The price of each of a batch of concurrent stages, whose units run as other variants from stage to stage.
@@ -239,8 +238,10 @@ def price_concurrent(
 
     def price(part: int) -> None:
         own = slice(*bounds[part : part + 2])
-        rest = prices[own], limits_us[own], max_kernels, apart_us, _NO_SPANS, known[part]
-        price_masks(masks[own], predecessors, *kernels, interference, *rest)
+        price_masks(
+            masks[own], predecessors, *kernels, interference, prices[own], limits_us[own], max_kernels, apart_us,
+            _NO_SPANS, known[part],
+        )  # fmt: skip
 
     on_all_cores(price, range(parts))
     return prices

@@ -28,7 +28,7 @@ from iossim.schedule.problem import Masks
 from iossim.search.block_parts import Part
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import MergedStages
-from iossim.search.relaxation import Endings, Labels, leave, pick, price_limits, relax, relax_known
+from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.5
@@ -91,6 +91,7 @@ class _Search:
         count = len(problem)
         self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
         self.merges, self.entry = part.merges, entry
+        self.limited = cost_model if isinstance(cost_model, LimitedCostModel) else None
         self.walk_limits = part.space.walk_limits(count, concurrent)
         self.bounded = bounds is not None
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
@@ -156,10 +157,8 @@ class _Search:
         picked = Endings.room(filled)
         limits_us = np.empty(filled)
         while filled:
-            filled, found = pick(
-                self.endings, filled, self.labels, self.tolerance, begin, end, PRICED_FRACTION, PRICED_TOGETHER, picked
-            )
-            price_limits(picked, found, self.labels, self.tolerance, limits_us)
+            state = self.endings, filled, self.labels, self.tolerance, begin, end
+            filled, found = pick(*state, PRICED_FRACTION, PRICED_TOGETHER, picked, limits_us)
             self._price(picked.stage[:found], limits_us[:found])
             relax(picked, found, self.known.table, self.labels)
 
@@ -168,11 +167,9 @@ class _Search:
         for begin in range(0, len(unknown), _PRICED_AT_A_TIME):
             places = unknown[begin : begin + _PRICED_AT_A_TIME]
             batch = StageBatch.concurrent(self.problem, stages[places])
-            if isinstance(self.cost_model, LimitedCostModel):
-                prices = self.cost_model.price_below(batch, limits_us[places])
-            else:
-                prices = self.cost_model.price_stages(batch)
-            self.known.enter(batch.masks, prices)
+            limited = self.limited
+            below = limited.price_below(batch, limits_us[places]) if limited else self.cost_model.price_stages(batch)
+            self.known.enter(batch.masks, below)
 
     def _priced(self, stages: Masks) -> Prices:
         """The prices of distinct stages that are not known yet."""
