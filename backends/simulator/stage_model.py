@@ -32,18 +32,18 @@ from iossim.backends.simulator.device_sharing import (
     STRETCH,
     Floats,
     Integers,
-    has_full_waves,
+    KnownSlowdowns,
+    is_next,
+    known_slowdowns,
     shortest_step,
-    slowdowns,
+    with_kernel,
 )
 from iossim.base.compiled import jit
-from iossim.schedule.masks import find_groups, lowest_bit, scramble
+from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
 
 #: An upper bound on the groups of a stage.
 MAX_GROUPS = 64
-#: Slowdowns of more kernels than this at once are not kept.
-_MOST_KNOWN = 7
 #: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
 KEPT = 1.0 - 1e-9
 
@@ -60,21 +60,6 @@ class StageKernels(NamedTuple):
     columns: Floats
     single_us: Floats
     keys: Masks
-
-
-class KnownSlowdowns(NamedTuple):
-    """Slowdowns of up to :data:`_MOST_KNOWN` kernels at one interference, by what runs: few sets recur all the time.
-
-    ``keys`` are of the kernels in the order in which they started, ``values`` whether waves matter, then each
-    kernel's slowdown. What falls into the same place replaces what was there before.
-    """
-
-    keys: Masks
-    values: Floats
-
-    @staticmethod
-    def room(size: int = 1 << 13) -> KnownSlowdowns:
-        return KnownSlowdowns(np.zeros(size, dtype=np.uint64), np.zeros((size, 1 + _MOST_KNOWN)))
 
 
 @jit
@@ -160,7 +145,6 @@ def _share(
         is_empty = integers[BEGIN, group] == integers[BEGIN, group + 1]
         numbers[REMAINING, group] = np.inf if is_empty else -1.0  # all have ended, or none runs
         numbers[READY, group] = numbers[ISSUED, integers[BEGIN, group]]
-    known_keys, known_values = known
     active = 0  # groups whose kernel runs
     key = np.uint64(0)  # of what runs
     now = 0.0
@@ -179,13 +163,13 @@ def _share(
             if now < next_start:
                 next_issue = min(next_issue, next_start)
                 continue
-            if max_kernels < count and not _is_next(group, count, max_kernels - active, now, numbers, integers):
+            if max_kernels < count and not is_next(group, count, max_kernels - active, now, numbers, integers):
                 continue
             kernel = integers[ORDER, place]
             numbers[REMAINING, group] = columns[kernel, ALONE]
             integers[STARTED, active] = group
             integers[RUNNING, active] = kernel
-            key = _with_kernel(key, columns[kernel, ALONE], kernel, columns, keys)
+            key = with_kernel(key, columns[kernel, ALONE], kernel, columns, keys)
             active += 1
             next_start = now + apart_us
             if len(spans):
@@ -196,21 +180,13 @@ def _share(
                 return now
             now = next_issue
             continue
-        entry = scramble(key) & np.uint64(len(known_keys) - 1)
-        if known_keys[entry] != key or active > _MOST_KNOWN:
-            known_keys[entry] = key
-            known_values[entry, 0] = slowdowns(active, columns, interference, numbers, integers, sets)
-            for slot in range(min(active, _MOST_KNOWN)):
-                known_values[entry, 1 + slot] = numbers[STRETCH, slot]
-        else:
-            for slot in range(active):
-                numbers[STRETCH, slot] = known_values[entry, 1 + slot]
+        waves_matter = known_slowdowns(active, key, columns, interference, numbers, integers, sets, known)
         if len(spans):
             for slot in range(active):
                 if numbers[STRETCH, slot] < np.inf and spans[integers[RUNNING, slot], 1] < 0.0:
                     spans[integers[RUNNING, slot], 1] = now
         # The next event: the first kernel to end, or to free slots, unless one is issued before.
-        step = shortest_step(active, known_values[entry, 0] > 0.0, columns, numbers, integers)
+        step = shortest_step(active, waves_matter, columns, numbers, integers)
         if now + step > next_issue:
             step = next_issue - now
             now = next_issue
@@ -235,35 +211,11 @@ def _share(
                 left_us = max(left_us, left + numbers[BEHIND, integers[POSITION, group]])
                 integers[STARTED, kept] = group
                 integers[RUNNING, kept] = kernel
-                key = _with_kernel(key, left, kernel, columns, keys)
+                key = with_kernel(key, left, kernel, columns, keys)
                 kept += 1
         active = kept
         if (now + left_us) * KEPT >= limit_us:
             return -(now + left_us) * KEPT
-
-
-@jit(inline="always")
-def _with_kernel(key: np.uint64, left_us: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
-    """The key of what runs with one kernel more, of which that much is left."""
-    own = keys[kernel, 1 if has_full_waves(left_us, kernel, columns) else 0]
-    return np.uint64(key * np.uint64(0x9E3779B97F4A7C15) + own)
-
-
-@jit
-def _is_next(group: int, count: int, free: int, now: float, numbers: Floats, integers: Integers) -> bool:
-    """Whether a group whose kernel is issued is among the ``free`` that have waited longest; of equals, the first."""
-    for other in range(count):
-        place = integers[POSITION, other]
-        is_waiting = (
-            numbers[REMAINING, other] < 0.0
-            and place < integers[BEGIN, other + 1]
-            and numbers[ISSUED, place] <= now
-            and other != group
-        )
-        since = numbers[READY, other]
-        if is_waiting and (since < numbers[READY, group] or (since == numbers[READY, group] and other < group)):
-            free -= 1
-    return free > 0
 
 
 @jit

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.backends.simulator.device_sharing import KnownSlowdowns
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import KnownSlowdowns, price_masks
+from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Divided

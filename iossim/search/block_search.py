@@ -128,19 +128,8 @@ class _Search:
         position, filled = begin, 0
         while position < end:
             still_here()
-            position, filled, full = find_endings(
-                position,
-                end,
-                self.graph,
-                self.bounds,
-                self.labels,
-                self.tolerance,
-                self.bounded,
-                *self.walk_limits,
-                self.known.table,
-                self.endings,
-                filled,
-            )
+            given = self.graph, self.bounds, self.labels, self.tolerance, self.bounded, *self.walk_limits
+            position, filled, full = find_endings(position, end, *given, self.known.table, self.endings, filled)
             if full and not filled:
                 self.endings = Endings.room(2 * len(self.endings.stage))
             elif full or position == end:
