@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
+from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, KnownSlowdowns
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
-from iossim.backends.simulator.stage_model import MAX_GROUPS, KnownSlowdowns, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.threads import on_all_cores, threads

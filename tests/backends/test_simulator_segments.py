@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats
+from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats, KnownSlowdowns
 from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import MAX_GROUPS, KnownSlowdowns, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.schedule.problem import Masks
 
