@@ -22,7 +22,7 @@ from large_networks import network as large_network
 from scipy.optimize import linprog
 
 import iossim
-from iossim.cost.model import START, CostModel, StageBounds
+from iossim.cost.model import START, CostModel, StageBounds, WrappedCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import count_groups
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -77,7 +77,9 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--columns", action="store_true")
     given = parser.parse_args()
-    prices = iossim.cost_model("simulator", given.device, engine=given.engine)
+    prices = WrappedCostModel(
+        iossim.cost_model("simulator", given.device, engine=given.engine)
+    )  # prices all to the end
     if given.parts:
         for name in WIDE:
             network = large_network(name)

@@ -141,6 +141,9 @@ class SimulatorCostModel:
             return self.stages.price_varied(batch, batch.variants)
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)
 
+    def price_below(self, batch: StageBatch, limits_us: Prices) -> Prices:
+        return self.stages.price(batch.problem, batch.masks, limits_us=limits_us)
+
     def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
         if self.stages.is_divided:
             return self.price_stages(batch)

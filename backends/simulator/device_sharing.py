@@ -18,12 +18,14 @@ On a CPU what kernels side by side ask for counts ``1 + interference`` times. On
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.hardware.lowering.residence import lost_part
-from iossim.schedule.masks import lowest_bit
+from iossim.schedule.masks import lowest_bit, scramble
 from iossim.schedule.problem import Masks
 
 Floats = NDArray[np.float64]
@@ -42,7 +44,7 @@ HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
 # The work space is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
 # The rows of the numbers have an entry a group, a segment, a kernel in order, a running one, or a kind of slots.
-REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN = range(9)
+REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN, BEHIND = range(10)
 # The rows of the integers: kernels in order of issue; for each group, where its own begin and which is next; the
 # groups whose kernels run, in the order in which they started, and those kernels; which of them are sparse.
 ORDER, BEGIN, POSITION, STARTED, RUNNING, _SPARSE = range(6)
@@ -172,6 +174,74 @@ def slowdowns(
             part = numbers[_PART, slot]
             numbers[STRETCH, slot] = numbers[STRETCH, slot] / part if part > 0.0 else np.inf
     return waves_matter
+
+
+#: Slowdowns of more kernels than this at once are not kept.
+_MOST_KNOWN = 7
+
+
+class KnownSlowdowns(NamedTuple):
+    """Slowdowns of up to :data:`_MOST_KNOWN` kernels at one interference, by what runs: few sets recur all the time.
+
+    ``keys`` are of the kernels in the order in which they started, ``values`` whether waves matter, then each
+    kernel's slowdown. What falls into the same place replaces what was there before.
+    """
+
+    keys: Masks
+    values: Floats
+
+    @staticmethod
+    def room(size: int = 1 << 13) -> KnownSlowdowns:
+        return KnownSlowdowns(np.zeros(size, dtype=np.uint64), np.zeros((size, 1 + _MOST_KNOWN)))
+
+
+@jit(inline="always")
+def with_kernel(key: np.uint64, left_us: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
+    """The key of what runs with one kernel more, of which that much is left."""
+    own = keys[kernel, 1 if has_full_waves(left_us, kernel, columns) else 0]
+    return np.uint64(key * np.uint64(0x9E3779B97F4A7C15) + own)
+
+
+@jit(inline="always")
+def known_slowdowns(
+    active: int,
+    key: np.uint64,
+    columns: Floats,
+    interference: float,
+    numbers: Floats,
+    integers: Integers,
+    sets: Masks,
+    known: KnownSlowdowns,
+) -> bool:
+    """:func:`slowdowns` of the kernels of a key."""
+    keys, values = known
+    entry = scramble(key) & np.uint64(len(keys) - 1)
+    if keys[entry] == key and active <= _MOST_KNOWN:
+        for slot in range(active):
+            numbers[STRETCH, slot] = values[entry, 1 + slot]
+        return bool(values[entry, 0] > 0.0)
+    waves_matter = slowdowns(active, columns, interference, numbers, integers, sets)
+    keys[entry], values[entry, 0] = key, 1.0 if waves_matter else 0.0
+    for slot in range(min(active, _MOST_KNOWN)):
+        values[entry, 1 + slot] = numbers[STRETCH, slot]
+    return waves_matter
+
+
+@jit
+def is_next(group: int, count: int, free: int, now: float, numbers: Floats, integers: Integers) -> bool:
+    """Whether a group whose kernel is issued is among the ``free`` that have waited longest; of equals, the first."""
+    for other in range(count):
+        place = integers[POSITION, other]
+        is_waiting = (
+            numbers[REMAINING, other] < 0.0
+            and place < integers[BEGIN, other + 1]
+            and numbers[ISSUED, place] <= now
+            and other != group
+        )
+        since = numbers[READY, other]
+        if is_waiting and (since < numbers[READY, group] or (since == numbers[READY, group] and other < group)):
+            free -= 1
+    return free > 0
 
 
 @jit(inline="always")

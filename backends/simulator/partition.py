@@ -123,7 +123,7 @@ def divided_spans(
     prepared: PreparedProblem, groups: Sequence[Sequence[int]], sms: Sequence[range], price_us: float
 ) -> Floats:
     """When each kernel of a stage runs, ``[kernels, 3]``: its part, start and end. All are slowed as the stage is."""
-    begin, columns, _ = prepared.kernels
+    begin, columns, *_ = prepared.kernels
     parts = list(dict.fromkeys(sms))
     ended_us = [0.0] * len(parts)
     spans = np.zeros((len(columns), 3))

@@ -42,7 +42,9 @@ class PreparedProblem:
         block_load = columns[:, ISSUE_DEMAND] / columns[:, SPREAD]
         held = columns[:, SPREAD] * columns[:, SLOTS : SLOTS + SLOT_KINDS].max(axis=1, initial=0.0)
         single = np.array([unit.single_us for unit in units], dtype=np.float64)
-        kernels = StageKernels(begin, np.column_stack([columns, block_load, held]), single)
+        rates = [row.tobytes().hex() for row in columns[:, :HOST]]
+        keys = np.column_stack([unit_keys(rates, "last wave"), unit_keys(rates, "full waves")])
+        kernels = StageKernels(begin, np.column_stack([columns, block_load, held]), single, keys)
         rows = [columns[a:b].tobytes().hex() for a, b in pairwise(begin.tolist())]
         return PreparedProblem(tuple(units), kernels, unit_keys(rows))
 

@@ -38,11 +38,9 @@ from iossim.backends.simulator.device_sharing import (
     Floats,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import MAX_GROUPS
+from iossim.backends.simulator.stage_model import KEPT, MAX_GROUPS
 from iossim.cost.model import LateWork, StageBounds
 
-#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
-_KEPT = 1.0 - 1e-9
 #: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.
 _HEAVY = 0.5
 #: A wide kernel shares an SM with so many others like it at least.
@@ -69,8 +67,8 @@ def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
 
 
 def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBounds:
-    work = work * _KEPT
-    return StageBounds(work[:, 0], single_us * _KEPT, work[:, 1:], work[:, 1], late)
+    work = work * KEPT
+    return StageBounds(work[:, 0], single_us * KEPT, work[:, 1:], work[:, 1], late)
 
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
@@ -90,7 +88,7 @@ def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
     """The largest part of issue capacity, DRAM, power and each kind of slots that any kernel of each unit asks for,
     shape ``[units, 7]``.
     """
-    begin, columns, _ = prepared.kernels
+    begin, columns, *_ = prepared.kernels
     parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
     parts = np.column_stack([parts, columns[:, SPREAD, None] * columns[:, SLOTS : SLOTS + SLOT_KINDS]])
     return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 7)
@@ -102,7 +100,7 @@ def _part(demand: Floats, interference: float) -> Floats:
 
 
 def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | None:
-    begin, columns, _ = prepared.kernels
+    begin, columns, *_ = prepared.kernels
     alone_us, issue, spread = columns[:, ALONE], columns[:, ISSUE_DEMAND], columns[:, SPREAD]
     is_heavy = issue >= _HEAVY * issue.max(initial=0.0)
     if not is_heavy.any():
@@ -119,16 +117,16 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
     parts = [_part(load, interference) for load in loads]
     share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
     return LateWork(
-        _leads_us(prepared, is_heavy) * _KEPT,
+        _leads_us(prepared, is_heavy) * KEPT,
         np.array(share).T,
-        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * _KEPT,
+        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * KEPT,
         np.array(most_groups, dtype=np.int64),
     )
 
 
 def _leads_us(prepared: PreparedProblem, is_heavy: np.ndarray) -> Floats:
     """When the first heavy kernel of a unit begins at the earliest after its issue, or when all have ended."""
-    begin, columns, _ = prepared.kernels
+    begin, columns, *_ = prepared.kernels
     leads = np.zeros(len(prepared.units))
     for unit in range(len(leads)):
         issued_us = 0.0

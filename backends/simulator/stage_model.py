@@ -19,6 +19,7 @@ import numpy as np
 from iossim.backends.simulator.device_sharing import (
     ALONE,
     BEGIN,
+    BEHIND,
     GROUPS,
     HOST,
     ISSUED,
@@ -31,8 +32,11 @@ from iossim.backends.simulator.device_sharing import (
     STRETCH,
     Floats,
     Integers,
+    KnownSlowdowns,
+    is_next,
+    known_slowdowns,
     shortest_step,
-    slowdowns,
+    with_kernel,
 )
 from iossim.base.compiled import jit
 from iossim.schedule.masks import find_groups, lowest_bit
@@ -40,18 +44,22 @@ from iossim.schedule.problem import Masks
 
 #: An upper bound on the groups of a stage.
 MAX_GROUPS = 64
+#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
+KEPT = 1.0 - 1e-9
 
 
 class StageKernels(NamedTuple):
     """The kernels of a problem's units, flat: ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s.
 
     ``columns`` has a row a kernel, and the columns of :mod:`~iossim.backends.simulator.device_sharing`; ``single_us``
-    is what each unit takes in a stage of one group.
+    is what each unit takes in a stage of one group; ``keys``, ``[kernels, 2]``, are those of a kernel in its last wave
+    and before, equal for kernels that are priced alike.
     """
 
     kernel_begin: Integers
     columns: Floats
     single_us: Floats
+    keys: Masks
 
 
 @jit
@@ -61,20 +69,25 @@ def price_masks(
     kernel_begin: Integers,
     columns: Floats,
     single_us: Floats,
+    keys: Masks,
     interference: float,
     prices: Floats,
+    limits_us: Floats,
     max_kernels: int,
     apart_us: float,
     spans: Floats,
+    known: KnownSlowdowns,
 ) -> None:
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
     ``predecessors`` are the problem's, uint64 of shape ``[units]``; the others those of :class:`StageKernels`.
-    At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of the problem, 3]``, becomes the stream,
-    start and end of each kernel of the last stage; nothing is recorded where it has no rows.
+    A price that is no less than the stage's of ``limits_us`` may be left unknown: then the negative of a lower bound
+    is written, which is no less either. At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of the
+    problem, 3]``, becomes the stream, start and end of each kernel of the last stage; nothing is recorded where it has
+    no rows.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((9, size), dtype=np.float64)
+    numbers = np.empty((10, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     for index in range(len(masks)):
@@ -82,7 +95,7 @@ def price_masks(
         if count <= 1:
             prices[index] = _single_group(masks[index], kernel_begin, columns, single_us, spans)
             continue
-        # The kernels of each group in order, and when the host has issued them.
+        # The kernels of each group in order, when the host has issued them, and what those behind take at least.
         place = 0
         clock_us = 0.0
         for group in range(count):
@@ -96,8 +109,15 @@ def price_masks(
                     integers[ORDER, place] = kernel
                     numbers[ISSUED, place] = clock_us
                     place += 1
+            behind_us = 0.0
+            for before in range(place - 1, integers[BEGIN, group] - 1, -1):
+                numbers[BEHIND, before] = behind_us
+                behind_us += columns[integers[ORDER, before], ALONE]
         integers[BEGIN, count] = place
-        prices[index] = _share(count, columns, interference, max_kernels, apart_us, numbers, integers, sets, spans)
+        prices[index] = _share(
+            count, columns, keys, interference, limits_us[index], max_kernels, apart_us, numbers, integers, sets, spans,
+            known,
+        )  # fmt: skip
 
 
 # What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a
@@ -106,40 +126,50 @@ def price_masks(
 def _share(
     count: int,
     columns: Floats,
+    keys: Masks,
     interference: float,
+    limit_us: float,
     max_kernels: int,
     apart_us: float,
     numbers: Floats,
     integers: Integers,
     sets: Masks,
     spans: Floats,
+    known: KnownSlowdowns,
 ) -> float:
-    """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
+    """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done, or one of them cannot
+    end before the limit: then the result is negative.
+    """
     for group in range(count):
         integers[POSITION, group] = integers[BEGIN, group]
-        numbers[REMAINING, group] = -1.0  # none runs
+        is_empty = integers[BEGIN, group] == integers[BEGIN, group + 1]
+        numbers[REMAINING, group] = np.inf if is_empty else -1.0  # all have ended, or none runs
         numbers[READY, group] = numbers[ISSUED, integers[BEGIN, group]]
     active = 0  # groups whose kernel runs
+    key = np.uint64(0)  # of what runs
     now = 0.0
     next_start = 0.0  # when another kernel may start
     while True:
         next_issue = np.inf
         for group in range(count):
-            place = integers[POSITION, group]
-            if numbers[REMAINING, group] >= 0.0 or place == integers[BEGIN, group + 1]:
+            if numbers[REMAINING, group] >= 0.0:
                 continue
+            place = integers[POSITION, group]
             if numbers[ISSUED, place] > now:
                 next_issue = min(next_issue, numbers[ISSUED, place])
+                if place == integers[BEGIN, group]:
+                    break  # the groups behind are issued later
                 continue
             if now < next_start:
                 next_issue = min(next_issue, next_start)
                 continue
-            if max_kernels < count and not _is_next(group, count, max_kernels - active, now, numbers, integers):
+            if max_kernels < count and not is_next(group, count, max_kernels - active, now, numbers, integers):
                 continue
             kernel = integers[ORDER, place]
             numbers[REMAINING, group] = columns[kernel, ALONE]
             integers[STARTED, active] = group
             integers[RUNNING, active] = kernel
+            key = with_kernel(key, columns[kernel, ALONE], kernel, columns, keys)
             active += 1
             next_start = now + apart_us
             if len(spans):
@@ -150,7 +180,7 @@ def _share(
                 return now
             now = next_issue
             continue
-        waves_matter = slowdowns(active, columns, interference, numbers, integers, sets)
+        waves_matter = known_slowdowns(active, key, columns, interference, numbers, integers, sets, known)
         if len(spans):
             for slot in range(active):
                 if numbers[STRETCH, slot] < np.inf and spans[integers[RUNNING, slot], 1] < 0.0:
@@ -163,38 +193,29 @@ def _share(
         else:
             now += step
         kept = 0
+        key = np.uint64(0)
+        left_us = 0.0  # that some group takes at least
         for slot in range(active):
             group = integers[STARTED, slot]
+            kernel = integers[RUNNING, slot]
             left = numbers[REMAINING, group] - step / numbers[STRETCH, slot]
             if left <= 1e-12 * now:
-                numbers[REMAINING, group] = -1.0
                 if len(spans):
-                    spans[integers[RUNNING, slot], 2] = now
+                    spans[kernel, 2] = now
                 integers[POSITION, group] += 1
+                is_last = integers[POSITION, group] == integers[BEGIN, group + 1]
+                numbers[REMAINING, group] = np.inf if is_last else -1.0
                 numbers[READY, group] = now
             else:
                 numbers[REMAINING, group] = left
+                left_us = max(left_us, left + numbers[BEHIND, integers[POSITION, group]])
                 integers[STARTED, kept] = group
-                integers[RUNNING, kept] = integers[RUNNING, slot]
+                integers[RUNNING, kept] = kernel
+                key = with_kernel(key, left, kernel, columns, keys)
                 kept += 1
         active = kept
-
-
-@jit
-def _is_next(group: int, count: int, free: int, now: float, numbers: Floats, integers: Integers) -> bool:
-    """Whether a group whose kernel is issued is among the ``free`` that have waited longest; of equals, the first."""
-    for other in range(count):
-        place = integers[POSITION, other]
-        is_waiting = (
-            numbers[REMAINING, other] < 0.0
-            and place < integers[BEGIN, other + 1]
-            and numbers[ISSUED, place] <= now
-            and other != group
-        )
-        since = numbers[READY, other]
-        if is_waiting and (since < numbers[READY, group] or (since == numbers[READY, group] and other < group)):
-            free -= 1
-    return free > 0
+        if (now + left_us) * KEPT >= limit_us:
+            return -(now + left_us) * KEPT
 
 
 @jit

@@ -9,12 +9,12 @@ equal in that and priced once, the others on all cores: the compiled code holds 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
+from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, KnownSlowdowns
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
@@ -49,24 +49,32 @@ class StagePricing:
         self._bounds: dict[tuple[str, ...], StageBounds] = {}
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
         self._memo = PriceMemo()
+        self._known = [KnownSlowdowns.room() for _ in range(threads())]
 
     @property
     def is_divided(self) -> bool:
         """Whether the groups of a stage have SMs of their own."""
         return bool(self.units.parts)
 
-    def price(self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = ()) -> Prices:
-        """The price of each mask as a concurrent stage with these variants, us, shape ``[len(masks)]``."""
+    def price(
+        self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = (), limits_us: Floats | None = None
+    ) -> Prices:
+        """The price of each mask as a concurrent stage with these variants, us, shape ``[len(masks)]``.
+
+        With limits, as :class:`~iossim.cost.capabilities.LimitedCostModel` has them.
+        """
         batch, predecessors = StageBatch.concurrent(problem, masks), problem.predecessors
         if self.is_divided:
             divided = self.partition(problem, variants)
-            return self._memo.prices(batch, divided.unit_keys, lambda some: divided.price(some, predecessors))
+            return self._memo.prices(batch, divided.unit_keys, lambda some, _: divided.price(some, predecessors))
         prepared = self.prepare(problem, variants)
-        return self._memo.prices(
-            batch,
-            prepared.unit_keys,
-            lambda some: price_concurrent(some, predecessors, prepared.kernels, self.interference, *self.limits),
-        )
+        fluid = partial(self._fluid, predecessors, prepared.kernels)
+        return self._memo.prices(batch, prepared.unit_keys, fluid, limits_us)
+
+    def _fluid(
+        self, predecessors: Masks, kernels: StageKernels, masks: Masks, limits_us: Floats | None = None
+    ) -> Floats:
+        return price_concurrent(masks, predecessors, kernels, self.interference, *self.limits, self._known, limits_us)
 
     def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
         """The price of each of a batch of concurrent stages, whose units run as other variants from stage to stage.
@@ -95,8 +103,7 @@ class StagePricing:
             spread[unit] |= 1 << place
         before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
         predecessors = np.array([before[unit] for unit, _ in places], dtype=np.uint64)
-        prepared = PreparedProblem.of(kernels)
-        return price_concurrent(masks, predecessors, prepared.kernels, self.interference, *self.limits)
+        return self._fluid(predecessors, PreparedProblem.of(kernels).kernels, masks)
 
     def _by_place(self, problem: ScheduleProblem, names: Sequence[Sequence[str]], place: int) -> list[UnitPrice]:
         """The price of each unit as the variant of that place among its names; its last, if it has fewer."""
@@ -110,11 +117,10 @@ class StagePricing:
             # Groups on SMs of their own, issued before they run: neither changes anything.
             return self.price(problem, masks, variants)
         prepared = self.prepare(problem, variants)
-        begin, columns, _ = prepared.kernels
-        changed = columns.copy()
+        changed = prepared.kernels.columns.copy()
         changed[:, HOST] *= launches
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
-        kernels = StageKernels(begin, changed, single_us)
+        kernels = prepared.kernels._replace(columns=changed, single_us=single_us)
         return price_concurrent(masks, problem.predecessors, kernels, interference, *self.limits)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
@@ -180,19 +186,27 @@ class PriceMemo:
     def __init__(self) -> None:
         self._known = GrowingTable()
 
-    def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
+    def prices(
+        self,
+        batch: StageBatch,
+        unit_keys: Masks,
+        price: Callable[[Masks, Floats], Floats],
+        limits_us: Floats | None = None,
+    ) -> Floats:
         """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
 
-        ``price`` prices the masks of unknown stages; ``unit_keys[u]`` identifies the kernels of unit ``u``.
+        ``price`` prices the masks of unknown stages, up to their limits; ``unit_keys[u]`` identifies the kernels of
+        unit ``u``.
         """
         hashes = stage_hashes(batch, unit_keys, ordered=True)
         hashes[hashes == 0] = 1
+        limits_us = np.full(len(batch), np.inf) if limits_us is None else limits_us.copy()
         if self._known.used + len(batch) > MOST_KEPT:
             self._known = GrowingTable()
         try:
-            unknown = self._known.unknown(hashes)
+            unknown = self._known.unknown(hashes, limits_us)
             if len(unknown):
-                self._known.enter(hashes[unknown], price(batch.masks[unknown]))
+                self._known.enter(hashes[unknown], price(batch.masks[unknown], limits_us[unknown]))
         except BaseException:
             # A key without a price must not stay.
             self._known = GrowingTable()
@@ -209,16 +223,27 @@ def price_concurrent(
     interference: float,
     max_kernels: int = MAX_GROUPS,
     apart_us: float = 0.0,
+    known: Sequence[KnownSlowdowns] | None = None,
+    limits_us: Floats | None = None,
 ) -> Floats:
-    """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores."""
+    """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores.
+
+    ``known`` are of this interference, one for each thread; ``limits_us`` as ``price_masks`` has them.
+    """
     prices = np.empty(len(masks), dtype=np.float64)
-    parts = threads() if len(masks) >= FEWEST_IN_PARALLEL else 1
+    limits_us = np.full(len(masks), np.inf) if limits_us is None else limits_us
+    known = known or [KnownSlowdowns.room() for _ in range(threads())]
+    parts = len(known) if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
-    def price(own: slice) -> None:
-        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, apart_us, _NO_SPANS)
+    def price(part: int) -> None:
+        own = slice(*bounds[part : part + 2])
+        price_masks(
+            masks[own], predecessors, *kernels, interference, prices[own], limits_us[own], max_kernels, apart_us,
+            _NO_SPANS, known[part],
+        )  # fmt: skip
 
-    on_all_cores(price, [slice(*each) for each in pairwise(bounds)])
+    on_all_cores(price, range(parts))
     return prices
 
 

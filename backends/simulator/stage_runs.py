@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.backends.simulator.device_sharing import KnownSlowdowns
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_model import price_masks
@@ -61,9 +62,9 @@ def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int
     durations_us = np.empty(1)
     masks = np.array([mask], dtype=np.uint64)
     max_kernels, apart_us = pricing.limits
-    begin, columns, single_us = prepared.kernels
-    numbers = pricing.interference, durations_us
-    price_masks(masks, predecessors, begin, columns, single_us, *numbers, max_kernels, apart_us, spans)
+    numbers = pricing.interference, durations_us, np.full(1, np.inf)
+    alone = spans, KnownSlowdowns.room(1)
+    price_masks(masks, predecessors, *prepared.kernels, *numbers, max_kernels, apart_us, *alone)
     models = (pricing.units.whole,) * len(labels)
     return StageRun(
         float(durations_us[0]), labels, prepared, models, tuple(tuple(bits(group)) for group in groups), spans

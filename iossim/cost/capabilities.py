@@ -58,6 +58,17 @@ class MeasuringCostModel(CostModel, Protocol):
 
 
 @runtime_checkable
+class LimitedCostModel(CostModel, Protocol):
+    """A cost model that may stop pricing a stage once it is known to take too long."""
+
+    def price_below(self, batch: StageBatch, limits_us: Prices) -> Prices:
+        """Microseconds of each concurrent stage without variants, shape ``[len(batch)]``; or, where that is no less
+        than its limit, perhaps the negative of a lower bound that is no less either.
+        """
+        ...
+
+
+@runtime_checkable
 class RemarkingCostModel(CostModel, Protocol):
     """A cost model whose prices of a network rest on an assumption that users may change."""
 

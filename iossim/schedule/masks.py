@@ -135,16 +135,21 @@ class GrowingTable:
                 enter(keys[keys != 0], values[keys != 0], *table)
             self.table = table
 
-    def unknown(self, keys: Masks) -> NDArray[np.int64]:
-        """The indices of keys that are not in the table, each key once; enters them without a value (NaN)."""
+    def unknown(self, keys: Masks, limits: Floats) -> NDArray[np.int64]:
+        """The indices of keys whose values are to be found, each key once; enters them without a value (NaN).
+
+        A negative value says that the true one is its magnitude at least: it is known where no ``limits[i]`` is above.
+        Each limit that is returned becomes the largest of its key.
+        """
         self.reserve(len(keys))
         places = np.empty(len(keys), dtype=np.int64)
-        return places[: _enter_unknown(keys, *self.table, places)]
+        found, more = _enter_unknown(keys, limits, *self.table, places)
+        self.used += more
+        return places[:found]
 
     def enter(self, keys: Masks, values: Floats) -> None:
         """Set the values of keys that were unknown."""
         enter(keys, values, *self.table)
-        self.used += len(keys)
 
 
 def _empty_table(size: int) -> FloatTable:
@@ -200,13 +205,30 @@ def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
 
 
 @jit
-def _enter_unknown(looked_up: Masks, keys: Masks, values: Floats, places: NDArray[np.int64]) -> int:
+def _enter_unknown(
+    looked_up: Masks, limits: Floats, keys: Masks, values: Floats, places: NDArray[np.int64]
+) -> tuple[int, int]:
+    """Returns how many places are filled in, and how many keys are new."""
     count = 0
+    new = 0
     for index in range(len(looked_up)):
         slot = find_slot(looked_up[index], keys)
         if keys[slot] == 0:
             keys[slot] = looked_up[index]
+            values[slot] = 0.0
+            new += 1
+        elif not (values[slot] < 0.0 and -values[slot] < limits[index]):
+            continue
+        values[slot] = -limits[index]
+        places[count] = index
+        count += 1
+    found = 0
+    for each in range(count):
+        index = places[each]
+        slot = find_slot(looked_up[index], keys)
+        if values[slot] <= 0.0:  # of a key that is met again with a larger limit, the first place stands
+            limits[index] = -values[slot]
             values[slot] = np.nan
-            places[count] = index
-            count += 1
-    return count
+            places[found] = index
+            found += 1
+    return found, new

@@ -19,6 +19,7 @@ from functools import partial
 
 import numpy as np
 
+from iossim.cost.capabilities import LimitedCostModel
 from iossim.cost.model import START, CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import GrowingTable
@@ -90,6 +91,7 @@ class _Search:
         count = len(problem)
         self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
         self.merges, self.entry = part.merges, entry
+        self.limited = cost_model if isinstance(cost_model, LimitedCostModel) else None
         self.walk_limits = part.space.walk_limits(count, concurrent)
         self.bounded = bounds is not None
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
@@ -126,18 +128,8 @@ class _Search:
         position, filled = begin, 0
         while position < end:
             still_here()
-            position, filled, full = find_endings(
-                position,
-                end,
-                self.graph,
-                self.bounds,
-                self.labels,
-                self.tolerance,
-                self.bounded,
-                *self.walk_limits,
-                self.endings,
-                filled,
-            )
+            given = self.graph, self.bounds, self.labels, self.tolerance, self.bounded, *self.walk_limits
+            position, filled, full = find_endings(position, end, *given, self.known.table, self.endings, filled)
             if full and not filled:
                 self.endings = Endings.room(2 * len(self.endings.stage))
             elif full or position == end:
@@ -148,28 +140,30 @@ class _Search:
         """Price endings of the states of a level as far as they may matter."""
         self.looked_at += filled
         if not self.bounded:
-            self._price(self.endings.stage[:filled])
+            self._price(self.endings.stage[:filled], np.full(filled, np.inf))
             relax(self.endings, filled, self.known.table, self.labels)
             return
         picked = Endings.room(filled)
+        limits_us = np.empty(filled)
         while filled:
-            filled, found = pick(
-                self.endings, filled, self.labels, self.tolerance, begin, end, PRICED_FRACTION, PRICED_TOGETHER, picked
-            )
-            self._price(picked.stage[:found])
+            state = self.endings, filled, self.labels, self.tolerance, begin, end
+            filled, found = pick(*state, PRICED_FRACTION, PRICED_TOGETHER, picked, limits_us)
+            self._price(picked.stage[:found], limits_us[:found])
             relax(picked, found, self.known.table, self.labels)
 
-    def _price(self, stages: Masks) -> None:
-        unpriced = stages[self.known.unknown(stages)]
-        for begin in range(0, len(unpriced), _PRICED_AT_A_TIME):
-            masks = unpriced[begin : begin + _PRICED_AT_A_TIME]
-            prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
-            self.known.enter(masks, prices)
+    def _price(self, stages: Masks, limits_us: Prices) -> None:
+        unknown = self.known.unknown(stages, limits_us)
+        for begin in range(0, len(unknown), _PRICED_AT_A_TIME):
+            places = unknown[begin : begin + _PRICED_AT_A_TIME]
+            batch = StageBatch.concurrent(self.problem, stages[places])
+            limited = self.limited
+            below = limited.price_below(batch, limits_us[places]) if limited else self.cost_model.price_stages(batch)
+            self.known.enter(batch.masks, below)
 
     def _priced(self, stages: Masks) -> Prices:
         """The prices of distinct stages that are not known yet."""
         prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, stages))
-        self.known.reserve(len(stages))
+        self.known.unknown(stages, prices.copy())
         self.known.enter(stages, prices)
         return prices
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.cost.model import LateWork, StageBounds
-from iossim.schedule.masks import Floats, count_bits, lowest_bit
+from iossim.schedule.masks import Floats, FloatTable, count_bits, find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.lattice import Downwards, Lattice, without
 from iossim.search.options import StageSpace
@@ -178,6 +178,8 @@ def _undominated(work_us: Floats) -> Floats:
     return np.stack(kept, axis=1) if kept else work_us
 
 
+#: What is lowered by this part stays below what it bounds, however sums are rounded.
+_ROUNDED = 1.0 - 1e-9
 #: The last columns of ``BoundArrays.of_unit``.
 _SINGLE, _SERIAL, _ISSUE = -3, -2, -1
 
@@ -194,10 +196,12 @@ def find_endings(
     max_group_size: int,
     max_groups: int,
     single_root: bool,
+    known: FloatTable,
     endings: Endings,
     filled: int,
 ) -> tuple[int, int, bool]:
-    """Fill ``endings[filled:]`` with those of the states ``begin`` to ``end`` that bounds do not rule out.
+    """Fill ``endings[filled:]`` with those of the states ``begin`` to ``end`` that bounds do not rule out, nor what is
+    ``known`` of their prices (:meth:`~iossim.schedule.masks.GrowingTable.unknown`).
 
     An ending has one if its source's cost, the boundary between, and its lower bound stay below what makes its label
     better (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose
@@ -211,6 +215,7 @@ def find_endings(
     of_unit, lead_us, share, most_groups = bounds
     leaving = labels.leaving
     least, stages, sources, reached = endings
+    known_keys, prices_us = known
     count, columns = of_unit.shape
     late = len(most_groups)
     resources = columns + _SINGLE - late
@@ -332,6 +337,12 @@ def find_endings(
                 reached_us = leaving[state, 1] + least_us
                 if reached_us >= several_limit_us:
                     continue
+            slot = find_slot(stage[here], known_keys)
+            if known_keys[slot] != 0:
+                known_us = leaving[state, 1 if kept else 0] + max(prices_us[slot], -prices_us[slot])
+                if known_us > (several_limit_us if kept else single_limit_us):
+                    continue
+                reached_us = max(reached_us, known_us * _ROUNDED)
             if filled == len(stages):
                 return target, mark, True
             least[filled] = reached_us

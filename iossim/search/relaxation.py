@@ -100,8 +100,10 @@ def pick(
     fraction: float,
     together: int,
     picked: Endings,
+    limits_us: Floats,
 ) -> tuple[int, int]:
     """Move the endings that are to be priced next to ``picked``; drop those that have no chance any more.
+    ``limits_us`` become what the prices of those picked must be less than to matter.
 
     For each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by
     no more than ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns how many are
@@ -116,16 +118,14 @@ def pick(
             left += 1
             place = label - 2 * begin
             least_us[place] = min(least_us[place], endings.least_us[index])
-    if left <= together:
-        for index in range(left):
-            _move(endings, index, picked, index)
-        return 0, left
+    few = left <= together
     filled, left, found = left, 0, 0
     for index in range(filled):
         label = endings.label[index]
         least = least_us[label - 2 * begin]
-        highest = least + fraction * (limit_us(labels, label >> 1, label & 1, tolerance) - least)
-        if endings.least_us[index] <= highest:
+        most_us = limit_us(labels, label >> 1, label & 1, tolerance)
+        if few or endings.least_us[index] <= least + fraction * (most_us - least):
+            limits_us[found] = most_us - labels.leaving[endings.source[index], label & 1]
             _move(endings, index, picked, found)
             found += 1
         else:
@@ -149,6 +149,8 @@ def relax(endings: Endings, filled: int, table: FloatTable, labels: Labels) -> N
         source, label = endings.source[index], endings.label[index]
         state, bit = label >> 1, label & 1
         price_us = table.values[find_slot(endings.stage[index], table.keys)]
+        if price_us < 0.0:
+            continue  # what is known of it is that it takes too long
         _relax(source, endings.stage[index], 0, state, bit, labels.leaving[source, bit] + price_us, labels)
 
 

@@ -46,6 +46,28 @@ def test_prices_are_those_of_each_stage_alone(
         assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), plain)
 
 
+@pytest.mark.parametrize("engine", ["paper", "graph"])
+def test_a_price_below_its_limit_is_the_price_and_any_other_is_bounded(problem: ScheduleProblem, engine: str) -> None:
+    """Limits rise and fall from call to call, and stages occur twice in one, with other limits."""
+    model, chance = iossim.cost_model("simulator", "v100-sxm2", engine=engine), np.random.default_rng(7)
+    masks = random_masks(problem, 300, 5)
+    prices = iossim.cost_model("simulator", "v100-sxm2", engine=engine).price_stages(
+        StageBatch.concurrent(problem, masks)
+    )
+    given_up = 0
+    for _ in range(4):
+        places = chance.integers(0, len(masks), 400)
+        limits_us = prices[places] * chance.uniform(0.2, 1.5, 400)
+        below = model.price_below(StageBatch.concurrent(problem, masks[places]), limits_us.copy())
+        exact = below >= 0
+        assert np.array_equal(below[exact], prices[places][exact])
+        assert exact[prices[places] < limits_us].all()
+        assert ((limits_us <= -below) & (-below <= prices[places]))[~exact].all()
+        given_up += int((~exact).sum())
+    assert given_up > 100
+    assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), prices)
+
+
 def test_equal_stages_of_equal_cells_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cells of NasNet in the middle of the network are the same: the second asks for nothing."""
     network = iossim.load("nasnet_a")

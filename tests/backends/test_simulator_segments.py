@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats
+from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats, KnownSlowdowns
 from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
@@ -104,7 +104,10 @@ def stage_spans(
 ) -> float:
     """The price of one stage; ``spans`` becomes the stream, start and end of each of its kernels."""
     prices = np.empty(1)
-    price_masks(np.array([mask]), predecessors, *kernels, interference, prices, MAX_GROUPS, 0.0, spans)
+    alone = spans, KnownSlowdowns.room(1)
+    price_masks(
+        np.array([mask]), predecessors, *kernels, interference, prices, np.full(1, inf), MAX_GROUPS, 0.0, *alone
+    )
     return float(prices[0])
 
 
@@ -295,6 +298,21 @@ def test_as_many_kernels_as_a_stage_has_groups() -> None:
 def stages(draw: st.DrawFn) -> list[list[Kernel]]:
     """Groups of a unit each, and the kernels of each unit."""
     return draw(st.lists(st.lists(any_kernels, min_size=1, max_size=4), min_size=2, max_size=6))
+
+
+@settings(deadline=None)
+@given(stages(), interferences)
+def test_known_slowdowns_change_no_price(groups: list[list[Kernel]], interference: float) -> None:
+    """Every subset of the groups, at slowdowns that are found anew, and at those of the subsets before."""
+    kernels = PreparedProblem.of([unit(group) for group in groups]).kernels
+    unrelated = np.zeros(len(groups), dtype=np.uint64)
+    masks = np.arange(1, 1 << len(groups), dtype=np.uint64)
+    prices = np.empty(len(masks))
+    known = KnownSlowdowns.room(64)
+    numbers = interference, prices, np.full(len(masks), inf), MAX_GROUPS, 0.0
+    price_masks(masks, unrelated, *kernels, *numbers, np.empty((0, 3)), known)
+    anew = [stage_spans(mask, unrelated, kernels, interference, np.empty((0, 3))) for mask in masks]
+    assert prices.tolist() == anew
 
 
 @settings(deadline=None)

@@ -12,6 +12,7 @@ from test_ios_optimal import problems, spaces
 
 from iossim.cost.model import LateWork, StageBounds
 from iossim.cost.random import RandomCostModel
+from iossim.schedule.masks import GrowingTable
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import Part
 from iossim.search.block_search import solve_block
@@ -53,7 +54,7 @@ def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: Stage
     graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)
     end, filled, full = find_endings(
         0, len(lattice), graph, BoundArrays.of(bounds), labels, np.zeros(2), False, *space.walk_limits(len(problem)),
-        endings, 0,
+        GrowingTable().table, endings, 0,
     )  # fmt: skip
     assert (end, full) == (len(lattice), False)
     found = {}
