@@ -11,7 +11,8 @@ from rich.table import Table
 from iossim.base.tables import Cell, keyed_table
 from iossim.cost.capabilities import StageFacts
 from iossim.report.schedule_formats import quoted
-from iossim.report.schedule_words import heading, number_words, speedup_words, stage_words
+from iossim.report.schedule_tables import stage_words
+from iossim.report.schedule_words import heading, number_words, speedup_words
 from iossim.schedule.batch import Strategy
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
 from iossim.tasks.explain_rewriting import ExplainedStep, Part
