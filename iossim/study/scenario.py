@@ -24,7 +24,7 @@ from iossim.study.question import LIST, MAPPING, VALUE, Question
 
 #: Plots that a report may contain; the modules of ``iossim.report.study.plots`` draw them.
 PLOTS = (
-    "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning",
+    "devices", "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning",
     "active_warps", "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches",
     "largest_gain",
 )  # fmt: skip
