@@ -24,9 +24,9 @@ from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.models.passes.unit_fusion import MODEL
-from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule import read_schedule as read_any
-from iossim.search.assemble import reprice, reprice_streams
+from iossim.search.assemble import reprice_any
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import Budget, SearchOptions, StageSpace
 from iossim.search.scheduler import (
@@ -244,8 +244,11 @@ def optimize_streams(
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
     network = network_of(model)
+    from iossim.tasks.stream_explain import judged_beside_sequence  # loaded by who has streams
+
     prices = prices_of(cost_model, device, network, engine)
-    return schedule_any(network, prices, scheduler, options, progress(scheduler))
+    found = schedule_any(network, prices, scheduler, options, progress(scheduler))
+    return judged_beside_sequence(network, found, prices)
 
 
 def optimize_any(
@@ -388,9 +391,7 @@ def simulate(
     if device is None and cost_model == "simulator":
         device = own_device(read)
     prices = prices_of(cost_model, device, network, engine or read.engine or AUTO)
-    if isinstance(read, StreamSchedule):
-        return reprice_streams(read, network, prices)
-    return judged(network, [reprice(read, network, prices)], prices)[0]
+    return judged(network, [reprice_any(read, network, prices)], prices)[0]
 
 
 def read_any_schedule(

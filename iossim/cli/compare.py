@@ -35,6 +35,9 @@ Schedulers = Annotated[
     option("--schedulers", "NAMES", "These schedulers, separated by commas; by default all but ios-streams."),
 ]
 
+Limit = Annotated[
+    float | None, option("--max-latency-ms", "X", "Latency that several devices are held against, in ms.")
+]
 Csv = Annotated[bool, switch("--csv", "Print CSV: a line for each scheduler on each device.")]
 
 
@@ -59,12 +62,14 @@ def compare(
     streams: StreamOptions,
     transforms: TransformOptions,
     outputs: ScheduleOutputs,
+    max_latency_ms: Limit = None,
     as_csv: Csv = False,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model as well.
 
-    On several devices, print one row each: the best schedule, its speed-up, its 90% interval, and the fastest device.
+    On several devices, print one row each: the best schedule, its speed-up, its 90% interval and the board's power, and
+    the fastest device; with --max-latency-ms, those that are fast enough.
     """
     from iossim import api
     from iossim.report.schedule_words import comparison_lines
@@ -82,8 +87,10 @@ def compare(
 
         given = {"schedulers": asked, "engine": pricing.engine, "options": search, **vars(transforms)}
         given["choose_joins"] = reading.units is None
-        compare_devices(network, [*devices] or [None], pricing, outputs, as_csv, as_json, **given)
+        compare_devices(network, [*devices] or [None], pricing, outputs, as_csv, as_json, max_latency_ms, **given)
         return
+    if max_latency_ms is not None:
+        raise OptionError("--max-latency-ms compares several devices; give them as --device A,B, or use iossim check")
     prices = pricing.prices(network, devices[0] if devices else None)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():

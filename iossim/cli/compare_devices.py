@@ -38,10 +38,12 @@ def compare_devices(
     outputs: ScheduleOutputs,
     as_csv: bool,
     as_json: bool,
+    limit_ms: float | None = None,
     **options: Any,
 ) -> None:
-    """Compare schedulers on each device; ``options`` are those of :func:`iossim.api.compare`."""
+    """Compare schedulers on each device, against a limit in ms; ``options`` are those of :func:`iossim.api.compare`."""
     from iossim import api
+    from iossim.cost.capabilities import DeviceCostModel
     from iossim.tasks.device_comparison import DeviceComparison
 
     if outputs.trace:
@@ -56,16 +58,20 @@ def compare_devices(
                 break
     if not found:
         raise KeyboardInterrupt
-    compared = DeviceComparison(tuple(found), len(found) == len(prices) and found[-1].complete)
+    profiles = [each.profile for each in prices if isinstance(each, DeviceCostModel)]
+    powers_w = {profile.name: profile.board_power_w for profile in profiles if profile.datasheet.board_power_w}
+    whole = len(found) == len(prices) and found[-1].complete
+    compared = DeviceComparison(tuple(found), whole, powers_w, limit_ms)
     document = {**compared.to_json(), "peak_memory_bytes": peak_memory_bytes()}
 
     def files() -> dict[str, Writer]:
         made = {"comparison.json": json_file(document), "comparison.csv": text_file(compared.csv())}
         made |= {f"{each.device}.schedule.json": each.best.save for each in compared.comparisons}
         if outputs.draws:
-            from iossim.report.figures.bars import comparison_figure
+            from iossim.report.figures.bars import comparison_figure, devices_figure
 
-            made |= pictures(comparison_figure(compared.title, {each.device: each.rows for each in found}))
+            each_one = comparison_figure(compared.title, {each.device: each.rows for each in found})
+            made |= pictures(devices_figure(compared), each_one)
         return made
 
     code = ExitCode.DONE if compared.complete else ExitCode.INCOMPLETE
@@ -80,5 +86,7 @@ def _parts(compared: DeviceComparison) -> Iterator[Part]:
     every = [one for each in compared.comparisons for one in (*each.schedules, *each.streams)]
     yield from notes(dict.fromkeys(note for one in every for note in (*one.notes, *one.remarks)))
     yield wrapped(compared.sentence())
+    if compared.limit_ms is not None:
+        yield wrapped(compared.limit_sentence())
     if not compared.complete:
         yield wrapped("Interrupted: devices are missing, or schedulers of the last one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,9 +21,9 @@ from iossim.cli.option_groups import (
     schedule_or_network,
 )
 from iossim.cli.options import option, switch, takes_options
-from iossim.cli.outputs import ExitCode, Part, present, text_file, wrapped
+from iossim.cli.outputs import SCHEDULE, ExitCode, Part, ScheduleOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.streams import tell_streams
+from iossim.cli.streams import stream_files, tell_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -75,13 +76,12 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds for a model;
-    --out writes drawings (DOT).
+    --out writes the page, pictures, graph and trace that optimize writes.
 
     A plan.json of 'iossim dataflow optimize' is explained operator by operator. For a rewritten network each
     substitution is shown: its change, and the network's latency before and after it.
     """
     from iossim import api
-    from iossim.base.user_files import check_writable
     from iossim.cost.create import own_prices
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
     from iossim.report.schedule_formats import dot
@@ -91,14 +91,15 @@ def explain(
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
     from iossim.tasks.stream_explain import explain_streams
+    from iossim.tasks.task import judged
 
     prices: CostModel | None
     for name in guest_modules("command"):
         explain_file = guest_part("command", name, "explain_file")  # for files of other commands, such as a plan.json
         if explain_file is not None and explain_file(Path(target), device, model, all_stages, as_json):
             return
-    if out is not None:
-        check_writable(out)
+    outputs = ScheduleOutputs(out=out)
+    outputs.check_files()
     saved, network = schedule_or_network(target, model, reading, reading.batch)
     found = saved
     if found is None:
@@ -119,10 +120,11 @@ def explain(
         if saved is not None:
             prices = own_prices(found, device, under) or api.cost_model("simulator", device, network.precision, under)
             if prices.identity.to_json() != found.cost_model:
-                found = reprice_streams(found, network, prices)
+                (found,) = judged(network, [reprice_streams(found, network, prices)], prices)
         assert prices is not None
-        files = {"graph.dot": text_file(dot(network, found))}
-        tell_streams(explain_streams(found, network, prices), all_stages, as_json, out, files, code)
+        ran = explain_streams(found, network, prices)
+        files = partial(stream_files, network, ran, prices, outputs)
+        tell_streams(ran, all_stages, as_json, out, lambda said: _drawings(files(said=said)), code)
         return
     priced = found
     if saved is not None:
@@ -137,9 +139,13 @@ def explain(
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         explained = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     steps = explain_rewriting(found, prices, model)
-    files = {"graph.dot": text_file(dot(network, priced))}
-    if steps:
-        files["rewriting.dot"] = text_file(rewriting_dot(network.name, steps))
+
+    def drawings() -> Mapping[str, Writer]:
+        files = {"graph.dot": text_file(dot(network, priced))}
+        if prices is not None:
+            files |= outputs.files(network, priced, prices, said=(), explanation=None if stage else explained)
+        return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
+
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
     if "joint" in found.options:
         document["joint"] = found.options["joint"]
@@ -149,7 +155,12 @@ def explain(
         parts += ["", *rewriting_lines(steps, all_stages)]
     all_by = "" if all_stages else "--all shows them; --stage N shows more of one"
     parts += [*(_in_full(explained) if stage else slowest_lines(explained, all_by)), *last]
-    present(document, parts, as_json, out=out, files=lambda: files, code=code)
+    present(document, parts, as_json, out=out, files=drawings, code=code)
+
+
+def _drawings(files: Mapping[str, Writer]) -> dict[str, Writer]:
+    """Files without the schedule, which the user has, maybe in the same folder."""
+    return {name: writer for name, writer in files.items() if name != SCHEDULE}
 
 
 def _searched(

@@ -81,7 +81,6 @@ def optimize(
     from iossim.cli.streams import show_streams
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx
-    from iossim.report.schedule_words import summary
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.scheduler import stream_scheduler_names
 
@@ -105,7 +104,7 @@ def optimize(
         if isinstance(made, StreamSchedule):
             show_streams(network, made, prices, outputs, as_json)
         else:
-            _show(made, partial(outputs.files, network, made, prices), outputs, as_json)
+            _show(made, partial(outputs.files, network, made, prices, said=_said(made)), outputs, as_json)
         _end(made)
         return
     if onnx is not None:
@@ -127,18 +126,19 @@ def optimize(
     network = done.network
     found = done.schedule.model_copy(update={"remarks": list(map(with_flags, done.schedule.remarks))})
 
-    def all_files() -> Mapping[str, Writer]:
-        baseline = api.task(network, None, scheduler="sequential", cost_model=prices).search()
-        said = [*summary(found).split("\n"), *(f"note: {remark}" for remark in found.remarks)]
-        return outputs.files(network, found, prices, baseline.latency_us, said=said)
-
-    _show(found, all_files, outputs, as_json)
+    _show(found, partial(outputs.files, network, found, prices, said=_said(found)), outputs, as_json)
     if onnx is not None:
         tell_written(write_onnx(network.graph, onnx, name=network.name, network=network))
     if not as_json and sys.stdout.isatty():
         has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
         typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))
     _end(found)
+
+
+def _said(found: Schedule) -> list[str]:
+    from iossim.report.schedule_tables import summary
+
+    return [with_flags(line) for line in (*summary(found).split("\n"), *(f"note: {one}" for one in found.remarks))]
 
 
 def _show(found: Schedule, files: Callable[[], Mapping[str, Writer]], outputs: ScheduleOutputs, as_json: bool) -> None:

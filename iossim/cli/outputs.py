@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from iossim.report.figures.figure import Figure
     from iossim.schedule.schedule import AnySchedule, Schedule
     from iossim.tasks.comparison import Comparison
+    from iossim.tasks.explain import Explanation
 
 
 class ExitCode(IntEnum):
@@ -39,7 +40,7 @@ class ExitCode(IntEnum):
 
 
 #: Files of a schedule, and of its page.
-_SCHEDULE, PAGE = "schedule.json", "index.html"
+SCHEDULE, PAGE = "schedule.json", "index.html"
 Writer = Callable[[Path], None]
 #: A line that does not wrap, or a table or sentence that the console lays out.
 Part: TypeAlias = "str | RenderableType"
@@ -91,17 +92,18 @@ class ScheduleOutputs(TimelineOutputs):
         execution: Execution | None = None,
         said: Sequence[str] | None = None,
         comparison: Comparison | None = None,
+        explanation: Explanation | None = None,
     ) -> dict[str, Writer]:
         """schedule.json, graph.dot, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
 
         Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. With the
         sentences that the terminal ``said``, a page is added: index.html, with the table of the ``comparison`` of which
-        it is the best.
+        it is the best. An ``explanation`` of all stages, if there is one already, is not found anew.
         """
         from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.schedule_formats import dot
 
-        files: dict[str, Writer] = {_SCHEDULE: schedule.save, "graph.dot": text_file(dot(network, schedule))}
+        files: dict[str, Writer] = {SCHEDULE: schedule.save, "graph.dot": text_file(dot(network, schedule))}
         if self.plot is not False:
             from iossim.report.figures.graph import graph_svg
 
@@ -117,7 +119,8 @@ class ScheduleOutputs(TimelineOutputs):
             from iossim.report.schedule_page import schedule_page
             from iossim.tasks.explain import explain
 
-            explanation = explain(schedule, network, cost_model)
+            explanation = explanation or explain(schedule, network, cost_model)
+            sequential_us = sequential_us or explanation.sequential_us
             files[PAGE] = text_file(
                 schedule_page(network, schedule, spans, said, explanation, sequential_us, comparison)
             )
@@ -233,12 +236,12 @@ def notes(texts: Iterable[str]) -> Iterator[Part]:
 
 def kept_schedule(found: AnySchedule) -> dict[str, Writer] | None:
     """File to keep if an interrupt ends a schedule's presentation; None if its search was interrupted already."""
-    return {_SCHEDULE: found.save} if found.complete else None
+    return {SCHEDULE: found.save} if found.complete else None
 
 
 def schedule_parts(found: Schedule) -> Iterator[Part]:
     """A schedule's stages, its latency with its proof, and notes."""
-    from iossim.report.schedule_words import schedule_table, summary
+    from iossim.report.schedule_tables import schedule_table, summary
 
     yield schedule_table(found)
     yield wrapped(summary(found))

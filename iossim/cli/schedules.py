@@ -128,8 +128,7 @@ def diff(
     as_json: options.Json = False,
 ) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
-    from iossim.report.diff_words import diff_lines, diff_table
-    from iossim.report.stream_words import stream_diff_lines, stream_diff_table
+    from iossim.report.diff_words import diff_lines, diff_table, stream_diff_lines, stream_diff_table
     from iossim.schedule.schedule import Schedule, read_schedule
     from iossim.tasks.schedule_diff import diff as diff_stages
     from iossim.tasks.stream_diff import diff_streams

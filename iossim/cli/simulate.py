@@ -67,12 +67,15 @@ def simulate(
     execution = simulate_events(saved, device, network=network, engine=engine) if event_driven else None
     explained = explain_streams(priced, network, prices) if isinstance(priced, StreamSchedule) else None
 
+    said = _said(saved, priced, execution)
+
     def files() -> Mapping[str, Writer]:
         if not isinstance(priced, StreamSchedule):
-            made = outputs.files(network, priced, prices, execution=execution)
+            made = outputs.files(network, priced, prices, execution=execution, said=said)
         else:
             spans = None if execution is None else execution.spans
-            made = stream_files(network, explain_streams(priced, network, prices, spans), outputs, execution)
+            ran = explain_streams(priced, network, prices, spans)
+            made = stream_files(network, ran, prices, outputs, execution, said)
         if execution is not None and outputs.draws:
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made
@@ -82,14 +85,23 @@ def simulate(
         means = ("latency_us", "mean_active_warps", "mean_issue", "mean_l2", "mean_dram", "mean_power")
         document["event_driven"] = {name: getattr(execution, name) for name in means}
         document["event_driven"]["kernels"] = len(execution.spans)
-    present(document, _parts(saved, priced, explained, execution), as_json, out=outputs.out, files=files)
+    present(document, _parts(priced, explained, said), as_json, out=outputs.out, files=files)
 
 
-def _parts(
-    saved: AnySchedule, priced: AnySchedule, explained: StreamExplanation | None, execution: Execution | None
-) -> Iterator[Part]:
-    from iossim.report.schedule_words import heading, run_words, schedule_table
-    from iossim.report.stream_words import launches_table, path_lines
+def _said(saved: AnySchedule, priced: AnySchedule, execution: Execution | None) -> list[str]:
+    """The latency beside that of the saved schedule, and the run event by event."""
+    from iossim.report.schedule_words import expectation_lines, run_words
+
+    ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
+    own = "" if priced.source.batch == saved.source.batch else f", batch {saved.source.batch}"
+    before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}{own}, which it was found for ({ratio:.2f}x)"
+    lines = [f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {before}", *expectation_lines(priced)]
+    return lines if execution is None else [*lines, run_words(execution, priced.latency_us)]
+
+
+def _parts(priced: AnySchedule, explained: StreamExplanation | None, said: list[str]) -> Iterator[Part]:
+    from iossim.report.schedule_tables import launches_table, path_lines, schedule_table
+    from iossim.report.schedule_words import heading
     from iossim.schedule.schedule import Schedule
 
     if isinstance(priced, Schedule):
@@ -97,12 +109,7 @@ def _parts(
     elif explained is not None:
         yield launches_table(explained.launches, heading(priced))
         yield from path_lines(explained)
-    ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
-    own = "" if priced.source.batch == saved.source.batch else f", batch {saved.source.batch}"
-    before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}{own}, which it was found for ({ratio:.2f}x)"
-    yield wrapped(f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {before}")
-    if execution is not None:
-        yield wrapped(run_words(execution, priced.latency_us))
+    yield from map(wrapped, said)
 
 
 def _active_warps(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.report.schedule_words import heading, stage_words
+from iossim.report.schedule_tables import path_words, stage_words
+from iossim.report.schedule_words import heading
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 
 if TYPE_CHECKING:
     from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
+    from iossim.tasks.stream_diff import StreamDiff
 
 
 def difference_lines(found: Difference[Any]) -> list[str]:
@@ -118,3 +120,44 @@ def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> s
 
 def _stages(stages: Sequence[Stage], numbers: Sequence[int], block: str) -> str:
     return "\n".join(f"{number}: {stage_words(stages[number], block)}" for number in numbers)
+
+
+def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
+    """Two schedules as plans: their times, merged and moved units, and critical paths."""
+    yield from (*difference_lines(found), "Latencies are those of whole plans, stages with their barriers")
+    yield f"Units in another stream: {few_words(found.moved)}"
+    first, second = found.pairs
+    yield f"Pairs of units side by side: {len(first)} in A, {len(second)} in B, {len(first & second)} in both"
+    for name, run, merged, critical in zip("AB", found.runs, found.merged_alone, found.critical_alone, strict=True):
+        yield f"Critical path of {name}: {run.latency_us / 1e3:.3f} ms, {path_words(run)}"
+        yield from (
+            f"{what} in {name} alone: {few_words(units)}"
+            for what, units in (("Merged", merged), ("Critical", critical))
+            if units
+        )
+
+
+def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:
+    """One row per unit that moved to another stream, or runs beside others (or per unit): its stream and start in both,
+    and what it runs beside in only one of them.
+    """
+    rows: list[dict[str, Cell]] = [
+        {
+            "unit": one.unit,
+            "streams": f"{one.first_stream} {one.second_stream}{' *' if one.moved else ''}",
+            "a_us": one.first_start_us,
+            "b_us": one.second_start_us,
+            "first": ", ".join(one.beside_first_alone),
+            "second": ", ".join(one.beside_second_alone),
+        }
+        for one in found.units
+        if all_units or one.changed
+    ]
+    return keyed_table(
+        "streams in A and B (* in another one: those of most common units are the same), and starts",
+        rows,
+        titles={"a_us": "A", "b_us": "B", "first": "beside in A alone", "second": "beside in B alone"},
+        wraps=("first", "second"),
+        shortens=("unit",),
+        digits=1,
+    )

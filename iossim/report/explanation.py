@@ -5,14 +5,17 @@ DOT).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
 from iossim.cost.capabilities import StageFacts
 from iossim.report.schedule_formats import quoted
-from iossim.report.schedule_words import heading, number_words, speedup_words, stage_words
+from iossim.report.schedule_tables import stage_words
+from iossim.report.schedule_words import heading, number_words, speedup_words
 from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import Stage
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
 from iossim.tasks.explain_rewriting import ExplainedStep, Part
 from iossim.transforms.rewriting.scheduled import rewritten_by
@@ -21,8 +24,8 @@ from iossim.transforms.rewriting.scheduled import rewritten_by
 _SMALL = 0.08
 #: This many stages are described unless all are asked for.
 _FEW = 10
-#: Explains how :func:`short_lines` writes alternative stages.
-LEGEND = '"2, 1|3" means: a stage of two units in order, then a stage of two concurrent groups of one and three units'
+#: Most kinds of stages that an alternative names.
+_MOST_KINDS = 3
 #: Descriptions of what limits a stage.
 _WORDS = {
     "unfilled SMs": "too few blocks to fill the SMs",
@@ -67,8 +70,6 @@ def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
         yield f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} ({all_by})"
-    if any(one.own or one.next_best for one in shown):
-        yield LEGEND
 
 
 def long_lines(one: StageExplanation) -> list[str]:
@@ -200,14 +201,23 @@ def _otherwise(one: StageExplanation) -> str:
 
 
 def _as(choice: Choice) -> str:
-    kinds = [
-        f"{len(stage.units)} merged"
-        if stage.strategy is Strategy.MERGE
-        else "|".join(str(len(group)) for group in stage.groups)
-        for stage in choice.stages
-    ]
+    """Stages in words, equal ones in a row together: ``as 2 stages of 1 unit, then concurrent groups of 1 and 3``."""
+    runs = [(kind, len(list(run))) for kind, run in groupby(map(_kind_words, choice.stages))]
+    kinds = [kind if count == 1 else f"{count} stages of {kind}" for kind, count in runs]
     for_which = f"stages {number_words(choice.instead)} as " if len(choice.instead) > 1 else "as "
-    return for_which + ", ".join(kinds[:4]) + (f" and {len(kinds) - 4} more" if len(kinds) > 4 else "")
+    more = sum(count for _, count in runs[_MOST_KINDS:])
+    return for_which + ", then ".join(kinds[:_MOST_KINDS]) + (f", and {more} more stages" if more else "")
+
+
+def _kind_words(stage: Stage) -> str:
+    count, sizes = len(stage.units), [str(len(group)) for group in stage.groups]
+    if stage.strategy is Strategy.MERGE:
+        return f"{count} merged convolutions"
+    if len(sizes) == 1:
+        return "1 unit" if count == 1 else f"{count} units in order"
+    if len(sizes) == count:
+        return f"{count} concurrent units"
+    return f"concurrent groups of {', '.join(sizes[:-1])} and {sizes[-1]} units"
 
 
 def _more(choice: Choice) -> str:

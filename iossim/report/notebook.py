@@ -34,8 +34,8 @@ from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
 from iossim.report.micro_batches import micro_batch_table, total_words
-from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words, schedule_table, summary
-from iossim.report.stream_words import stream_summary, stream_table
+from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
+from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation

@@ -1,17 +1,11 @@
-"""Schedules as tables and sentences, for terminal, pages and notebooks: one alone, a comparison, and the difference of
-two.
-"""
+"""Schedules as sentences, for terminal, pages and notebooks: one alone, and a comparison."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from iossim.base.tables import Cell, keyed_table
-from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule
 from iossim.search.options import StageSpace
 
 if TYPE_CHECKING:
@@ -20,32 +14,6 @@ if TYPE_CHECKING:
 
 #: Line below a schedule whose search was interrupted.
 INTERRUPTED = "Interrupted: this is the best schedule found so far, not a proven optimum"
-
-
-def schedule_table(schedule: Schedule) -> Table:
-    """A schedule stage by stage: what runs concurrently (one line per group), and its cost."""
-    rows: list[dict[str, Cell]] = []
-    number = 0
-    for block in schedule.blocks:
-        for index, stage in enumerate(block.stages):
-            rows.append(
-                {
-                    "stage": number,
-                    "block": "" if index else block.name,
-                    "boundary_us": stage.boundary_us,
-                    "latency_us": stage.latency_us,
-                    "groups": stage_words(stage, between="\n"),
-                }
-            )
-            number += 1
-    return keyed_table(
-        heading(schedule),
-        rows,
-        titles={"boundary_us": "before", "groups": "groups (one a line, > in order)"},
-        wraps=("groups",),
-        shortens=("block",),
-        digits=1,
-    )
 
 
 def heading(schedule: AnySchedule) -> str:
@@ -60,7 +28,7 @@ def setup_words(schedule: SavedSchedule) -> list[str]:
     return [f"batch {schedule.source.batch}", schedule.precision, *engine, schedule.scheduler]
 
 
-def headline(found: Schedule, sequential_us: float | None = None) -> str:
+def headline(found: AnySchedule, sequential_us: float | None = None) -> str:
     """Latency, its origin, the expected interval and, if known, the speed-up."""
     name = found.cost_model.get("name")
     told = [f"{found.latency_us / 1e3:.3f} ms {'simulated' if name == 'simulator' else f'priced by {name}'}"]
@@ -71,26 +39,19 @@ def headline(found: Schedule, sequential_us: float | None = None) -> str:
     return ", ".join(told)
 
 
-def speedup_words(found: Schedule, baseline_us: float, baseline: str = "sequential") -> str:
+def speedup_words(found: SavedSchedule, baseline_us: float, baseline: str = "sequential") -> str:
     noise = ", within the noise" if baseline in found.ties else ""
     return f"speed-up {found.speedup(baseline_us):.2f}x over {baseline}{noise}"
 
 
-def schedule_facts(found: Schedule) -> str:
-    """Setup of a schedule, and its numbers of stages and streams."""
-    several = "at most " if found.streams > 1 else ""
-    counts = [f"{len(found.stages)} stages", f"{several}{found.streams} stream{'s' if found.streams != 1 else ''}"]
-    return " · ".join([*setup_words(found), *counts])
-
-
-def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
-    """A stage in words: ``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. Units' names omit the
-    block.
-    """
-    merge, link = ("merge: ", " + ") if stage.strategy is Strategy.MERGE else ("", " > ")
-    own = f"{block}." if block else ""
-    groups = [link.join(unit.removeprefix(own) for unit in group) for group in stage.groups]
-    return between.join(merge + group for group in groups)
+def schedule_facts(found: AnySchedule) -> str:
+    """Setup of a schedule, and its numbers of stages, or of launches and waits, and of streams."""
+    if isinstance(found, Schedule):
+        counts, streams, several = [f"{len(found.stages)} stages"], found.streams, "at most "
+    else:
+        waits = sum(len(launch.after) for launch in found.launches)
+        counts, streams, several = [f"{len(found.launches)} launches, {waits} waits"], len(found.streams), ""
+    return " · ".join([*setup_words(found), *counts, f"{several}{streams} streams" if streams > 1 else "1 stream"])
 
 
 def number_words(numbers: Sequence[int]) -> str:
@@ -100,53 +61,17 @@ def number_words(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def summary(found: Schedule) -> str:
-    """A schedule in a few words: latency, stages, gap to the bound, and notes."""
-    merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
-    several = sum(stage.concurrent for stage in found.stages)
-    lines = [
-        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} with concurrent groups "
-        f"(at most {found.streams}), {merged} with merged convolutions"
-    ]
-    if found.proven and found.relaxed_bound_us is not None:
-        bound = f"Lower bound of any schedule: {found.relaxed_bound_us / 1e3:.3f} ms"
-        lines.append(f"{bound} (critical paths, or the work of one resource)")
-    elif found.lower_bound_us is not None and found.gap is not None:
-        bound = f"Lower bound: {found.lower_bound_us / 1e3:.3f} ms"
-        lines.append(f"{bound}; this one is {100 * found.gap:.1f}% above it")
-    if expected := expectation(found):
-        lines.append(expected)
-    lines += _measured_summary(found)
-    if "sequential" in found.ties:
-        lines.append("Tied with sequential: the difference is within the noise")
-    lines += [f"note: {note}" for note in found.notes]
-    claim = optimality(found)
-    return "\n".join([*lines, claim] if claim else lines)
-
-
-def _measured_summary(found: Schedule) -> list[str]:
-    options = found.options
-    if "measurements" not in options:
-        return []
-    estimated_us = options["estimated_us"]
-    if options["everything_measured"]:
-        end = "every stage of the search space"
-    elif options["settled"]:
-        end = "until no other schedule was likely to be faster"
-    else:
-        end = f"until the budget of {options['budget']} was spent" if found.complete else "until interrupted"
-    return [
-        f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
-        f"{options['estimate']['device']} predicts {estimated_us / 1e3:.3f} ms for this schedule "
-        f"({found.excess(estimated_us):+.1%})"
-    ]
-
-
-def expectation(found: Schedule) -> str | None:
+def expectation(found: SavedSchedule) -> str | None:
     """Interval of 90% of a schedule's measurements, in words; None where the prices are no prediction."""
     if found.interval_us is None:
         return None
     return f"Expected on hardware: {_interval(found.interval_us)} (90% interval)"
+
+
+def expectation_lines(found: SavedSchedule) -> list[str]:
+    """The interval, and a tie with the units one by one."""
+    tie = "Tied with sequential: the difference is within the noise" if "sequential" in found.ties else None
+    return [line for line in (expectation(found), tie) if line]
 
 
 def _interval(bounds_us: Sequence[float]) -> str:

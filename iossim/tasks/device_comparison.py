@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rich.table import Table
@@ -23,6 +24,9 @@ class DeviceComparison:
 
     comparisons: tuple[Comparison, ...]
     complete: bool = True
+    #: Power of the boards that have one, by device, and the latency that was asked for.
+    board_power_w: Mapping[str, float] = field(default_factory=dict)
+    limit_ms: float | None = None
 
     @property
     def best(self) -> list[tuple[Comparison, ComparisonRow]]:
@@ -45,15 +49,17 @@ class DeviceComparison:
                 "baseline_ms": each.baseline_us / 1e3,
                 "best_ms": row.latency_us / 1e3,
                 **_interval_ms(row),
+                **({} if self.limit_ms is None else {"within": _within(row, self.limit_ms)}),
                 "speedup_x": row.speedup,
+                **({"power_w": self.board_power_w.get(each.device)} if self.board_power_w else {}),
                 "scheduler": row.scheduler,
                 "gap_percent": row.gap_percent,
             }
             for each, row in self.best
         ]
-        digits = dict.fromkeys(("baseline_ms", "best_ms", "low_ms", "high_ms"), 3) | {"gap_percent": 1}
+        digits = dict.fromkeys(("baseline_ms", "best_ms", "low_ms", "high_ms"), 3) | {"gap_percent": 1, "power_w": 0}
         titles = {"baseline_ms": self.comparisons[0].baseline.scheduler, "speedup_x": "gain", "low_ms": "90% from"}
-        titles["high_ms"] = "to"
+        titles |= {"high_ms": "to", "within": "meets", "power_w": "W"}
         columns = [
             Column(key, titles.get(key, ""), digits.get(key, 2), wraps=key == "scheduler", shortens=key == "device")
             for key in records[0]
@@ -73,12 +79,26 @@ class DeviceComparison:
         apart = row.interval_us[1] < behind.interval_us[0]
         return f"{said}; their 90% intervals {'do not overlap' if apart else 'overlap, so that either may be'}"
 
+    def limit_sentence(self) -> str:
+        """The devices within the limit, and of these the one of the least power."""
+        assert self.limit_ms is not None, "no limit was given"
+        within = [each.device for each, row in self.best if _within(row, self.limit_ms) != "no"]
+        if not within:
+            return f"Within {self.limit_ms:g} ms: none of them"
+        said = f"Within {self.limit_ms:g} ms: {', '.join(within)}"
+        if not all(device in self.board_power_w for device in within):
+            return said
+        least = min(within, key=lambda device: self.board_power_w[device])
+        return f"{said}; the least power has {least} ({self.board_power_w[least]:g} W)"
+
     def to_json(self) -> dict[str, Any]:
         """The comparisons as JSON values, and the fastest device."""
         return {
             "devices": [each.to_json() for each in self.comparisons],
             "fastest": min(self.best, key=lambda item: item[1].latency_us)[0].device,
             "complete": self.complete,
+            "board_power_w": dict(self.board_power_w),
+            "max_latency_ms": self.limit_ms,
         }
 
     def csv(self) -> str:
@@ -89,6 +109,13 @@ class DeviceComparison:
             for row in each.rows
         ]
         return csv_text([["device", "engine", *_PLAIN, "low_us", "high_us"], *lines])
+
+
+def _within(row: ComparisonRow, limit_ms: float) -> str:
+    """Whether a latency is within the limit: surely, if its whole interval is."""
+    if row.latency_us > 1e3 * limit_ms:
+        return "no"
+    return "yes" if row.interval_us is None or row.interval_us[1] <= 1e3 * limit_ms else "likely"
 
 
 def _interval_ms(row: ComparisonRow) -> dict[str, Cell]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from iossim.base.errors import OptionError
+from iossim.calibration.prediction.schedule_interval import schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
@@ -25,6 +26,9 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
 from iossim.schedule.stream_problem import StreamProblem
 from iossim.schedule.streams import as_streams, with_barriers
+from iossim.search.assemble import reprice_streams
+from iossim.search.scheduler import schedule as schedule_stages
+from iossim.tasks.task import under_other_engine
 
 #: Times that differ by less are equal.
 _ROUNDING_US = 1e-6
@@ -78,6 +82,13 @@ class StreamExplanation:
     def units_of(self) -> Mapping[str, Sequence[str]]:
         """Units of each launch, by its name; several units are one stacked convolution."""
         return {"+".join(launch.units): launch.units for launch in self.schedule.launches}
+
+    @property
+    def waits(self) -> list[tuple[LaunchExplanation, LaunchExplanation]]:
+        """Each wait for another stream: the launch that is waited for, and the one that waits."""
+        of_unit = {unit: one for one in self.launches for unit in self.units_of[one.unit]}
+        both = ((of_unit[unit], one) for one in self.launches for unit in one.after)
+        return [(source, one) for source, one in both if source.stream != one.stream]
 
     @property
     def latency_us(self) -> float:
@@ -221,3 +232,24 @@ def _critical(times: Sequence[tuple[float, float]], behind: Sequence[int | None]
         found.add(at)
         at = behind[at]
     return found
+
+
+def judged_beside_sequence(network: Network, found: AnySchedule, prices: CostModel) -> AnySchedule:
+    """A schedule with its interval and its tie with the units one by one, priced as it is, and the other engine's
+    latency as a remark; without what a KeyboardInterrupt kept it from.
+    """
+    if (errors := schedule_errors(network, prices)) is None or not found.complete:
+        return found
+    try:
+        baseline = in_sequence(network, prices, found)
+        found = errors.judged_beside(found, [(baseline.scheduler, baseline)])
+        there = under_other_engine(network, found, prices)
+    except KeyboardInterrupt:
+        return found
+    return found if there is None else found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
+
+
+def in_sequence(network: Network, prices: CostModel, like: AnySchedule) -> AnySchedule:
+    """The units one by one: as stages, or ``like`` streams in one stream at the price of the whole plan."""
+    stages = schedule_stages(network, prices, "sequential")
+    return reprice_streams(as_streams(stages, network), network, prices) if isinstance(like, StreamSchedule) else stages

@@ -13,8 +13,8 @@ import numpy as np
 
 from iossim.base.errors import DeviceError, OptionError, PlanError
 from iossim.calibration.prediction.published import without_network
-from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
-from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
+from iossim.calibration.prediction.schedule_interval import Judged, ScheduleErrors, schedule_errors
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, StreamCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
@@ -24,9 +24,9 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.anytime import Clock, Steps
-from iossim.search.assemble import reprice
+from iossim.search.assemble import plan_us, reprice_any
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
@@ -53,12 +53,13 @@ _AFTER_INTERRUPT_S = 1.0
 
 
 def under_other_engine(
-    network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
+    network: Network, found: AnySchedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
     """Latencies under the other engine; None if prices support only one engine, or after a KeyboardInterrupt.
 
-    Searches with the scheduler that found the schedule (ios-both if that does not search), pruned to r = 3 and s = 8 at
-    most, so that it takes a second or two for any network; a block that is too wide is split.
+    Searches with the scheduler that found the schedule (ios-both if that does not search stages), pruned to r = 3 and
+    s = 8 at most, so that it takes a second or two for any network; a block that is too wide is split. Beside streams,
+    stages have the latency of their whole plan.
     """
     if not isinstance(prices, DeviceCostModel):
         return None
@@ -70,7 +71,8 @@ def under_other_engine(
         max_group_size=min(given.max_group_size or PAPER_GROUP_SIZE, PAPER_GROUP_SIZE),
         max_groups=min(given.max_groups or PAPER_GROUPS, PAPER_GROUPS),
     )
-    searching = found.scheduler if found.scheduler.startswith("ios") else "ios-both"
+    of_streams = isinstance(found, StreamSchedule)
+    searching = found.scheduler if found.scheduler.startswith("ios") and not of_streams else "ios-both"
     try:
         seconds = None if options is None or options.seconds is None else _PART * options.seconds
         best = schedule(network, there, searching, SearchOptions(space, _LIMITS, seconds=seconds))
@@ -80,28 +82,35 @@ def under_other_engine(
         return None
     if not (best.complete and sequential.complete and sequential.latency_us):
         return None
+    both_us = [
+        plan_us(one, network, there) if of_streams and isinstance(there, StreamCostModel) else one.latency_us
+        for one in (best, sequential)
+    ]
     return OtherEngine(
         engine,
         same_us,
-        sequential.latency_us,
-        min(best.latency_us, same_us, sequential.latency_us),
+        both_us[1],
+        min(*both_us, same_us),
         space.max_group_size or PAPER_GROUP_SIZE,
         space.max_groups or PAPER_GROUPS,
     )
 
 
-def _same_us(found: Schedule, network: Network, there: CostModel) -> float:
+def _same_us(found: AnySchedule, network: Network, there: CostModel) -> float:
     """Latency of a schedule at prices of another engine, us; the fastest kernels there replace those that the libraries
     of that engine lack.
     """
     try:
-        return reprice(found, network, there).latency_us
+        return reprice_any(found, network, there).latency_us
     except PlanError:
+        if isinstance(found, StreamSchedule):
+            bare = [[one.model_copy(update={"variant": ""}) for one in own] for own in found.streams]
+            return reprice_any(found.model_copy(update={"streams": bare}), network, there).latency_us
         blocks = [
             block.model_copy(update={"stages": [stage.model_copy(update={"variants": {}}) for stage in block.stages]})
             for block in found.blocks
         ]
-        return reprice(found.model_copy(update={"blocks": blocks}), network, there).latency_us
+        return reprice_any(found.model_copy(update={"blocks": blocks}), network, there).latency_us
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,11 +324,11 @@ def _judged_beside(comparison: Comparison, given: Sequence[Schedule], errors: Sc
 
 def judged(
     network: Network,
-    schedules: Sequence[Schedule],
+    schedules: Sequence[Judged],
     prices: CostModel,
     beside: str = "",
     errors: ScheduleErrors | None = None,
-) -> list[Schedule]:
+) -> list[Judged]:
     """Schedules with their intervals, and their ties with each other and with that of a scheduler ``beside`` them.
 
     Prices that predict no device have no noise.

@@ -64,6 +64,29 @@ def test_each_device_has_the_best_schedule_that_it_has_alone(given: str, capsys:
     assert said in " ".join(text.split())
 
 
+def test_devices_are_held_against_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"compare ios_sample -d t4,v100-sxm2,v100-sxm2+sms=40 --schedulers sequential,ios-both --out {tmp_path}"
+    best = {
+        each["device"]: (one["latency_us"], one["interval_us"][1])
+        for each in printed_json(capsys, f"{line} --json")["devices"]
+        for one in [min(each["schedules"], key=lambda one: one["latency_us"])]
+    }
+    (fastest, (_, high_us)), *_, (slowest, _) = sorted(best.items(), key=lambda item: item[1])
+    limit_ms = high_us / 1e3
+    text = printed(capsys, f"{line} --max-latency-ms {limit_ms}")
+    within = [device for device, (us, _) in best.items() if us <= 1e3 * limit_ms]
+    assert f"Within {limit_ms:g} ms: {', '.join(within)}; the least power has " in " ".join(text.split())
+    said = {row.split()[0]: row.split() for row in text.splitlines() if row.startswith(("t4", "v100"))}
+    assert "yes" in said[fastest]
+    assert "no" in said[slowest]
+    if wants_plot(None):
+        drawn = (tmp_path / "devices.svg").read_text()
+        assert [drawn.count(f">{device}<") for device in best] == [1] * 3
+    none = printed(capsys, f"{line} --max-latency-ms 0.001")
+    assert "Within 0.001 ms: none of them" in " ".join(none.split())
+    assert "--max-latency-ms compares several devices" in refused(capsys, "compare ios_sample -d t4 --max-latency-ms 1")
+
+
 def test_intervals_that_overlap_leave_it_open(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "compare ios_sample -d t4 -d t4+sms=41")
     assert "their 90% intervals overlap, so that either may be" in " ".join(text.split())

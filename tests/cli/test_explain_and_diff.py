@@ -49,7 +49,9 @@ def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "stage 0 (sample): 3 concurrent groups of 4 units" in text
     assert re.search(r"saves \d+\.\d us over sequential", text)
     assert "too few blocks to fill the SMs" in text
-    assert re.search(r"best alternative for its units, as 1\|1, 1\|1: \+\d+\.\d us \(within the noise\)", text)
+    assert re.search(
+        r"best alternative for its units, as 2 stages of 2 concurrent units: \+\d+\.\d us \(within the noise\)", text
+    )
     saving_us = greedy_us - both_us
     assert f"would save {saving_us:.1f} us ({100 * saving_us / greedy_us:.1f}%)" in printed(
         capsys, f"explain {saved}/greedy.json"

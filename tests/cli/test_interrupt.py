@@ -24,7 +24,7 @@ from iossim.cli.main import main
 from iossim.cli.outputs import ScheduleOutputs
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
-from iossim.report.schedule_words import summary
+from iossim.report.schedule_tables import summary
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem

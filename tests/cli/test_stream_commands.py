@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from iossim.schedule.streams import as_streams
 from iossim.search.assemble import plan_us
 from iossim.tasks.stream_explain import explain_streams
 
-FILES = {"schedule.json", "graph.dot", "trace.json", "timeline.svg", "timeline.png"}
+FILES = {"schedule.json", "graph.dot", "graph.svg", "index.html", "trace.json", "timeline.svg", "timeline.png"}
 SEARCHED = "--device v100-sxm2 --scheduler ios-streams"
 
 
@@ -30,6 +31,16 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.Ca
     schedule = read_schedule(out / "schedule.json")
     assert isinstance(schedule, StreamSchedule)
     assert {path.name for path in out.iterdir()} == FILES
+    page = (out / "index.html").read_text()
+    title, lead = re.findall(r"<h1>(.*)</h1>", page), re.findall(r'<p class="lead">(.*?)</p>', page)
+    assert re.fullmatch(
+        r".* 0\.\d{3} ms simulated, 0\.\d{3}-0\.\d{3} ms expected on hardware \(90% interval\), .*", *title
+    )
+    assert lead[0].endswith(
+        f"{len(schedule.launches)} launches, {_waits(schedule)} waits · {len(schedule.streams)} streams"
+    )
+    assert lead[1].startswith("With --engine paper: ")
+    assert "Critical path: " in page
     assert "Critical path: " in printed(capsys, f"explain {out}/schedule.json")
     document = printed_json(capsys, f"explain {out}/schedule.json --json")
     assert document["latency_us"] == pytest.approx(schedule.latency_us)
@@ -39,11 +50,17 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.Ca
     records = stream_figure(network, explained := explain_streams(schedule, network, prices)).records
     lasted_ms = sum(record["end_ms"] - record["start_ms"] for record in records if record["what"] == "kernel")
     assert lasted_ms == pytest.approx(sum(one.end_us - one.start_us for one in explained.launches) / 1e3)
-    assert sum(record["what"] == "wait" for record in records) == sum(len(one.after) for one in schedule.launches)
+    assert sum(record["what"] == "wait" for record in records) == _waits(schedule)
     assert "<svg" in schedule.plot().svg
     assert "is of streams, and has no stages" in refused(capsys, f"explain {out}/schedule.json --stage 1")
     printed(capsys, f"explain {out}/schedule.json --out {tmp_path}/drawn")
-    assert (tmp_path / "drawn" / "graph.dot").read_text() == (out / "graph.dot").read_text()
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} == FILES - {"schedule.json"}
+    for name in ("graph.dot", "graph.svg"):
+        assert (tmp_path / "drawn" / name).read_text() == (out / name).read_text()
+
+
+def _waits(schedule: StreamSchedule) -> int:
+    return sum(len(launch.after) for launch in schedule.launches)
 
 
 def test_streams_are_compared_with_stages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from iossim.base.tables import Column, records_table, spelled
 from iossim.ir.builder import GraphBuilder
-from iossim.report.schedule_words import schedule_table
+from iossim.report.schedule_tables import schedule_table
 from iossim.schedule.schedule import BlockSchedule
 from iossim.tasks.comparison import TIE, ComparisonRow, comparison_table
 

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 import iossim
+from iossim.report.figures.graph import graph_svg, unit_names
 from iossim.report.schedule_page import schedule_page
+from iossim.report.schedule_tables import repeats, schedule_table
 from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import StreamSchedule
+from iossim.tasks.stream_explain import StreamExplanation, explain_streams
 
 PHONE, DESK = (390, 844), (1280, 900)
 
@@ -81,6 +85,67 @@ def test_a_comparison_is_a_table_of_all_schedulers(
     assert "<table>" not in schedule_page(network, schedule, [])
 
 
+@pytest.fixture(scope="module")
+def streams() -> StreamExplanation:
+    prices = iossim.cost_model("simulator", "v100-sxm2", engine="graph")
+    network = iossim.load("squeezenet")
+    found = iossim.optimize_streams(network, None, cost_model=prices)
+    assert isinstance(found, StreamSchedule)
+    return explain_streams(found, network, prices)
+
+
+def test_streams_have_launches_waits_and_a_critical_path(streams: StreamExplanation) -> None:
+    network, schedule = iossim.load("squeezenet"), streams.schedule
+    page = schedule_page(network, schedule, streams.spans, explanation=streams, sequential_us=900.0)
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    data = json.loads(text)
+    named = [[data["units"][unit]["name"] for unit in row["groups"][0]] for row in data["stages"]]
+    assert named == [list(streams.units_of[one.unit]) for one in streams.launches]
+    assert [row["critical"] for row in data["stages"]] == [one.is_critical for one in streams.launches]
+    assert len(data["waits"]) == sum(len(launch.after) for launch in schedule.launches) > 0
+    for source, ended, lane, started, _ in data["waits"]:
+        assert source != lane
+        assert ended <= started
+    for row, lane, start, end, _, units in data["kernels"]:
+        launch = data["stages"][row]
+        assert (str(lane), units) == (launch["label"], launch["groups"][0])
+        assert launch["start"] <= start <= end <= launch["end"]
+    drawn = graph_svg(network, schedule)
+    assert drawn.count("class='edge wait'") == len(data["waits"])
+    assert drawn.count("class='unit'") == len(network.units)
+
+
+def test_equal_layers_are_folded_in_table_and_page() -> None:
+    network = iossim.load("gpt2")
+    schedule = iossim.optimize(network, "t4")
+    (fold,) = repeats(schedule)
+    assert (fold.first, fold.count, fold.blocks) == (2, 22, "layer1-11")
+    assert fold.words == "2 stages each, equal to stages 0-1"
+    assert len(schedule_table(schedule).rows) == len(schedule.stages) - fold.count + 1
+    page = schedule_page(network, schedule, iossim.cost_model("simulator", "t4").timeline(network, schedule))
+    assert '"fold":[22,"layer1-11: 2 stages each, equal to stages 0-1"]' in page
+    assert repeats(iossim.optimize("inception_v3", "t4")) == []
+
+
+def test_units_have_the_shortest_names_that_no_other_of_their_block_has() -> None:
+    network = iossim.load("nasnet_a")
+    names = unit_names(network)
+    assert names["cell_stem_0.comb_iter_0_right.sep1"] == "comb_iter_0_right.sep1"
+    assert names["cell_stem_0.concat"] == "concat"
+    for block in network.blocks:
+        assert len({names[network.units[unit].name] for unit in block.units}) == len(block.units)
+
+
+def test_a_picture_of_the_graph_has_a_legend_that_the_page_has_itself(
+    page: str, network: iossim.Network, schedule: iossim.Schedule
+) -> None:
+    drawn = graph_svg(network, schedule)
+    (legend,) = re.findall(r"<g class='legend'.*?</g>", drawn, re.DOTALL)
+    entries = re.findall(r"<text[^>]*>([^<]*)</text>", legend)
+    assert {"conv", "concat", "band: stage, tinted by block", "hatched: merged into one kernel"} <= set(entries)
+    assert "class='legend'" not in page
+
+
 def test_equal_arguments_give_equal_text(network: iossim.Network, schedule: iossim.Schedule) -> None:
     spans = iossim.cost_model("simulator", "v100-sxm2").timeline(network, schedule)
     assert schedule_page(network, schedule, spans) == schedule_page(network, schedule, spans)
@@ -138,12 +203,21 @@ def test_a_unit_that_is_chosen_is_lit_everywhere(
     shown.locator("#graph [data-unit='3']").dispatch_event("click")
     assert lit() == {key: {3} for key in ("timeline", "graph", "table")}
     assert data["units"][3]["name"] in shown.locator("#chosen").inner_text()
+    shown.locator("#find").fill("mixed_6b.branch7x7_")
+    found = [number for number, unit in enumerate(data["units"]) if "mixed_6b.branch7x7_" in unit["name"]]
+    assert f"1 of {len(found)} with" in shown.locator("#chosen").inner_text()
+    shown.locator("#find").press("Enter")
+    assert lit()["graph"] == {found[1]}
+    shown.locator("#find").press("Escape")
+    shown.locator("#graph [data-unit='3']").dispatch_event("click")
     shown.keyboard.press("ArrowRight")
     assert lit()["graph"] == {4}
     before = shown.locator("#timeline svg").bounding_box()["width"]
     shown.keyboard.press("+")
     assert shown.locator("#timeline svg").bounding_box()["width"] == pytest.approx(2 * before, rel=0.01)
     assert lit()["timeline"] == {4}, "what is lit stays so"
+    frame, bar = (shown.locator(at).first.bounding_box() for at in ("#timeline", ".kernel.lit"))
+    assert frame["x"] <= bar["x"] <= frame["x"] + frame["width"], "the zoom is about what is chosen"
     shown.keyboard.press("Escape")
     assert lit() == {key: set() for key in ("timeline", "graph", "table")}
     assert said == []

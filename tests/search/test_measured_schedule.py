@@ -21,7 +21,7 @@ from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import Prices
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.execution.backend import Timing
-from iossim.report.schedule_words import summary
+from iossim.report.schedule_tables import summary
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from iossim.hardware.load import device as load_device
 from iossim.hardware.load import shipped_names
 from iossim.study.points import device_of_kind, points_of
 from iossim.study.scenario import Scenario
@@ -16,8 +17,8 @@ from iossim.study.sweep import run_study
 #: What the issue of studies asks for, figure by figure of the thesis, and what people ask besides.
 NAMES = {
     "schedules_compared", "active_warps", "another_device", "pruning", "batch_specialisation", "device_specialisation",
-    "last_inception_block", "block_by_block", "throughput_and_batch", "resnet", "which_gpu", "streams_worth_having",
-    "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules", "substitutions_alpha", "substitutions_elsewhere", "substitutions_searches",
+    "last_inception_block", "block_by_block", "throughput_and_batch", "resnet", "which_gpu", "which_gpu_bf16",
+    "streams_worth_having", "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules", "substitutions_alpha", "substitutions_elsewhere", "substitutions_searches",
     "micro_batches_conv2", "micro_batches_training", "dataflow_devices", "dataflow_partitions", "dataflow_scaling",
     "transformer_blocks", "transformers_served", "shared_experts",
 }  # fmt: skip
@@ -65,6 +66,10 @@ def test_the_choice_of_a_gpu_is_among_all_that_ship() -> None:
     scenario = read_scenario("which_gpu")
     assert sorted(each.device for each in scenario.devices) == shipped_names()
     assert (scenario.engines, scenario.dtypes) == (["auto"], ["fp16"])
+    both = read_scenario("which_gpu_bf16")
+    with_bf16 = [each for each in shipped_names() if float(load_device(each).compute_capability) >= 8.0]
+    assert sorted(each.device for each in both.devices) == with_bf16
+    assert (both.engines, both.dtypes) == (["auto"], ["fp16", "bf16"])
 
 
 def test_the_automatic_engine_is_that_of_each_device(tmp_path: Path) -> None:
@@ -143,7 +148,7 @@ def smaller(scenario: Scenario) -> Scenario:
 @pytest.mark.parametrize(
     "name",
     [
-        "transformers_served", "which_gpu", "streams_worth_having", "batching_or_concurrency", "edge_or_server", "substitutions_alpha",
+        "transformers_served", "which_gpu", "which_gpu_bf16", "streams_worth_having", "batching_or_concurrency", "edge_or_server", "substitutions_alpha",
         "substitutions_elsewhere", "substitutions_searches",
     ],
 )  # fmt: skip

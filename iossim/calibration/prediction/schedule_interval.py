@@ -15,6 +15,9 @@ noise of differences is not narrowed, since published ones reach it (a score of 
 
 A slope is found by pricing a schedule's stages with a changed parameter, without choosing kernels anew. On streams the
 host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
+
+A schedule of streams is one concurrent stage for the part of its time in which launches of several streams run; its
+slopes are those of its whole plan. No network was measured in streams, so nothing narrows their intervals.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +37,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import DeviceRates, device_rates
 from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.prediction.candidate_table import CandidateTable
-from iossim.cost.capabilities import DeviceCostModel
+from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
@@ -48,7 +52,10 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, Schedule, Stage, StreamSchedule
+from iossim.search.assemble import plan_us
+
+Judged = TypeVar("Judged", Schedule, StreamSchedule, AnySchedule)
 
 #: Parameters on which a latency may depend.
 COSTS = ("interference", "bare_launch_us", "synchronise_us", "graph_gap_factor", "fork_us", "join_us")
@@ -82,15 +89,30 @@ class ConcurrencySlopes:
         other._models, other._changed = self._models, self._changed
         return other
 
-    def of(self, schedule: Schedule) -> dict[str, float]:
+    def of(self, schedule: AnySchedule) -> dict[str, float]:
         """Relative change of the latency per change of each parameter."""
         if not self._names or not schedule.latency_us:
             return {}
-        model = self._models.get(schedule.engine)
-        if model is None:
-            engine = Engine.named(schedule.engine)
-            model = self._models[schedule.engine] = SimulatorCostModel(self._profile, self._network.precision, engine)
+        model = self.model(schedule.engine)
+        if isinstance(schedule, StreamSchedule):
+            return {name: self._plan_change_us(name, schedule, model) / schedule.latency_us for name in self._names}
         return {name: self._change_us(name, schedule, model) / schedule.latency_us for name in self._names}
+
+    def model(self, engine: str) -> DeviceCostModel:
+        """The simulator under an engine."""
+        if engine not in self._models:
+            named = Engine.named(engine)
+            self._models[engine] = SimulatorCostModel(self._profile, self._network.precision, named)
+        return self._models[engine]
+
+    def _plan_change_us(self, name: str, schedule: StreamSchedule, model: DeviceCostModel) -> float:
+        """The same for streams, as a whole plan."""
+        own = self._profile.parameter_values[name]
+        step = max(_STEP * own, _LEAST_STEP)
+        changed = model.at(with_values(self._profile, {name: own + step}))
+        assert isinstance(model, StreamCostModel), "these prices are of streams"
+        assert isinstance(changed, StreamCostModel)
+        return (plan_us(schedule, self._network, changed) - plan_us(schedule, self._network, model)) / step
 
     def _change_us(self, name: str, schedule: Schedule, model: DeviceCostModel) -> float:
         """Change of the latency when a parameter changes by 1."""
@@ -243,12 +265,13 @@ class ScheduleErrors:
         names = [name for name in COSTS if name in resamples or name in spread]
         self._slopes = ConcurrencySlopes(network, profile, names, model)
         #: Schedules are no keys: they hold lists. They are kept beside the shares, so that no other gets their id.
-        self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[AnySchedule, dict[Part, float]]] = OrderedDict()
         self._part_of_unit = self._steps.parts()
 
-    def interval(self, schedule: Schedule) -> LatencyInterval:
+    def interval(self, schedule: AnySchedule) -> LatencyInterval:
         """Interval of a schedule's latency on the device that it was priced for."""
-        return self._around(schedule.latency_us, self._shares(schedule))
+        width = 1.0 if isinstance(schedule, StreamSchedule) else self._width
+        return self._around(schedule.latency_us, self._shares(schedule), width)
 
     def interval_one_by_one(self, unit_us: Sequence[float]) -> LatencyInterval:
         """Interval of the sum of the times of all units, ``[units]``, each timed alone."""
@@ -258,26 +281,26 @@ class ScheduleErrors:
         shares: dict[Part, float] = defaultdict(float)
         for unit, own_us in zip(units, unit_us, strict=True):
             shares[self._part_of_unit[unit.name]] += own_us / (total_us or 1.0)
-        return self._around(total_us, shares)
+        return self._around(total_us, shares, self._width)
 
-    def _around(self, latency_us: float, shares: Mapping[Part, float]) -> LatencyInterval:
-        half = hypot(self._width * NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE / sqrt(2))
+    def _around(self, latency_us: float, shares: Mapping[Part, float], width: float) -> LatencyInterval:
+        half = hypot(width * NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE / sqrt(2))
         return LatencyInterval(latency_us * exp(-half), latency_us * exp(half))
 
-    def noise(self, first: Schedule, second: Schedule) -> float:
+    def noise(self, first: AnySchedule, second: AnySchedule) -> float:
         """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on the device."""
         shares = dict(self._shares(first))
         for part, share in self._shares(second).items():
             shares[part] = shares.get(part, 0.0) - share
         return hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE)
 
-    def is_tie(self, first: Schedule, second: Schedule) -> bool:
+    def is_tie(self, first: AnySchedule, second: AnySchedule) -> bool:
         """Whether the difference of two schedules is within the noise."""
         if min(first.latency_us, second.latency_us) <= 0:
             return first.latency_us == second.latency_us
         return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)
 
-    def judged(self, schedules: Sequence[Schedule], beside: Sequence[Schedule] = ()) -> list[Schedule]:
+    def judged(self, schedules: Sequence[Judged], beside: Sequence[AnySchedule] = ()) -> list[Judged]:
         """Schedules with their intervals and their ties, which differ from each by less than the noise: among one
         another, and with others ``beside`` them.
         """
@@ -287,7 +310,7 @@ class ScheduleErrors:
             for one in schedules
         ]
 
-    def judged_beside(self, one: Schedule, rivals: Iterable[tuple[str, Schedule]]) -> Schedule:
+    def judged_beside(self, one: Judged, rivals: Iterable[tuple[str, AnySchedule]]) -> Judged:
         """The schedule with its interval, and as ties the names of the rivals that differ from it by less than the
         noise.
         """
@@ -318,7 +341,7 @@ class ScheduleErrors:
         total_us = {kind: fsum(several) for kind, several in times.items()}
         return dict(sorted(total_us.items(), key=lambda item: (-item[1], item[0])))
 
-    def _shares(self, schedule: Schedule) -> dict[Part, float]:
+    def _shares(self, schedule: AnySchedule) -> dict[Part, float]:
         """Share of the latency of each part (a unit's by its time alone); for a parameter, the slope."""
         if id(schedule) not in self._known:
             self._known[id(schedule)] = schedule, self._new_shares(schedule)
@@ -326,11 +349,16 @@ class ScheduleErrors:
                 self._known.popitem(last=False)
         return self._known[id(schedule)][1]
 
-    def _new_shares(self, schedule: Schedule) -> dict[Part, float]:
-        stages = schedule.stages
-        self._lower(stages)
+    def _new_shares(self, schedule: AnySchedule) -> dict[Part, float]:
         total_us = schedule.latency_us or 1.0
         shares: dict[Part, float] = defaultdict(float)
+        if isinstance(schedule, StreamSchedule):
+            stages, shared_us = self._launches(schedule)
+            streams = [tuple("+".join(launch.units) for launch in own) for own in schedule.streams]
+            shares["stage", tuple(streams)] = shared_us / total_us
+        else:
+            stages = schedule.stages
+        self._lower(stages)
         for stage in stages:
             parts = self._parts(stage)
             alone_us = [self._units[part].alone_us for part in parts]
@@ -342,6 +370,24 @@ class ScheduleErrors:
                 shares["stage", tuple(groups)] += stage.latency_us / total_us
             shares[BOUNDARIES] += stage.boundary_us / total_us
         return dict(shares) | {("parameter", name): slope for name, slope in self._slopes.of(schedule).items()}
+
+    def _launches(self, schedule: StreamSchedule) -> tuple[list[Stage], float]:
+        """Launches as stages, which share the latency by the times of their kernels, and the time in which several
+        streams run, us.
+        """
+        spans = self._slopes.model(schedule.engine).timeline(self._network, schedule)
+        took_us: dict[str, float] = defaultdict(float)
+        for span in spans:
+            took_us[span.unit] += span.end_us - span.start_us
+        scale = schedule.latency_us / (fsum(took_us.values()) or 1.0)
+        stages = []
+        for launch in schedule.launches:
+            strategy = Strategy.MERGE if len(launch.units) > 1 else Strategy.CONCURRENT
+            own_us = scale * took_us["+".join(launch.units)]
+            stages.append(Stage(strategy=strategy, groups=[launch.units], latency_us=own_us))
+        edges = sorted([(span.start_us, 1) for span in spans] + [(span.end_us, -1) for span in spans])
+        several = np.cumsum([change for _, change in edges])[:-1] > 1
+        return stages, float(np.diff([time_us for time_us, _ in edges])[several].sum())
 
     def _parts(self, stage: Stage) -> list[Part]:
         units = [self._part_of_unit[unit] for unit in stage.units]

@@ -9,6 +9,7 @@ from iossim.base.tables import Cell, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
 from iossim.report.figures.vega import HALO, PUBLISHED, layer, need_altair, scheduler_scale, specification
 from iossim.tasks.comparison import TIE, ComparisonRow, best_row, ties_with
+from iossim.tasks.device_comparison import DeviceComparison
 
 _BAR_PIXELS, _ROW_PIXELS = 15, 24
 #: Width of the longest text after a bar.
@@ -127,7 +128,7 @@ def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], pan
 
 
 #: Width of a latency, a speed-up and the sign of a tie after a bar.
-_LONG_TEXT_PIXELS = 130
+_LONG_TEXT_PIXELS, _LONGEST_TEXT_PIXELS = 130, 180
 
 
 def comparison_figure(
@@ -174,3 +175,28 @@ def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[s
         "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1e3,
         **bar_record(latency_ms, text, interval_ms, published_ms),
     }
+
+
+def devices_figure(compared: DeviceComparison) -> Figure:
+    """One bar per device, the fastest first: its best latency with the interval, the board's power, and the limit."""
+    records: list[dict[str, Cell]] = []
+    for each, row in sorted(compared.best, key=lambda item: item[1].latency_us):
+        record = _comparison_record(row, None)
+        if each.device in compared.board_power_w:
+            record["text"] = f"{record['text']}, {compared.board_power_w[each.device]:.0f} W"
+        records.append({"group": each.device, **record})
+    share_scales(records, [], None)
+    schedulers = list(dict.fromkeys(str(record["scheduler"]) for record in records))
+    groups, limit = [record["group"] for record in records], compared.limit_ms
+    title = "latency of the best schedule (ms)"
+    spec = bar_specification("latency_ms", title, schedulers, records, groups, limit, _LONGEST_TEXT_PIXELS)
+    asked = [] if limit is None else [LegendEntry(f"asked for: at most {limit:g} ms", "currentColor", "dashes")]
+    return Figure(
+        name="devices",
+        title=compared.title,
+        finding="\n".join([compared.sentence(), *([] if limit is None else [compared.limit_sentence()])]),
+        records=tuple(records),
+        panels=(Panel("", spec),),
+        legend=(*bar_legend(records, "expected (90% interval)"), *asked),
+        panel_pixels=640,
+    )

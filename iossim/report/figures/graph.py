@@ -1,12 +1,14 @@
 """The graph of a network as SVG, from top to bottom, without Graphviz: one box per unit in the colour of its kind.
 
-With a schedule each stage is a band, each group a column, and the boxes of a merged stage are hatched. Without one, a
-unit's row is its longest path from the inputs. Boxes have the attribute ``data-unit``, edges ``data-from`` and
-``data-to``: the numbers of units, by which a page finds them.
+With a schedule of stages each stage is a band, each group a column, and the boxes of a merged stage are hatched; the
+bands of neighbouring blocks differ in tint. Of streams each is a column, in the order of its launches, and waits are
+lines of their own. Without a schedule a unit's row is its longest path from the inputs. Boxes have the attribute
+``data-unit``, edges ``data-from`` and ``data-to``: the numbers of units, by which a page finds them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,14 +16,17 @@ from typing import NamedTuple
 
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network, Unit
-from iossim.report.colours import kind_colour, text_on
+from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule, issue_order
 
 _BOX_PIXELS, _BOX_HEIGHT_PIXELS, _GAP_PIXELS, _ROW_PIXELS, _BAND_PIXELS, _LABEL_PIXELS = 108, 22, 14, 34, 12, 92
 #: Number of letters that fit in a box.
 _LETTERS = 17
 _FONT = "font-family='Liberation Sans, Arial, Helvetica, sans-serif'"
+#: Colour of waits between streams.
+WAIT = "#c0392b"
+_LEGEND_LINE_PIXELS, _LETTER_PIXELS = 18, 5.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class _Band:
     columns: list[list[int]]
     label: str = ""
     merged: bool = False
+    block: str = ""
+    tint: float = 0.13
 
 
 class _Place(NamedTuple):
@@ -40,31 +47,92 @@ class _Place(NamedTuple):
     y: float
 
 
-def graph_svg(network: Network, schedule: Schedule | None = None, *, background: bool = True) -> str:
-    """The picture as text; equal arguments give equal text. On a page of its own it has a white ``background``."""
-    bands = _stages(network, schedule) if schedule is not None else _layers(network)
-    width = max((len(band.columns) for band in bands), default=1) * (_BOX_PIXELS + _GAP_PIXELS) + _GAP_PIXELS
-    left = _LABEL_PIXELS if schedule is not None else 0
-    places, tops = _places(network, bands, left + width / 2)
-    height = tops[-1]
+def graph_svg(network: Network, schedule: AnySchedule | None = None, *, background: bool = True) -> str:
+    """The picture as text; equal arguments give equal text. On a page of its own it has a white ``background``, and a
+    legend.
+    """
+    waits: list[tuple[int, int]] = []
+    if isinstance(schedule, StreamSchedule):
+        left, columns = 0, len(schedule.streams)
+        places, merged, bands, waits = _in_lanes(network, schedule)
+        height = max((place.y for place in places.values()), default=0.0) + _BOX_HEIGHT_PIXELS / 2 + _BAND_PIXELS
+    else:
+        rows = _stages(network, schedule) if schedule is not None else _layers(network)
+        left = _LABEL_PIXELS if schedule is not None else 0
+        columns = max((len(band.columns) for band in rows), default=1)
+        places, tops = _places(network, rows, left + (columns * (_BOX_PIXELS + _GAP_PIXELS) + _GAP_PIXELS) / 2)
+        merged = {unit for band in rows if band.merged for column in band.columns for unit in column}
+        width = left + columns * (_BOX_PIXELS + _GAP_PIXELS) + _GAP_PIXELS
+        bands = list(_band_lines(rows, tops, width)) if schedule is not None else []
+        height = tops[-1]
+    width = left + columns * (_BOX_PIXELS + _GAP_PIXELS) + _GAP_PIXELS
+    legend: list[str] = []
+    above = 0
+    if background:
+        width = max(width, _LEAST_WIDTH_PIXELS)
+        legend, above = _legend_lines(network, schedule, bool(merged), bool(waits), width)
     lines = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' class='graph' width='{left + width}' height='{height:g}' "
-        f"viewBox='0 0 {left + width} {height:g}' {_FONT} font-size='10'>",
+        f"<svg xmlns='http://www.w3.org/2000/svg' class='graph' width='{width}' height='{above + height:g}' "
+        f"viewBox='0 {-above} {width} {above + height:g}' {_FONT} font-size='10'>",
         "<defs><pattern id='hatch' width='6' height='6' patternUnits='userSpaceOnUse' patternTransform='rotate(45)'>"
         "<path d='M0 0V6' stroke='#fff' stroke-opacity='.45' stroke-width='2.5'/></pattern></defs>",
-        *([f"<rect width='{left + width}' height='{height:g}' fill='#fff'/>"] if background else []),
-        *(_band_lines(bands, tops, left + width) if schedule is not None else ()),
-        *_edge_lines(network, places),
-        *_unit_lines(network, bands, places),
+        *([f"<rect y='{-above}' width='{width}' height='{above + height:g}' fill='#fff'/>"] if background else []),
+        *legend,
+        *bands,
+        *_edge_lines(places, network, waits),
+        *_unit_lines(network, merged, places),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
 
 
+#: A narrower picture has no room for a legend.
+_LEAST_WIDTH_PIXELS = 320
+
+
+def _legend_lines(
+    network: Network, schedule: AnySchedule | None, merged: bool, waits: bool, width: float
+) -> tuple[list[str], int]:
+    """Legend above the picture, broken into lines of its width, and its height in pixels."""
+    box = "<rect x='{x:g}' y='{y:g}' width='12' height='12' rx='2' fill='{fill}'/>".format
+    kinds = kind_colours(main_kind(network, unit) for unit in network.units)
+    entries = [(kind, box, colour) for kind, colour in kinds.items()]
+    if isinstance(schedule, Schedule):
+        entries.append(("band: stage, tinted by block", box, "#c9ccd1"))
+    if merged:
+        hatched = "<rect x='{x:g}' y='{y:g}' width='12' height='12' rx='2' fill='{fill}'/>"
+        hatched += "<rect x='{x:g}' y='{y:g}' width='12' height='12' rx='2' fill='url(#hatch)'/>"
+        entries.append(("hatched: merged into one kernel", hatched.format, "#555b61"))
+    if waits:
+        line = "<path d='M{x:g} {y:g}m0 6h12' stroke='{fill}' stroke-width='1.6' stroke-dasharray='4 2'/>".format
+        entries.append(("wait for another stream", line, WAIT))
+    lines, x, row = [], 8.0, 0
+    for name, drawn, fill in entries:
+        wide = 24 + _LETTER_PIXELS * len(name)
+        if x > 8 and x + wide > width:
+            x, row = 8.0, row + 1
+        lines.append(drawn(x=x, y=row * _LEGEND_LINE_PIXELS + 6, fill=fill))
+        lines.append(f"<text x='{x + 16:g}' y='{row * _LEGEND_LINE_PIXELS + 16}'>{escape(name)}</text>")
+        x += wide
+    height = (row + 1) * _LEGEND_LINE_PIXELS + 8
+    return [f"<g class='legend' transform='translate(0 {-height})'>", *lines, "</g>"], height
+
+
+def unit_names(network: Network) -> dict[str, str]:
+    """Names of units by which each is known in its block: the fewest last parts that no other has there."""
+    found = {}
+    for block in network.blocks:
+        parts = [network.units[unit].name.replace("/", ".").split(".") for unit in block.units]
+        ends = Counter(tuple(own[-count:]) for own in parts for count in range(1, len(own) + 1))
+        for unit, own in zip(block.units, parts, strict=True):
+            unique = (own[-count:] for count in range(1, len(own)) if ends[tuple(own[-count:])] == 1)
+            found[network.units[unit].name] = ".".join(next(unique, own))
+    return found
+
+
 def short_name(name: str, letters: int = _LETTERS) -> str:
-    """Last part of a unit's name, as the others repeat the block; only its end if it is long."""
-    last = name.replace("/", ".").rsplit(".", 1)[-1] or name
-    return last if len(last) <= letters else f"…{last[1 - letters :]}"
+    """A name, or only its end if it is long."""
+    return name if len(name) <= letters else f"…{name[1 - letters :]}"
 
 
 def unit_facts(network: Network, unit: Unit) -> str:
@@ -74,12 +142,50 @@ def unit_facts(network: Network, unit: Unit) -> str:
 
 def _stages(network: Network, schedule: Schedule) -> list[_Band]:
     bands = []
+    of_block = [(number, block.name) for number, block in enumerate(schedule.blocks) for _ in block.stages]
     for number, stage in enumerate(schedule.stages):
         merged = stage.strategy is Strategy.MERGE
         groups = [[network.unit_index[name] for name in group] for group in stage.groups]
         columns = [[unit] for group in groups for unit in group] if merged else groups
-        bands.append(_Band(columns, f"{number} · {stage.latency_us:.1f} us", merged))
+        place, block = of_block[number]
+        bands.append(_Band(columns, f"{number} · {stage.latency_us:.1f} us", merged, block, (0.11, 0.24)[place % 2]))
     return bands
+
+
+def _in_lanes(
+    network: Network, schedule: StreamSchedule
+) -> tuple[dict[int, _Place], set[int], list[str], list[tuple[int, int]]]:
+    """Places of units in a column for each stream, each below all that it reads, waits for and follows; the units that
+    are merged; the lanes; and the waits.
+    """
+    places: dict[int, _Place] = {}
+    merged: set[int] = set()
+    waits: list[tuple[int, int]] = []
+    ends = [0] * len(schedule.streams)
+    row_of: dict[int, int] = {}
+    for stream, launch in issue_order(schedule):
+        units = [network.unit_index[unit] for unit in launch.units]
+        waited = [network.unit_index[unit] for unit in launch.after]
+        reads = [other for unit in units for other in network.predecessors[unit] if other not in units]
+        row = max([ends[stream], *(row_of[other] + 1 for other in (*waited, *reads))])
+        for offset, unit in enumerate(units):
+            row_of[unit] = row + offset
+            x = _GAP_PIXELS + _BOX_PIXELS / 2 + stream * (_BOX_PIXELS + _GAP_PIXELS)
+            places[unit] = _Place(x, 3 * _BAND_PIXELS + row_of[unit] * _ROW_PIXELS + _BOX_HEIGHT_PIXELS / 2)
+        ends[stream] = row + len(units)
+        merged |= set(units) if len(units) > 1 else set()
+        waits += [(other, units[0]) for other in waited]
+    height = 4 * _BAND_PIXELS + max(ends, default=0) * _ROW_PIXELS
+    lanes = []
+    for stream, own in enumerate(schedule.streams):
+        x = _GAP_PIXELS / 2 + stream * (_BOX_PIXELS + _GAP_PIXELS) + 1
+        wide = _BOX_PIXELS + _GAP_PIXELS - 2
+        lanes.append(
+            f"<g class='lane'><rect x='{x:g}' y='2' width='{wide}' height='{height - 4:g}' rx='4' fill='#808890' "
+            f"fill-opacity='.13'/><text x='{x + 8:g}' y='16' fill='currentColor'>stream {stream} · {len(own)} launches"
+            "</text></g>"
+        )
+    return places, merged, lanes, waits
 
 
 def _layers(network: Network) -> list[_Band]:
@@ -122,28 +228,35 @@ def _band_lines(bands: Sequence[_Band], tops: Sequence[float], width: int) -> It
         label = escape(f"{band.label}{' ≡' if band.merged else ''}")
         yield (
             f"<g class='band' data-stage='{number}'><rect x='2' y='{top:g}' width='{width - 4}' height='{height:g}' "
-            f"rx='4' fill='#808890' fill-opacity='.13'/><text x='8' y='{top + height / 2:g}' "
+            f"rx='4' fill='#808890' fill-opacity='{band.tint}'><title>{escape(band.block)}</title></rect>"
+            f"<text x='8' y='{top + height / 2:g}' "
             f"dominant-baseline='central' fill='currentColor'>{label}</text></g>"
         )
 
 
-def _edge_lines(network: Network, places: dict[int, _Place]) -> Iterator[str]:
+def _edge_lines(places: dict[int, _Place], network: Network, waits: Sequence[tuple[int, int]]) -> Iterator[str]:
+    edges = [(other, unit) for unit, before in enumerate(network.predecessors) for other in before]
     yield "<g fill='none' stroke='#7d8791' stroke-width='1.1'>"
-    for unit, before in enumerate(network.predecessors):
-        for other in before:
-            if unit in places and other in places:
-                x0, y0 = places[other].x, places[other].y + _BOX_HEIGHT_PIXELS / 2
-                x1, y1 = places[unit].x, places[unit].y - _BOX_HEIGHT_PIXELS / 2
-                bend = max(8.0, min(40.0, (y1 - y0) / 2))
-                # An edge that skips boxes of its own column goes round them.
-                aside = _BOX_PIXELS * 0.8 if x0 == x1 and y1 - y0 > 2 * _ROW_PIXELS else 0
-                path = f"M{x0:g} {y0:g}C{x0 + aside:g} {y0 + bend:g} {x1 + aside:g} {y1 - bend:g} {x1:g} {y1:g}"
-                yield f"<path class='edge' data-from='{other}' data-to='{unit}' d='{path}'/>"
+    yield from _paths("edge", edges, places)
+    yield f"</g><g fill='none' stroke='{WAIT}' stroke-width='1.4' stroke-dasharray='5 3'>"
+    yield from _paths("edge wait", waits, places)
     yield "</g>"
 
 
-def _unit_lines(network: Network, bands: Sequence[_Band], places: dict[int, _Place]) -> Iterator[str]:
-    merged = {unit for band in bands if band.merged for column in band.columns for unit in column}
+def _paths(name: str, edges: Sequence[tuple[int, int]], places: dict[int, _Place]) -> Iterator[str]:
+    for other, unit in edges:
+        if unit in places and other in places:
+            x0, y0 = places[other].x, places[other].y + _BOX_HEIGHT_PIXELS / 2
+            x1, y1 = places[unit].x, places[unit].y - _BOX_HEIGHT_PIXELS / 2
+            bend = max(8.0, min(40.0, (y1 - y0) / 2))
+            # An edge that skips boxes of its own column goes round them.
+            aside = _BOX_PIXELS * 0.8 if x0 == x1 and y1 - y0 > 2 * _ROW_PIXELS else 0
+            path = f"M{x0:g} {y0:g}C{x0 + aside:g} {y0 + bend:g} {x1 + aside:g} {y1 - bend:g} {x1:g} {y1:g}"
+            yield f"<path class='{name}' data-from='{other}' data-to='{unit}' d='{path}'/>"
+
+
+def _unit_lines(network: Network, merged: set[int], places: dict[int, _Place]) -> Iterator[str]:
+    names = unit_names(network)
     for number, unit in enumerate(network.units):
         if number not in places:
             continue
@@ -154,5 +267,5 @@ def _unit_lines(network: Network, bands: Sequence[_Band], places: dict[int, _Pla
         yield (
             f"<g class='unit' data-unit='{number}'><title>{escape(f'{unit.name}: {unit_facts(network, unit)}')}</title>"
             f"<rect {box} fill='{colour}'/>{hatch}<text x='{x:g}' y='{y:g}' text-anchor='middle' "
-            f"dominant-baseline='central' fill='{text_on(colour)}'>{escape(short_name(unit.name))}</text></g>"
+            f"dominant-baseline='central' fill='{text_on(colour)}'>{escape(short_name(names[unit.name]))}</text></g>"
         )

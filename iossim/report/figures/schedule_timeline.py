@@ -16,7 +16,7 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.graph import short_name
+from iossim.report.figures.graph import short_name, unit_names
 from iossim.report.schedule_words import headline, schedule_facts
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
@@ -58,9 +58,11 @@ def timeline_figure(
             stage = int(record["stage"] or 0)
             merged = schedule.stages[stage].strategy is Strategy.MERGE
             records.append({**record, "row": row_of[stage], "merged": merged, "above": above[stage]})
+    names = unit_names(network)
     for number, row in enumerate(rows):
         own = [record for record in records if record["row"] == number and record["what"] == "kernel"]
-        for extra in (*_gaps(row), *_blocks(row, row_ms), *_labels(schedule, own, _WIDTH_PIXELS / row_ms)):
+        labels = _labels(schedule, own, names, _WIDTH_PIXELS / row_ms)
+        for extra in (*_gaps(row), *_blocks(row, row_ms), *labels):
             records.append({"strip": False, "row": number, **extra})
     colours = timeline.colours_by_time(records)
     panels: list[Panel] = []
@@ -143,7 +145,9 @@ def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
     ]
 
 
-def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_per_ms: float) -> list[dict[str, Cell]]:
+def _labels(
+    schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], names: Mapping[str, str], pixels_per_ms: float
+) -> list[dict[str, Cell]]:
     """Name of each unit, once, in its longest kernel if it fits there."""
 
     def group_of(record: Mapping[str, Cell]) -> tuple[int, int, str]:
@@ -155,7 +159,7 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
         longest = max(group, key=lambda record: number_of(record["time_ms"]))
         start_ms, end_ms = number_of(longest["start_ms"]), number_of(longest["end_ms"])
         units = schedule.stages[stage].units if longest["merged"] else [unit]
-        text = timeline.fitting_label(unit_labels(units), (end_ms - start_ms) * pixels_per_ms - 2)
+        text = timeline.fitting_label(unit_labels(units, names), (end_ms - start_ms) * pixels_per_ms - 2)
         if text:
             colour = text_on(kind_colour(str(longest["kind"])))
             label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "colour": colour}
@@ -163,11 +167,9 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
     return found
 
 
-def unit_labels(units: Sequence[str]) -> list[str]:
-    """Possible labels of units: the last part of a name, as the others repeat the block; of several, their count."""
-    if len(units) > 1:
-        return [f"{len(units)} merged", str(len(units))]
-    return [units[0].replace("/", ".").rsplit(".", 1)[-1]]
+def unit_labels(units: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Possible labels of units: the short name of one; of several, their count."""
+    return [f"{len(units)} merged", str(len(units))] if len(units) > 1 else [names[units[0]]]
 
 
 def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution | None) -> str:

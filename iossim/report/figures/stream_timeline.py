@@ -15,14 +15,14 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.graph import WAIT, unit_names
 from iossim.report.figures.schedule_timeline import unit_labels
 from iossim.report.figures.vega import need_altair, only, specification
-from iossim.report.stream_words import path_words, stream_summary
+from iossim.report.schedule_tables import path_words, stream_summary
 from iossim.tasks.stream_explain import StreamExplanation
 
 #: The width; rows are added until the fullest lane has at most about this many launches in each.
 _WIDTH_PIXELS, _LAUNCHES_PER_ROW, _MAXIMUM_ROWS = 1100, 24, 8
-_WAIT = "#c0392b"
 
 
 def stream_figure(network: Network, found: StreamExplanation) -> Figure:
@@ -32,10 +32,11 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     row_ms = (found.latency_us or 1.0) / 1e3 / rows
     kinds = {unit.name: main_kind(network, unit) for unit in network.units}
     kind_of = {one.unit: kinds[found.units_of[one.unit][0]] for one in found.launches}
+    names = unit_names(network)
     records: list[dict[str, Cell]] = []
     for row in range(rows):
         part_ms = row * row_ms, (row + 1) * row_ms
-        drawn = _launches(found, kind_of, *part_ms) + _waits(found, *part_ms)
+        drawn = _launches(found, kind_of, names, *part_ms) + _waits(found, *part_ms)
         records += [{"row": row, **record} for record in drawn]
     colours = timeline.colours_by_time(records)
     panels = []
@@ -45,7 +46,7 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     said = stream_summary(found.schedule).splitlines()[0]
     if not math.isclose(found.latency_us, found.schedule.latency_us, rel_tol=1e-6):
         said += f"; drawn as another run: {found.latency_us / 1e3:.3f} ms"
-    marks = LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", _WAIT, "line")
+    marks = LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", WAIT, "line")
     return Figure(
         name="timeline",
         title=f"{found.schedule.network} on {found.schedule.device}",
@@ -58,8 +59,12 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     )
 
 
-def _launches(found: StreamExplanation, of: dict[str, str], begin_ms: float, end_ms: float) -> list[dict[str, Cell]]:
-    """The part of each launch within a row, with its name where that fits; ``of`` are kinds by launch."""
+def _launches(
+    found: StreamExplanation, of: dict[str, str], names: dict[str, str], begin_ms: float, end_ms: float
+) -> list[dict[str, Cell]]:
+    """The part of each launch within a row, with its name where that fits; ``of`` are kinds by launch, ``names``
+    short ones.
+    """
     records: list[dict[str, Cell]] = []
     for one in found.launches:
         start, end = max(one.start_us / 1e3, begin_ms), min(one.end_us / 1e3, end_ms)
@@ -70,7 +75,7 @@ def _launches(found: StreamExplanation, of: dict[str, str], begin_ms: float, end
         facts: dict[str, Cell] = {"unit": one.unit, "kind": kind, "time_ms": (one.end_us - one.start_us) / 1e3}
         records.append({"what": "kernel", **own, **facts, "merged": one.is_critical})
         pixels = (end - start) / (end_ms - begin_ms) * _WIDTH_PIXELS - 2
-        if text := timeline.fitting_label(unit_labels(units), pixels):
+        if text := timeline.fitting_label(unit_labels(units, names), pixels):
             middle: dict[str, Cell] = {"start_ms": (start + end) / 2, "text": text}
             records.append({"what": "label", "stream": one.stream, **middle, "colour": text_on(kind_colour(kind))})
     return records
@@ -78,24 +83,22 @@ def _launches(found: StreamExplanation, of: dict[str, str], begin_ms: float, end
 
 def _waits(found: StreamExplanation, begin_ms: float, end_ms: float) -> list[dict[str, Cell]]:
     """The waits of launches that start within a row: from the end of what they wait for in another lane."""
-    of_unit = {unit: one for one in found.launches for unit in found.units_of[one.unit]}
     return [
         {
             "what": "wait",
-            "stream": of_unit[unit].stream,
+            "stream": source.stream,
             "to": one.stream,
-            "start_ms": max(begin_ms, of_unit[unit].end_us / 1e3),
+            "start_ms": max(begin_ms, source.end_us / 1e3),
             "end_ms": one.start_us / 1e3,
         }
-        for one in found.launches
-        for unit in one.after
-        if begin_ms <= one.start_us / 1e3 < end_ms and of_unit[unit].stream != one.stream
+        for source, one in found.waits
+        if begin_ms <= one.start_us / 1e3 < end_ms
     ]
 
 
 def _wait_layers() -> list[object]:
     alt = need_altair()
     ends = {"x": "start_ms:Q", "x2": "end_ms:Q", "y": timeline.stream_axis(alt), "y2": "to:O"}
-    line = only("wait").mark_rule(color=_WAIT, strokeWidth=0.9, opacity=0.8).encode(**ends)
-    end = only("wait").mark_point(color=_WAIT, size=9, filled=True).encode(x="end_ms:Q", y=alt.Y("to:O"))
+    line = only("wait").mark_rule(color=WAIT, strokeWidth=0.9, opacity=0.8).encode(**ends)
+    end = only("wait").mark_point(color=WAIT, size=9, filled=True).encode(x="end_ms:Q", y=alt.Y("to:O"))
     return list(specification(line, end, height={"step": timeline.LANE_PIXELS})["layer"])

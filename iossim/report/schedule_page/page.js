@@ -1,18 +1,20 @@
 "use strict";
-// Timeline and stages are drawn from the data; a selected unit is highlighted in them and in the graph.
+// Timeline and table are drawn from the data; a selected unit is highlighted in them and in the graph. The rows of the
+// table are stages, or launches of streams: those have waits, and no bands.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hosts = { timeline: document.getElementById("timeline"), graph: document.getElementById("graph"), table: document.getElementById("table") };
 const LANE = 26, LINE = 11, BOTTOM = 20, LEFT = 22;
 const order = data.stages.flatMap((stage) => stage.groups.flat());
 const stageOf = new Map(data.stages.flatMap((stage, number) => stage.groups.flat().map((unit) => [unit, number])));
+const banded = data.label === "stage";
 const end = Math.max(1, ...data.kernels.map((kernel) => kernel[3]));
 const lanes = 1 + Math.max(0, ...data.kernels.map((kernel) => kernel[1]));
 let zoom = 1;
 let chosen = [];
 
 function made(name, attributes = {}, ...children) {
-  const isSvg = ["svg", "g", "rect", "text", "line", "title"].includes(name);
+  const isSvg = ["svg", "g", "rect", "text", "line", "path", "title"].includes(name);
   const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.append(...children);
@@ -40,12 +42,12 @@ function numberLines(at) {
 function drawTimeline() {
   const width = Math.max(300, (hosts.timeline.clientWidth - 2) * zoom);
   const scale = (width - LEFT - 8) / end, at = (time) => LEFT + time * scale;
-  const lines = numberLines(at), TOP = 18 + LINE * Math.max(0, ...lines), height = TOP + lanes * LANE + BOTTOM;
+  const lines = banded ? numberLines(at) : [], TOP = 18 + LINE * Math.max(0, ...lines), height = TOP + lanes * LANE + BOTTOM;
   const svg = made("svg", { width, height, role: "img", "aria-label": `${data.kernels.length} kernels in ${lanes} streams` });
   const add = (name, attributes, ...children) => svg.append(made(name, attributes, ...children));
-  add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: "var(--gap)" });
+  add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: banded ? "var(--gap)" : "var(--card)" });
   data.stages.forEach((stage, number) => {
-    if (stage.start === null) return;
+    if (stage.start === null || !banded) return;
     const wide = (stage.end - stage.start) * scale;
     const box = { x: at(stage.start), y: TOP, width: wide, height: lanes * LANE };
     add("rect", { ...box, fill: "var(--card)" });
@@ -57,14 +59,20 @@ function drawTimeline() {
     const wide = Math.max(0.8, (to - from) * scale), unit = data.units[units[0]];
     const many = units.length > 1;
     const title = made("title", {}, `${units.map((each) => data.units[each].name).join(" + ")}\n${name}, ${(to - from).toFixed(1)} us`);
-    const kind = `kernel${data.stages[stage].merged ? " merged" : ""}`;
+    const kind = `kernel${data.stages[stage].merged ? " merged" : ""}${data.stages[stage].critical ? " critical" : ""}`;
     add("rect", { class: kind, "data-kernel": place, x: at(from), y: TOP + stream * LANE + 3, width: wide, height: LANE - 6, fill: unit.colour }, title);
+    const row = data.stages[stage];
+    title.append(row.critical === undefined ? "" : `\n${row.why.join("\n")}`);
     const whole = many ? `${units.length} merged` : unit.short, room = Math.floor((wide - 6) / 5.8);
     const label = whole.length <= room ? whole : room > 5 ? `…${whole.slice(1 - room)}` : "";
     if (label) {
       add("text", { class: "within", x: at(from) + wide / 2, y: TOP + (stream + 0.64) * LANE, "text-anchor": "middle", style: `fill:${unit.ink}` }, label);
     }
   });
+  for (const [lane, from, other, to, critical] of data.waits) {
+    const [x1, x2, y1, y2] = [at(from), at(to), TOP + (lane + 0.5) * LANE, TOP + (other + 0.5) * LANE];
+    add("path", { class: critical ? "waits critical" : "waits", d: `M${x1} ${y1}L${x2} ${y2}m-3 ${y2 > y1 ? -6 : 6}l3 ${y2 > y1 ? 6 : -6}l3 ${y2 > y1 ? -6 : 6}` });
+  }
   const step = tickStep(scale), digits = Math.max(0, 3 - Math.floor(Math.log10(step)));
   for (let tick = 0; tick * step <= end; tick += 1) {
     const x = at(tick * step);
@@ -76,25 +84,43 @@ function drawTimeline() {
   light();
 }
 
-function drawStages() {
-  const body = made("tbody");
+function rowOf(stage, number) {
+  const what = made("td");
+  for (const group of stage.groups) {
+    const chips = group.map((unit) => {
+      const of = data.units[unit];
+      return made("button", { type: "button", class: "unit", "data-unit": unit, tabindex: -1, title: `${of.name}: ${of.facts}`, style: `--kind:${of.colour}` }, of.short);
+    });
+    what.append(made("div", { class: "group" }, ...chips, ...(stage.merged ? [made("span", {}, "merged")] : [])));
+  }
+  for (const line of stage.why) what.append(made("p", { class: "why" }, line));
+  return made("tr", { "data-stage": number },
+    made("th", { scope: "row", class: "figures" }, stage.label),
+    made("td", { class: "figures" }, stage.takes), what);
+}
+
+/** Rows in order; equal layers are folded below a row that says what they are, and opens them. */
+function drawRows() {
+  const bodies = [made("tbody")];
+  let folded = 0;
   data.stages.forEach((stage, number) => {
-    const what = made("td");
-    for (const group of stage.groups) {
-      const chips = group.map((unit) => {
-        const of = data.units[unit];
-        return made("button", { type: "button", class: "unit", "data-unit": unit, tabindex: -1, title: `${of.name}: ${of.facts}`, style: `--kind:${of.colour}` }, of.short);
-      });
-      what.append(made("div", { class: "group" }, ...chips, ...(stage.merged ? [made("span", {}, "merged")] : [])));
+    if (stage.fold) {
+      folded = stage.fold[0];
+      const inside = made("tbody", { hidden: "" }), button = made("button", { type: "button", class: "fold", "aria-expanded": "false" }, stage.fold[1]);
+      button.addEventListener("click", () => open(inside, inside.hidden));
+      bodies.at(-1).append(made("tr", {}, made("th", { scope: "row", class: "figures" }, `${number}–${number + folded - 1}`), made("td"), made("td", {}, button)));
+      bodies.push(inside);
     }
-    for (const line of stage.why) what.append(made("p", { class: "why" }, line));
-    const before = stage.before ? ` + ${stage.before.toFixed(1)}` : "";
-    body.append(made("tr", { "data-stage": number },
-      made("th", { scope: "row", class: "figures" }, String(number)),
-      made("td", { class: "figures" }, stage.takes.toFixed(1) + before), what));
+    bodies.at(-1).append(rowOf(stage, number));
+    if (folded && --folded === 0) bodies.push(made("tbody"));
   });
-  const head = made("tr", {}, ...[["stage", "figures"], ["us", "figures"], ["units, a line for each stream", ""]].map(([title, kind]) => made("th", { scope: "col", class: kind }, title)));
-  hosts.table.append(made("table", { class: "stages" }, made("thead", {}, head), body));
+  const head = made("tr", {}, ...[[data.label, "figures"], ["us", "figures"], [data.content, ""]].map(([title, kind]) => made("th", { scope: "col", class: kind }, title)));
+  hosts.table.append(made("table", { class: "stages" }, made("thead", {}, head), ...bodies));
+}
+
+function open(body, isOpen = true) {
+  body.hidden = !isOpen;
+  body.previousElementSibling.querySelector("tr:last-child .fold").setAttribute("aria-expanded", String(isOpen));
 }
 
 /** Scroll a host, not the page, so that one of its elements is visible. */
@@ -119,6 +145,10 @@ function light() {
 
 function choose(units) {
   chosen = units;
+  for (const button of units.slice(0, 1).map((unit) => hosts.table.querySelector(`[data-unit="${unit}"]`))) {
+    const body = button?.closest("tbody");
+    if (body?.hidden) open(body);
+  }
   light();
   const said = document.getElementById("chosen");
   if (!units.length) {
@@ -126,26 +156,42 @@ function choose(units) {
     history.replaceState(null, "", "#");
     return;
   }
-  const stage = stageOf.get(units[0]);
+  const stage = data.stages[stageOf.get(units[0])];
   const kernels = data.kernels.filter((kernel) => kernel[5].some((unit) => units.includes(unit)));
   const told = kernels.map((kernel) => `${kernel[4]} ${(kernel[3] - kernel[2]).toFixed(1)} us`).join(", ") || "no kernel of its own";
   const names = units.map((unit) => data.units[unit].name).join(" + ");
-  said.replaceChildren(made("b", {}, names), ` · ${data.units[units[0]].facts} · stage ${stage} (${data.stages[stage].block}) · ${told}`);
+  said.replaceChildren(made("b", {}, names), ` · ${data.units[units[0]].facts} · ${stage.where} · ${told}`);
   history.replaceState(null, "", `#unit=${encodeURIComponent(data.units[units[0]].name)}`);
   reveal(hosts.timeline, hosts.timeline.querySelector(".kernel.lit"));
   reveal(hosts.graph, hosts.graph.querySelector(".unit.lit"));
   reveal(hosts.table, hosts.table.querySelector("button.lit"));
 }
 
+/** Choose the next unit, in execution order, whose name contains the text. */
+function find(text, isNext) {
+  const found = order.filter((unit) => data.units[unit].name.toLowerCase().includes(text.toLowerCase()));
+  if (!text || !found.length) {
+    choose([]);
+    document.getElementById("chosen").textContent = text ? `No unit has ${text} in its name.` : "Nothing is chosen.";
+    return;
+  }
+  const place = (found.indexOf(chosen[0]) + (isNext ? 1 : 0)) % found.length;
+  choose([found[Math.max(0, place)]]);
+  document.getElementById("chosen").append(` · ${Math.max(0, place) + 1} of ${found.length} with ${text}`);
+}
+
+/** Zoom about the chosen kernel, or about the middle of what is shown. */
 function setZoom(factor) {
-  const host = hosts.timeline, middle = (host.scrollLeft + host.clientWidth / 2) / host.scrollWidth;
+  const host = hosts.timeline, lit = host.querySelector(".kernel.lit");
+  const shown = lit ? Number(lit.getAttribute("x")) + Number(lit.getAttribute("width")) / 2 : host.scrollLeft + host.clientWidth / 2;
+  const middle = shown / host.scrollWidth;
   zoom = factor ? Math.min(64, Math.max(1, zoom * factor)) : 1;
   drawTimeline();
   host.scrollLeft = middle * host.scrollWidth - host.clientWidth / 2;
 }
 
 (function start() {
-  drawStages();
+  drawRows();
   drawTimeline();
   hosts.graph.scrollLeft = (hosts.graph.scrollWidth - hosts.graph.clientWidth) / 2;
   document.querySelector("main").addEventListener("click", (event) => {
@@ -160,6 +206,13 @@ function setZoom(factor) {
     event.preventDefault();
     setZoom(event.deltaY < 0 ? 1.3 : 1 / 1.3);
   }, { passive: false });
+  const finder = document.getElementById("find");
+  finder.addEventListener("input", () => find(finder.value.trim(), false));
+  finder.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    if (event.key === "Escape") finder.blur();
+    if (event.key === "Enter") find(finder.value.trim(), true);
+  });
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -169,6 +222,7 @@ function setZoom(factor) {
     } else if (event.key === "+" || event.key === "=") setZoom(2);
     else if (event.key === "-") setZoom(0.5);
     else if (event.key === "Escape") choose([]);
+    else if (event.key === "/") finder.focus();
     else return;
     event.preventDefault();
   });

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 from iossim._version import __version__
 from iossim.execution.engine import Engine
@@ -16,52 +16,86 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.explanation import overview, short_lines
-from iossim.report.figures.graph import graph_svg, short_name, unit_facts
+from iossim.report.figures.graph import WAIT, graph_svg, unit_facts, unit_names
 from iossim.report.figures.timeline import stage_extents
 from iossim.report.notebook import html_table
+from iossim.report.schedule_tables import path_lines, repeats, wait_words
 from iossim.report.schedule_words import headline, schedule_facts
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
+from iossim.tasks.stream_explain import StreamExplanation
 
 _FOLDER = "iossim.report.schedule_page"
+#: Begin of the sentence on the other engine, which stands above the timeline.
+_OTHER_ENGINE = "With --engine "
+
+
+class _Kind(NamedTuple):
+    """Words of the page for schedules of one kind: of their rows, of the columns of the table, and of a lane."""
+
+    rows: str
+    label: str
+    content: str
+
+
+_STAGES = _Kind("Stages", "stage", "units, a line for each stream")
+_LAUNCHES = _Kind("Launches", "stream", "launches in the order of their starts")
 
 
 def schedule_page(
     network: Network,
-    schedule: Schedule,
+    schedule: AnySchedule,
     spans: Sequence[Span],
     said: Sequence[str] = (),
-    explanation: Explanation | None = None,
+    explanation: Explanation | StreamExplanation | None = None,
     sequential_us: float | None = None,
     comparison: Comparison | None = None,
 ) -> str:
     """The page of a schedule whose kernels run as ``spans`` say; equal arguments give equal text.
 
     ``said`` are the sentences that the terminal prints. ``sequential_us``, if known, is the baseline latency of the
-    speed-up. A ``comparison`` of which the schedule is the best is shown as a table.
+    speed-up. A ``comparison`` of which the schedule is the best is shown as a table. Streams need their explanation.
     """
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
-    between = Engine.named(schedule.engine or Engine.GRAPH).facts.between
-    legend = [*kinds.items(), (between, "var(--gap)")]
+    swatches = {name: f"background:{colour}" for name, colour in kinds.items()}
+    lines = list(said)
+    if isinstance(schedule, Schedule):
+        assert not isinstance(explanation, StreamExplanation), "a schedule of stages has stages to explain"
+        words, rows = _STAGES, _stage_rows(network, schedule, spans, explanation)
+        swatches[Engine.named(schedule.engine or Engine.GRAPH).facts.between] = "background:var(--gap)"
+        lines += overview(explanation)[1:] if explanation else []
+        waits, row_of = [], {}
+    else:
+        assert isinstance(explanation, StreamExplanation), "a schedule of streams is drawn as its explanation"
+        words, rows = _LAUNCHES, _launch_rows(network, explanation)
+        swatches |= {"critical path": "border:2px solid var(--ink)", "wait": f"height:2px;background:{WAIT}"}
+        lines += path_lines(explanation)
+        waits, row_of = _waits(explanation), {one.unit: row for row, one in enumerate(explanation.launches)}
+    data = {
+        **words._asdict(),
+        "units": _units(network),
+        "stages": rows,
+        "kernels": _kernels(network, schedule, spans, row_of),
+        "waits": waits,
+    }
+    first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
     return Template(_file(_FOLDER, "page.html")).substitute(
         version=__version__,
         title=escape(f"{schedule.network} on {schedule.device}"),
         headline=escape(headline(schedule, sequential_us)),
-        facts=escape(schedule_facts(schedule)),
-        said="".join(f"<p>{escape(line)}</p>" for line in (*said, *(overview(explanation)[1:] if explanation else ()))),
+        facts="".join(f'<p class="lead">{escape(line)}</p>' for line in (schedule_facts(schedule), *first)),
+        rows=words.rows,
+        said="".join(f"<p>{escape(line)}</p>" for line in lines if line.removeprefix("note: ") not in first),
         compared="" if comparison is None else _compared(comparison),
         legend="".join(
-            f'<li><span class="swatch" style="background:{colour}"></span>{escape(name)}</li>'
-            for name, colour in legend
+            f'<li><span class="swatch" style="{style}"></span>{escape(name)}</li>' for name, style in swatches.items()
         ),
         graph=graph_svg(network, schedule, background=False),
         style=_file("iossim.report", "page.css") + _file(_FOLDER, "page.css"),
         script=_file(_FOLDER, "page.js"),
-        data=json.dumps(
-            _data(network, schedule, spans, explanation), separators=(",", ":"), ensure_ascii=False
-        ).replace("<", "\\u003c"),
+        data=json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"),
     )
 
 
@@ -73,52 +107,97 @@ def _compared(comparison: Comparison) -> str:
     return f'  <h2 id="compared">Schedulers compared</h2>\n  {inside}\n{said}'
 
 
-def _data(
+def _stage_rows(
     network: Network, schedule: Schedule, spans: Sequence[Span], explanation: Explanation | None
-) -> dict[str, Any]:
-    """Units by number, stages in order, and kernels; times in microseconds."""
-    number_of = network.unit_index
+) -> list[dict[str, Any]]:
+    """Stages in order, with their times in microseconds; ``repeats`` of a stage are folded into one row."""
     extents = {extent.number: extent for extent in stage_extents(schedule, spans)}
-    why = (
-        {one.number: [line.strip() for line in short_lines(one)[1:]] for one in explanation.stages}
-        if explanation
-        else {}
-    )
+    explained = explanation.stages if explanation else ()
+    why = {one.number: [line.strip() for line in short_lines(one)[1:]] for one in explained}
     blocks = [block.name for block in schedule.blocks for _ in block.stages]
-    stages = []
+    folds = {fold.first: fold for fold in repeats(schedule)}
+    rows: list[dict[str, Any]] = []
     for number, stage in enumerate(schedule.stages):
         extent = extents.get(number)
-        stages.append(
+        before = f" + {stage.boundary_us:.1f}" if round(stage.boundary_us, 1) else ""
+        rows.append(
             {
-                "block": blocks[number],
-                "start": None if extent is None else round(extent.start_us, 3),
-                "end": None if extent is None else round(extent.end_us, 3),
-                "takes": round(stage.latency_us, 1),
-                "before": round(stage.boundary_us, 1),
+                "label": str(number),
+                "where": f"stage {number} ({blocks[number]})",
+                **_extent(None if extent is None else (extent.start_us, extent.end_us)),
+                "takes": f"{stage.latency_us:.1f}{before}",
                 "merged": stage.strategy is Strategy.MERGE,
-                "groups": [[number_of[name] for name in group] for group in stage.groups],
+                "groups": [_numbers(network, group) for group in stage.groups],
                 "why": why.get(number, []),
+                **(
+                    {"fold": [folds[number].count, f"{folds[number].blocks}: {folds[number].words}"]}
+                    if number in folds
+                    else {}
+                ),
             }
         )
-    units = []
+    return rows
+
+
+def _launch_rows(network: Network, found: StreamExplanation) -> list[dict[str, Any]]:
+    """Launches in the order of their starts."""
+    return [
+        {
+            "label": str(one.stream),
+            "where": f"stream {one.stream}",
+            **_extent((one.start_us, one.end_us)),
+            "takes": f"{one.end_us - one.start_us:.1f}",
+            "merged": len(found.units_of[one.unit]) > 1,
+            "critical": one.is_critical,
+            "groups": [_numbers(network, found.units_of[one.unit])],
+            "why": wait_words(one),
+        }
+        for one in found.launches
+    ]
+
+
+def _extent(bounds_us: tuple[float, float] | None) -> dict[str, float | None]:
+    start_us, end_us = (None, None) if bounds_us is None else (round(time_us, 3) for time_us in bounds_us)
+    return {"start": start_us, "end": end_us}
+
+
+def _numbers(network: Network, units: Sequence[str]) -> list[int]:
+    return [network.unit_index[unit] for unit in units]
+
+
+def _units(network: Network) -> list[dict[str, str]]:
+    short, found = unit_names(network), []
     for unit in network.units:
         colour = kind_colour(main_kind(network, unit))
-        units.append(
-            {
-                "name": unit.name,
-                "short": short_name(unit.name),
-                "facts": unit_facts(network, unit),
-                "colour": colour,
-                "ink": text_on(colour),
-            }
-        )
-    kernels = []
+        facts = {"facts": unit_facts(network, unit), "colour": colour, "ink": text_on(colour)}
+        found.append({"name": unit.name, "short": short[unit.name], **facts})
+    return found
+
+
+def _kernels(
+    network: Network, schedule: AnySchedule, spans: Sequence[Span], row_of: Mapping[str, int]
+) -> list[list[Any]]:
+    """Row, lane, start and end in microseconds, name and units of each kernel; ``row_of`` are the rows of launches."""
+    members = {} if isinstance(schedule, Schedule) else {"+".join(one.units): one.units for one in schedule.launches}
+    found: list[list[Any]] = []
     for span in spans:
-        stage = schedule.stages[span.stage]
-        of = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
-        times = [round(span.start_us, 3), round(span.end_us, 3)]
-        kernels.append([span.stage, span.stream, *times, span.name, [number_of[name] for name in of]])
-    return {"units": units, "stages": stages, "kernels": kernels}
+        of = members.get(span.unit, [span.unit])
+        if isinstance(schedule, Schedule) and (stage := schedule.stages[span.stage]).strategy is Strategy.MERGE:
+            of = stage.units
+        times = round(span.start_us, 3), round(span.end_us, 3)
+        found.append([row_of.get(span.unit, span.stage), span.stream, *times, span.name, _numbers(network, of)])
+    return found
+
+
+def _waits(found: StreamExplanation) -> list[list[float]]:
+    """Lanes and times of each wait for another stream, from the end of one launch to the start of another; and whether
+    it is on the critical path.
+    """
+    lines: list[list[float]] = []
+    for source, one in found.waits:
+        critical = one.is_critical and one.behind == source.unit
+        lines.append([source.stream, round(source.end_us, 3), one.stream, round(one.start_us, 3), int(critical)])
+    return lines
 
 
 def _file(folder: str, name: str) -> str:

@@ -78,17 +78,19 @@ def point_label(row: Row, axes: Sequence[str]) -> str:
     return place_of(coordinates(row, shown), shown)
 
 
-def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
-    """Deal the varying axes, except those that a figure draws itself, to groups, panels and choices."""
+def layout(rows: Sequence[Row], without: Sequence[str] = (), group: str | None = None) -> Layout:
+    """Deal the varying axes, except those that a figure draws itself, to groups, panels and choices; ``group``, if
+    given, is the axis of the groups, however long.
+    """
     axes = _by_preference(rows, without)
     if not axes:
         return Layout("model", None, ())
     sizes = {axis: len(values_of(rows, axis)) for axis in axes}
     points = len({tuple(coordinates(row, axes).values()) for row in rows})
-    if points < prod(sizes.values()) and points <= MOST_GROUPS:
+    if group is None and points < prod(sizes.values()) and points <= MOST_GROUPS:
         return Layout(POINT, None, ())
     # This is the longest axis that can be stacked; among equals, the one that makes the best groups.
-    group = max(axes, key=lambda axis: (sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, -axes.index(axis)))
+    group = group or max(axes, key=lambda axis: (sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, -axes.index(axis)))
     rest = [axis for axis in axes if axis != group]
     panel = next((axis for axis in rest if sizes[axis] <= MOST_PANELS), None)
     return Layout(group, panel, tuple(Column(axis, title_of(axis)) for axis in rest if axis != panel))

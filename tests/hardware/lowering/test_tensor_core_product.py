@@ -93,7 +93,8 @@ def test_persistent_blocks_hold_the_shared_memory_that_was_recorded(tile: tuple[
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "sides"), [(1, 4096, {8}), (32, 1408, {16, 24, 32, 40, 48, 56}), (49, 512, {*range(32, 81, 8), 96})]
+    ("rows", "columns", "sides"),
+    [(1, 4096, {8}), (32, 1408, {16, 24, 32, 40, 48, 56}), (49, 512, {*range(32, 81, 8), 96})],
 )
 def test_few_rows_are_cut_into_two_pieces_at_most(rows: int, columns: int, sides: set[int]) -> None:
     kernels = [one for (one,) in tensor_products(product(rows, columns, 2048), NVJET, splits=(1,))]

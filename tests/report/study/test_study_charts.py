@@ -66,6 +66,10 @@ def fields(spec: Any) -> set[str]:
             ["speedup", "batch", "batch_specialisation", "blocks", "kinds"],
         ),
         ({"devices": devices(2), "cross_evaluate": ["device"]}, ["speedup", "latency", "device_specialisation", "blocks", "kinds"]),
+        (
+            {"devices": devices(3), "constraints": [Question(at_most=5)]},
+            ["devices", "speedup", "latency", "blocks", "kinds"],
+        ),
         ({"searches": searches()}, ["speedup", "latency", "pruning", "blocks", "kinds"]),
         ({"plots": ["kinds", "speedup"]}, ["kinds", "speedup"]),
     ],
@@ -177,6 +181,26 @@ def test_bars_have_the_values_of_the_rows_whiskers_and_ties() -> None:
     assert {"rule", "text"} <= set(marks)
     ends = {encoding.get("field") for mark, channel, encoding in encodings(panel.spec) if mark == "rule"}
     assert {"low_ms", "high_ms"} <= ends
+
+
+def test_devices_are_held_against_the_limit_the_fastest_first() -> None:
+    """All of them, however many, each by its best schedule; the finding counts those within."""
+    run = made_run(
+        HERE,
+        made_scenario(
+            models=[Model(model="squeezenet")], devices=devices(20), batch_sizes=[1], constraints=[Question(at_most=5)]
+        ),
+    )
+    drawn = figure(run, "devices")
+    latencies_ms = [record["latency_ms"] for record in drawn.records]
+    assert latencies_ms == sorted(latencies_ms)
+    assert len({record["group"] for record in drawn.records}) == len(latencies_ms) == 20
+    for record in drawn.records:
+        own = [row for row in run.results.rows if row.device == record["device"] and row.latency_ms is not None]
+        assert record["latency_ms"] == min(row.latency_ms for row in own)
+        assert all(row.board_power_w is None for row in own) or " W" in str(record["text"])
+    within = sum(ms <= 5 for ms in latencies_ms)
+    assert f"{within} of 20 devices" in drawn.finding
 
 
 def test_no_line_strikes_a_label_through() -> None:

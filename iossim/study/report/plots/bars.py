@@ -39,6 +39,8 @@ class Bars:
     limit: Callable[[StudyRun], float | None] = lambda run: None
     #: Whether the baseline of speed-ups has bars: as speed-ups they would all be 1.
     has_baseline: bool = True
+    #: Whether devices are compared: the best schedule of each, the fastest device first, with its board's power.
+    of_devices: bool = False
 
 
 def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
@@ -46,13 +48,16 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
     rows = [row for row in run.results.rows if row.status == "failed" or getattr(row, bars.metric) is not None]
     if all(getattr(row, bars.metric) is None for row in rows):
         return None
+    if bars.of_devices:
+        bests = [row for one in layout.points(run).values() if (row := layout.best_of(one)) is not None]
+        rows = sorted(bests, key=lambda row: row.latency_ms or 0.0)
     if not bars.has_baseline:
         rows = [row for row in rows if row.scheduler != baseline_of(run)] or rows
     shown = METRICS[bars.metric].column
     assert shown is not None
     schedulers = [str(value) for value in layout.values_of(rows, "scheduler")]
-    dealt = layout.layout(rows)
-    ties = _ties(run)
+    dealt = layout.layout(rows, group="device" if bars.of_devices else None)
+    ties: set[int] = set() if bars.of_devices else _ties(run)
     axes = layout.varying(rows)
     records = tuple(_record(row, bars, shown.key, dealt, axes, id(row) in ties) for row in rows)
     groups = list(dict.fromkeys(record["group"] for record in records))
@@ -60,7 +65,8 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
     limit = bars.limit(run)
     told = {"baseline": baseline_of(run)}
     share_scales(records, [choice.key for choice in dealt.choices], dealt.panel)
-    spec = bar_specification(shown.key, bars.axis.format(**told), schedulers, records, groups, limit)
+    pixels = _LONG_TEXT_PIXELS if bars.of_devices else _TEXT_PIXELS
+    spec = bar_specification(shown.key, bars.axis.format(**told), schedulers, records, groups, limit, pixels)
     asked = (LegendEntry(f"asked for: at most {limit:g} ms", "currentColor", "dashes"),) if limit is not None else ()
     return Figure(
         name=bars.name,
@@ -79,6 +85,10 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
         choices=dealt.choices,
         legend=(*scheduler_legend(schedulers), *bar_legend(records, WHISKERS), *asked),
     )
+
+
+#: Widths of the text after a bar: of a value, and of one with a board's power.
+_TEXT_PIXELS, _LONG_TEXT_PIXELS = 64, 110
 
 
 def baseline_of(run: StudyRun) -> str:
@@ -112,6 +122,7 @@ def _record(row: Row, bars: Bars, key: str, dealt: layout.Layout, axes: Sequence
         else name_of(dealt.group, getattr(row, dealt.group))
     )
     text = "failed" if value is None else bars.written(value) + (" ≈" if is_tie else "")
+    text += f", {row.board_power_w:.0f} W" if bars.of_devices and row.board_power_w else ""
     note = "failed" if value is None else "tie with the best" if is_tie else ""
     interval = None if row.low_ms is None or row.high_ms is None else (row.low_ms, row.high_ms)
     beside = (interval, row.published_ms) if bars.has_interval else (None, None)
@@ -166,6 +177,23 @@ def _limit_ms(run: StudyRun) -> float | None:
         if sign in ("<", "<=") and isinstance(bound, float)
     ]
     return min(limits, default=None)
+
+
+def _devices_finding(run: StudyRun) -> str:
+    """The devices that meet the limit, and those whose whole interval does: for each point of the other axes."""
+    if (limit := _limit_ms(run)) is None:
+        return _latency_finding(run)
+    others = [axis for axis in layout.varying(run.results.rows) if axis != "device"]
+    bests: dict[str, list[Row]] = {}
+    for rows in layout.points(run).values():
+        if (best := layout.best_of(rows)) is not None:
+            bests.setdefault(layout.point_label(best, others), []).append(best)
+    said = []
+    for where, rows in bests.items():
+        within = [row for row in rows if (row.latency_ms or 0.0) <= limit]
+        surely = sum(row.high_ms is not None and row.high_ms <= limit for row in within)
+        said.append(f"{where}: {len(within)} of {len(rows)} devices, {surely} with their whole interval")
+    return f"Within {limit:g} ms at {'; at '.join(said)}."
 
 
 def _warps_finding(run: StudyRun) -> str:
@@ -233,6 +261,20 @@ _LATENCY = Bars(
     has_interval=True,
     limit=_limit_ms,
 )
+_DEVICES = Bars(
+    "devices",
+    "latency_ms",
+    "Which devices meet the limit",
+    "latency (ms)",
+    _devices_finding,
+    "The best schedule of each device, the fastest device first, with the power of its board; shorter is faster. "
+    "Whiskers are 90% intervals of measurements: where one crosses the line of the limit, measure before buying.",
+    "Bars of the latency of the best schedule on each device, with whiskers of the expected interval and the limit.",
+    lambda value: f"{three_digits(value)} ms",
+    has_interval=True,
+    limit=_limit_ms,
+    of_devices=True,
+)
 _ACTIVE_WARPS = Bars(
     "active_warps",
     "active_warps",
@@ -285,7 +327,12 @@ def _plot(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = None
     return Plot(bars.name, order, fits or has_metric, lambda run: bar_figure(run, bars))
 
 
+def _has_limit_of_devices(run: StudyRun) -> bool:
+    return _limit_ms(run) is not None and len(layout.values_of(run.results.rows, "device")) > 1
+
+
 PLOTS = (
+    _plot(_DEVICES, 1, _has_limit_of_devices),
     _plot(_SPEEDUP, 10, _has_schedulers),
     _plot(_LATENCY, 20, _is_no_line),
     _plot(_ACTIVE_WARPS, 60),

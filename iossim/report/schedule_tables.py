@@ -1,0 +1,237 @@
+"""Schedules as tables and what is said below them: of stages, where equal layers are folded, and of streams, with the
+waits of each and the critical path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, keyed_table
+from iossim.report.schedule_words import INTERRUPTED, expectation_lines, heading, optimality
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import BlockSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
+
+if TYPE_CHECKING:
+    from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
+
+_NUMBER = re.compile(r"\d+")
+#: Most blocks of a layer that is looked for, and fewest repeats that are folded.
+_LONGEST_LAYER, _FEWEST_REPEATS = 6, 2
+
+
+def schedule_table(schedule: Schedule) -> Table:
+    """A schedule stage by stage: what runs concurrently (one line per group), and its cost; repeats in one row."""
+    rows: list[dict[str, Cell]] = []
+    blocks = [(block.name, index == 0) for block in schedule.blocks for index in range(len(block.stages))]
+    folds = {fold.first: fold for fold in repeats(schedule)}
+    number, stages = 0, schedule.stages
+    while number < len(stages):
+        fold = folds.get(number)
+        shown = stages[number : number + (fold.count if fold else 1)]
+        rows.append(
+            {
+                "stage": number if fold is None else f"{number}-{number + fold.count - 1}",
+                "block": fold.blocks if fold else blocks[number][0] if blocks[number][1] else "",
+                "boundary_us": sum(stage.boundary_us for stage in shown),
+                "latency_us": sum(stage.latency_us for stage in shown),
+                "groups": fold.words if fold else stage_words(shown[0], between="\n"),
+            }
+        )
+        number += len(shown)
+    return keyed_table(
+        heading(schedule),
+        rows,
+        titles={"boundary_us": "before", "groups": "groups (one a line, > in order)"},
+        wraps=("groups",),
+        shortens=("block",),
+        digits=1,
+    )
+
+
+def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
+    """A stage in words: ``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. Units' names omit the
+    block.
+    """
+    merge, link = ("merge: ", " + ") if stage.strategy is Strategy.MERGE else ("", " > ")
+    own = f"{block}." if block else ""
+    groups = [link.join(unit.removeprefix(own) for unit in group) for group in stage.groups]
+    return between.join(merge + group for group in groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Equal layers, one after another: ``count`` stages from number ``first`` repeat the ``period`` before them."""
+
+    first: int
+    count: int
+    period: int
+    blocks: str
+
+    @property
+    def words(self) -> str:
+        before = self.first - self.period
+        if self.period == 1:
+            return f"1 stage each, equal to stage {before}"
+        return f"{self.period} stages each, equal to stages {before}-{self.first - 1}"
+
+
+def repeats(schedule: Schedule) -> list[Repeat]:
+    """Layers whose stages equal those of the layer before them but for numbers in names, at least two in a row."""
+    keys = [_layer_key(block) for block in schedule.blocks]
+    counts = [len(block.stages) for block in schedule.blocks]
+    found: list[Repeat] = []
+    block = 0
+    while block < len(keys):
+        ends = {period: _repeated_until(keys, block, period) for period in range(1, _LONGEST_LAYER + 1)}
+        period = max(ends, key=lambda one: (ends[one] - one, -one))
+        begin, end = block + period, ends[period]
+        if end - begin >= _FEWEST_REPEATS * period and any(counts[block:begin]):
+            first, last = schedule.blocks[begin].name, schedule.blocks[end - period].name
+            of_layer = sum(counts[block:begin])
+            found.append(Repeat(sum(counts[:begin]), sum(counts[begin:end]), of_layer, _span_words(first, last)))
+            block = end
+        else:
+            block += 1
+    return found
+
+
+def _layer_key(block: BlockSchedule) -> tuple[object, ...]:
+    stages = [
+        (stage.strategy, _NUMBER.sub("#", str(stage.groups)), f"{stage.latency_us:.3f} {stage.boundary_us:.3f}")
+        for stage in block.stages
+    ]
+    return _NUMBER.sub("#", block.name), *stages
+
+
+def _repeated_until(keys: Sequence[object], begin: int, period: int) -> int:
+    """End of the whole repeats of the ``period`` blocks at ``begin``."""
+    end = begin + period
+    while end + period <= len(keys) and keys[end : end + period] == keys[begin : begin + period]:
+        end += period
+    return end
+
+
+def _span_words(first: str, last: str) -> str:
+    """``layer1-11`` for ``layer1.attention`` and ``layer11.attention``."""
+    numbers = zip(_NUMBER.finditer(first), _NUMBER.finditer(last), strict=False)
+    one, other = next(((one, other) for one, other in numbers if one[0] != other[0]), (None, None))
+    return f"{first} to {last}" if one is None or other is None else f"{first[: one.end()]}-{other[0]}"
+
+
+def summary(found: Schedule) -> str:
+    """A schedule in a few words: latency, stages, gap to the bound, and notes."""
+    merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
+    several = sum(stage.concurrent for stage in found.stages)
+    lines = [
+        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} with concurrent groups "
+        f"(at most {found.streams}), {merged} with merged convolutions"
+    ]
+    if found.proven and found.relaxed_bound_us is not None:
+        bound = f"Lower bound of any schedule: {found.relaxed_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound} (critical paths, or the work of one resource)")
+    elif found.lower_bound_us is not None and found.gap is not None:
+        bound = f"Lower bound: {found.lower_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound}; this one is {100 * found.gap:.1f}% above it")
+    lines += [*_measured_summary(found), *expectation_lines(found)]
+    lines += [f"note: {note}" for note in found.notes]
+    claim = optimality(found)
+    return "\n".join([*lines, claim] if claim else lines)
+
+
+def _measured_summary(found: Schedule) -> list[str]:
+    options = found.options
+    if "measurements" not in options:
+        return []
+    estimated_us = options["estimated_us"]
+    if options["everything_measured"]:
+        end = "every stage of the search space"
+    elif options["settled"]:
+        end = "until no other schedule was likely to be faster"
+    else:
+        end = f"until the budget of {options['budget']} was spent" if found.complete else "until interrupted"
+    return [
+        f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
+        f"{options['estimate']['device']} predicts {estimated_us / 1e3:.3f} ms for this schedule "
+        f"({found.excess(estimated_us):+.1%})"
+    ]
+
+
+def stream_table(schedule: StreamSchedule) -> Table:
+    """One row per stream: its launches in order, each with the events that it waits for in brackets."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "stream": number,
+            "launches": len(own),
+            "waits": sum(len(launch.after) for launch in own),
+            "order": " > ".join(map(_launch, own)),
+        }
+        for number, own in enumerate(schedule.streams)
+    ]
+    titles = {"order": "launches (> in order, [what it waits for])"}
+    return keyed_table(heading(schedule), rows, titles=titles, wraps=("order",))
+
+
+def _launch(launch: StreamLaunch) -> str:
+    waits = f"[{', '.join(launch.after)}] " if launch.after else ""
+    return waits + " + ".join(launch.units)
+
+
+def stream_summary(schedule: StreamSchedule) -> str:
+    """Latency, streams and waits, gap to the bound, interval, and notes."""
+    waits = sum(len(launch.after) for launch in schedule.launches)
+    lines = [
+        f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.streams)} streams; {waits} waits for events of other "
+        "streams, and no barriers"
+    ]
+    if schedule.relaxed_bound_us:
+        gap = schedule.latency_us / schedule.relaxed_bound_us - 1
+        bound = f"Lower bound of all streams: {schedule.relaxed_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound}; this schedule is {gap:.1%} above it")
+    lines += expectation_lines(schedule)
+    lines += [f"note: {note}" for note in (*schedule.notes, *schedule.remarks)]
+    return "\n".join(lines if schedule.complete else [*lines, INTERRUPTED])
+
+
+def path_lines(found: StreamExplanation) -> Iterator[str]:
+    """The critical path and its parts."""
+    if found.critical:
+        yield f"Critical path: {path_words(found)}"
+
+
+def path_words(found: StreamExplanation) -> str:
+    """Number of launches on a critical path, and its parts."""
+    divided = ", ".join(f"{name} {us / found.latency_us:.0%}" for name, us in found.path_us.items())
+    return f"{len(found.critical)} of {len(found.launches)} launches; {divided}"
+
+
+def wait_words(one: LaunchExplanation) -> list[str]:
+    """A launch's last wait, its slack, and the time that it lost to others."""
+    waited = f"{one.cause}, {one.behind}" if one.behind else str(one.cause)
+    slack = "on the critical path" if one.is_critical else f"slack {one.slack_us:.1f} us"
+    lost = f"; {one.sharing_us:.1f} us lost to concurrent launches" if one.sharing_us >= 0.05 else ""
+    return [f"starts at {one.start_us:.1f} us, {slack}{lost}", f"waited last for: {waited}"]
+
+
+def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Table:
+    """One row per launch: when it ran, its last wait, the delay by others, and its slack."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "unit": one.unit,
+            "stream": one.stream,
+            "start_us": one.start_us,
+            "takes_us": one.end_us - one.start_us,
+            "sharing_us": one.sharing_us,
+            "slack_us": one.slack_us,
+            "critical": "*" if one.is_critical else "",
+            "waited_for": f"{one.cause}: {one.behind}" if one.behind else str(one.cause),
+        }
+        for one in launches
+    ]
+    return keyed_table(
+        title, rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
+    )
