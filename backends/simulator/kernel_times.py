@@ -181,8 +181,9 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
 @jit
 def _footprint_bytes(kernel: KernelRow, rates: DeviceRates) -> float:
     """Bytes of L2 that all operands of a kernel take."""
-    footprint_bytes: float = kernel["activation_bytes"] + kernel["weight_bytes"]
-    return footprint_bytes + rates.l2_written_factor * kernel["bytes_written"]
+    read: float = kernel["activation_bytes"] + kernel["weight_bytes"]
+    written: float = rates.l2_written_factor * kernel["bytes_written"]
+    return read + written
 
 
 @jit
