@@ -101,8 +101,7 @@ class ConcurrencySlopes:
     def model(self, engine: str) -> DeviceCostModel:
         """The simulator under an engine."""
         if engine not in self._models:
-            named = Engine.named(engine)
-            self._models[engine] = SimulatorCostModel(self._profile, self._network.precision, named)
+            self._models[engine] = SimulatorCostModel(self._profile, self._network.precision, Engine.named(engine))
         return self._models[engine]
 
     def _plan_change_us(self, name: str, schedule: StreamSchedule, model: DeviceCostModel) -> float:
