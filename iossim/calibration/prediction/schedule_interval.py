@@ -101,8 +101,7 @@ class ConcurrencySlopes:
     def model(self, engine: str) -> DeviceCostModel:
         """The simulator under an engine."""
         if engine not in self._models:
-            named = Engine.named(engine)
-            self._models[engine] = SimulatorCostModel(self._profile, self._network.precision, named)
+            self._models[engine] = SimulatorCostModel(self._profile, self._network.precision, Engine.named(engine))
         return self._models[engine]
 
     def _plan_change_us(self, name: str, schedule: StreamSchedule, model: DeviceCostModel) -> float:
@@ -110,7 +109,7 @@ class ConcurrencySlopes:
         own = self._profile.parameter_values[name]
         step = max(_STEP * own, _LEAST_STEP)
         changed = model.at(with_values(self._profile, {name: own + step}))
-        assert isinstance(model, StreamCostModel), "these prices are of streams"
+        assert isinstance(model, StreamCostModel)
         assert isinstance(changed, StreamCostModel)
         return (plan_us(schedule, self._network, changed) - plan_us(schedule, self._network, model)) / step
 
@@ -372,19 +371,16 @@ class ScheduleErrors:
         return dict(shares) | {("parameter", name): slope for name, slope in self._slopes.of(schedule).items()}
 
     def _launches(self, schedule: StreamSchedule) -> tuple[list[Stage], float]:
-        """Launches as stages, which share the latency by the times of their kernels, and the time in which several
-        streams run, us.
-        """
+        """Launches as stages, with their parts of the latency, and the time in which several streams run, us."""
         spans = self._slopes.model(schedule.engine).timeline(self._network, schedule)
         took_us: dict[str, float] = defaultdict(float)
         for span in spans:
             took_us[span.unit] += span.end_us - span.start_us
         scale = schedule.latency_us / (fsum(took_us.values()) or 1.0)
-        stages = []
-        for launch in schedule.launches:
-            strategy = Strategy.MERGE if len(launch.units) > 1 else Strategy.CONCURRENT
-            own_us = scale * took_us["+".join(launch.units)]
-            stages.append(Stage(strategy=strategy, groups=[launch.units], latency_us=own_us))
+        named = (
+            (Strategy.MERGE if len(one.units) > 1 else Strategy.CONCURRENT, one.units) for one in schedule.launches
+        )
+        stages = [Stage(strategy=how, groups=[own], latency_us=scale * took_us["+".join(own)]) for how, own in named]
         edges = sorted([(span.start_us, 1) for span in spans] + [(span.end_us, -1) for span in spans])
         several = np.cumsum([change for _, change in edges])[:-1] > 1
         return stages, float(np.diff([time_us for time_us, _ in edges])[several].sum())

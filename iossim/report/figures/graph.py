@@ -66,11 +66,8 @@ def graph_svg(network: Network, schedule: AnySchedule | None = None, *, backgrou
         bands = list(_band_lines(rows, tops, width)) if schedule is not None else []
         height = tops[-1]
     width = left + columns * (_BOX_PIXELS + _GAP_PIXELS) + _GAP_PIXELS
-    legend: list[str] = []
-    above = 0
-    if background:
-        width = max(width, _LEAST_WIDTH_PIXELS)
-        legend, above = _legend_lines(network, schedule, bool(merged), bool(waits), width)
+    legend = _legend_lines(network, schedule, bool(merged), bool(waits), width) if background else []
+    above = _LEGEND_LINE_PIXELS * len(legend)
     lines = [
         f"<svg xmlns='http://www.w3.org/2000/svg' class='graph' width='{width}' height='{above + height:g}' "
         f"viewBox='0 {-above} {width} {above + height:g}' {_FONT} font-size='10'>",
@@ -86,36 +83,26 @@ def graph_svg(network: Network, schedule: AnySchedule | None = None, *, backgrou
     return "\n".join(lines) + "\n"
 
 
-#: A narrower picture has no room for a legend.
-_LEAST_WIDTH_PIXELS = 320
-
-
-def _legend_lines(
-    network: Network, schedule: AnySchedule | None, merged: bool, waits: bool, width: float
-) -> tuple[list[str], int]:
-    """Legend above the picture, broken into lines of its width, and its height in pixels."""
-    box = "<rect x='{x:g}' y='{y:g}' width='12' height='12' rx='2' fill='{fill}'/>".format
+def _legend_lines(network: Network, schedule: AnySchedule | None, merged: bool, waits: bool, width: float) -> list[str]:
+    """Legend above the picture, a line each, from the lowest; ``merged`` and ``waits`` say whether there are some."""
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
-    entries = [(kind, box, colour) for kind, colour in kinds.items()]
-    if isinstance(schedule, Schedule):
-        entries.append(("band: stage, tinted by block", box, "#c9ccd1"))
-    if merged:
-        hatched = "<rect x='{x:g}' y='{y:g}' width='12' height='12' rx='2' fill='{fill}'/>"
-        hatched += "<rect x='{x:g}' y='{y:g}' width='12' height='12' rx='2' fill='url(#hatch)'/>"
-        entries.append(("hatched: merged into one kernel", hatched.format, "#555b61"))
-    if waits:
-        line = "<path d='M{x:g} {y:g}m0 6h12' stroke='{fill}' stroke-width='1.6' stroke-dasharray='4 2'/>".format
-        entries.append(("wait for another stream", line, WAIT))
-    lines, x, row = [], 8.0, 0
-    for name, drawn, fill in entries:
-        wide = 24 + _LETTER_PIXELS * len(name)
-        if x > 8 and x + wide > width:
-            x, row = 8.0, row + 1
-        lines.append(drawn(x=x, y=row * _LEGEND_LINE_PIXELS + 6, fill=fill))
-        lines.append(f"<text x='{x + 16:g}' y='{row * _LEGEND_LINE_PIXELS + 16}'>{escape(name)}</text>")
-        x += wide
-    height = (row + 1) * _LEGEND_LINE_PIXELS + 8
-    return [f"<g class='legend' transform='translate(0 {-height})'>", *lines, "</g>"], height
+    entries = [("■", colour, kind) for kind, colour in kinds.items()]
+    entries += [("■", "#c9ccd1", "stage, tinted by block")] if isinstance(schedule, Schedule) else []
+    entries += [("▨", "#555b61", "merged into one kernel")] if merged else []
+    entries += [("┅", WAIT, "wait for another stream")] if waits else []
+    lines, room = [""], 0.0
+    for mark, colour, name in reversed(entries):
+        room -= _LETTER_PIXELS * (len(name) + 4)
+        if room < 0 and lines[-1]:
+            lines.append("")
+        if not lines[-1]:
+            room = width - _LETTER_PIXELS * (len(name) + 6)
+        drawn = f"<tspan fill='{colour}' font-size='13'>{mark}</tspan> {escape(name)}"
+        lines[-1] = f"{drawn}\u2003{lines[-1]}"
+    return [
+        f"<text class='legend' x='8' y='{-_LEGEND_LINE_PIXELS * row - 5}'>{line}</text>"
+        for row, line in enumerate(lines)
+    ]
 
 
 def unit_names(network: Network) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any
 
 from iossim._version import __version__
 from iossim.execution.engine import Engine
@@ -32,16 +32,9 @@ _FOLDER = "iossim.report.schedule_page"
 _OTHER_ENGINE = "With --engine "
 
 
-class _Kind(NamedTuple):
-    """Words of the page for schedules of one kind: of their rows, of the columns of the table, and of a lane."""
-
-    rows: str
-    label: str
-    content: str
-
-
-_STAGES = _Kind("Stages", "stage", "units, a line for each stream")
-_LAUNCHES = _Kind("Launches", "stream", "launches in the order of their starts")
+#: Title of the table, and of its columns beside the time: of stages, and of streams.
+_STAGES = "Stages", "stage", "units, a line for each stream"
+_LAUNCHES = "Launches", "stream", "launches in the order of their starts"
 
 
 def schedule_page(
@@ -63,18 +56,19 @@ def schedule_page(
     lines = list(said)
     if isinstance(schedule, Schedule):
         assert not isinstance(explanation, StreamExplanation), "a schedule of stages has stages to explain"
-        words, rows = _STAGES, _stage_rows(network, schedule, spans, explanation)
+        (title, label, content), rows = _STAGES, _stage_rows(network, schedule, spans, explanation)
         swatches[Engine.named(schedule.engine or Engine.GRAPH).facts.between] = "background:var(--gap)"
         lines += overview(explanation)[1:] if explanation else []
         waits, row_of = [], {}
     else:
         assert isinstance(explanation, StreamExplanation), "a schedule of streams is drawn as its explanation"
-        words, rows = _LAUNCHES, _launch_rows(network, explanation)
+        (title, label, content), rows = _LAUNCHES, _launch_rows(network, explanation)
         swatches |= {"critical path": "border:2px solid var(--ink)", "wait": f"height:2px;background:{WAIT}"}
         lines += path_lines(explanation)
         waits, row_of = _waits(explanation), {one.unit: row for row, one in enumerate(explanation.launches)}
     data = {
-        **words._asdict(),
+        "label": label,
+        "content": content,
         "units": _units(network),
         "stages": rows,
         "kernels": _kernels(network, schedule, spans, row_of),
@@ -86,7 +80,7 @@ def schedule_page(
         title=escape(f"{schedule.network} on {schedule.device}"),
         headline=escape(headline(schedule, sequential_us)),
         facts="".join(f'<p class="lead">{escape(line)}</p>' for line in (schedule_facts(schedule), *first)),
-        rows=words.rows,
+        rows=title,
         said="".join(f"<p>{escape(line)}</p>" for line in lines if line.removeprefix("note: ") not in first),
         compared="" if comparison is None else _compared(comparison),
         legend="".join(
@@ -124,7 +118,8 @@ def _stage_rows(
             {
                 "label": str(number),
                 "where": f"stage {number} ({blocks[number]})",
-                **_extent(None if extent is None else (extent.start_us, extent.end_us)),
+                "start": None if extent is None else round(extent.start_us, 3),
+                "end": None if extent is None else round(extent.end_us, 3),
                 "takes": f"{stage.latency_us:.1f}{before}",
                 "merged": stage.strategy is Strategy.MERGE,
                 "groups": [_numbers(network, group) for group in stage.groups],
@@ -145,7 +140,8 @@ def _launch_rows(network: Network, found: StreamExplanation) -> list[dict[str, A
         {
             "label": str(one.stream),
             "where": f"stream {one.stream}",
-            **_extent((one.start_us, one.end_us)),
+            "start": round(one.start_us, 3),
+            "end": round(one.end_us, 3),
             "takes": f"{one.end_us - one.start_us:.1f}",
             "merged": len(found.units_of[one.unit]) > 1,
             "critical": one.is_critical,
@@ -154,11 +150,6 @@ def _launch_rows(network: Network, found: StreamExplanation) -> list[dict[str, A
         }
         for one in found.launches
     ]
-
-
-def _extent(bounds_us: tuple[float, float] | None) -> dict[str, float | None]:
-    start_us, end_us = (None, None) if bounds_us is None else (round(time_us, 3) for time_us in bounds_us)
-    return {"start": start_us, "end": end_us}
 
 
 def _numbers(network: Network, units: Sequence[str]) -> list[int]:
