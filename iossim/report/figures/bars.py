@@ -127,8 +127,10 @@ def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], pan
         record["longest"] = (longest if longest <= _ALIKE * min(panels.values()) else panels[place]) or 1.0
 
 
-#: Width of a latency, a speed-up and the sign of a tie after a bar.
-_LONG_TEXT_PIXELS, _LONGEST_TEXT_PIXELS = 130, 180
+#: Width of a latency, a speed-up and the sign of a tie after a bar; of power and scheduler besides.
+_LONG_TEXT_PIXELS, _LONGEST_TEXT_PIXELS = 130, 300
+#: Scheduler of a bar that stands for the best of its device.
+_BEST = "best"
 
 
 def comparison_figure(
@@ -182,14 +184,12 @@ def devices_figure(compared: DeviceComparison) -> Figure:
     records: list[dict[str, Cell]] = []
     for each, row in sorted(compared.best, key=lambda item: item[1].latency_us):
         record = _comparison_record(row, None)
-        if each.device in compared.board_power_w:
-            record["text"] = f"{record['text']}, {compared.board_power_w[each.device]:.0f} W"
-        records.append({"group": each.device, **record})
+        power_w = compared.board_power_w.get(each.device)
+        text = f"{record['text']}{'' if power_w is None else f', {power_w:.0f} W'}, {row.scheduler}"
+        records.append({"group": each.device, **record, "scheduler": _BEST, "text": text})
     share_scales(records, [], None)
-    schedulers = list(dict.fromkeys(str(record["scheduler"]) for record in records))
-    groups, limit = [record["group"] for record in records], compared.limit_ms
-    title = "latency of the best schedule (ms)"
-    spec = bar_specification("latency_ms", title, schedulers, records, groups, limit, _LONGEST_TEXT_PIXELS)
+    groups, limit, axis = [record["group"] for record in records], compared.limit_ms, "latency (ms)"
+    spec = bar_specification("latency_ms", axis, [_BEST], records, groups, limit, _LONGEST_TEXT_PIXELS)
     asked = [] if limit is None else [LegendEntry(f"asked for: at most {limit:g} ms", "currentColor", "dashes")]
     return Figure(
         name="devices",
