@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from command_line import printed, printed_json
 
+from evidence.concurrency.hopper_placement import Launched, makespan_us
 from evidence.concurrency.hopper_sets import prices, side_by_side
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
 from iossim.calibration.prediction.schedule_interval import NINE_OF_TEN, stage_error
@@ -27,6 +28,20 @@ def test_errors_of_ratios() -> None:
     errors = RatioErrors.of(np.array([1.1, 0.8, 1.0]), np.ones(3))
     assert (errors.median, errors.mean) == (pytest.approx(0.1), pytest.approx(0.1))
     assert errors.percentile_90 == pytest.approx(0.18)
+
+
+def test_blocks_placed_one_by_one() -> None:
+    """An SM each, one after another where a block takes a whole SM, and half as fast where two keep it busy."""
+    limits, whole, small = device("h100-sxm").limits, (384, 168, 231_424), (128, 32, 0)
+
+    def us(*kernels: tuple[int, tuple[int, int, int]], busy: float = 1.0) -> float:
+        return makespan_us([Launched(blocks, needs, 10.0) for blocks, needs in kernels], limits, 132, busy)
+
+    assert us((66, whole)) == pytest.approx(10.0)
+    assert us((66, whole), (66, whole)) == pytest.approx(10.45)
+    assert us((132, whole), (132, whole)) == pytest.approx(20.0)
+    assert us((132, small), (132, small), busy=0.5) == pytest.approx(10.45)
+    assert us((132, small), (132, small)) == pytest.approx(20.0, abs=0.01)
 
 
 @pytest.mark.slow
