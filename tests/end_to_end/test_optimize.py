@@ -205,6 +205,7 @@ def test_simulated_block_by_block(options: str, tmp_path: Path, capsys: pytest.C
     assert all(0 < found[name] < 1 for name in ("mean_issue", "mean_l2", "mean_dram"))
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "schedule.json",
+        "index.html",
         "graph.dot",
         "graph.svg",
         "trace.json",

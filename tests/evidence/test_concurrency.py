@@ -37,7 +37,6 @@ def test_blocks_placed_one_by_one() -> None:
     def us(*kernels: tuple[int, tuple[int, int, int]], busy: float = 1.0) -> float:
         return makespan_us([Launched(blocks, needs, 10.0) for blocks, needs in kernels], limits, 132, busy)
 
-    assert us((66, whole)) == pytest.approx(10.0)
     assert us((66, whole), (66, whole)) == pytest.approx(10.45)
     assert us((132, whole), (132, whole)) == pytest.approx(20.0)
     assert us((132, small), (132, small), busy=0.5) == pytest.approx(10.45)
