@@ -4,9 +4,9 @@
     python benchmarks/bounds.py --columns [--network nasnet_a] [--device v100-sxm2] [--engine paper]
     python benchmarks/bounds.py --parts [--device v100-sxm2]
 
-The first prints the ratio of stages' bounds to their prices, the numbers of endings and prices that they leave, also if
-each state's final cost had been known before; and the number of states that the remaining work and critical path would
-rule out, beside the optimum. ``--columns`` prints how far the optimum of each different block is above the linear
+The first prints the ratio of stages' bounds (known prices among them) to their prices, the numbers of endings and
+prices that they leave, also if each state's final cost had been known before; and the number of states that the
+remaining work and critical path would rule out, beside the optimum. ``--columns`` prints how far the optimum of each different block is above the linear
 program that covers its units with stages at their prices, and with stages at their bounds (column generation: all
 stages are known here), and above work and critical paths. ``--parts`` prints how far the bound of wide networks rises
 where they are cut at units that all others of a part come before or after, and the parts' bounds are added.
@@ -79,7 +79,7 @@ def main() -> None:
     given = parser.parse_args()
     prices = WrappedCostModel(
         iossim.cost_model("simulator", given.device, engine=given.engine)
-    )  # prices all to the end
+    )  # a wrapped model has no limits, so that all prices are exact
     if given.parts:
         for name in WIDE:
             network = large_network(name)

@@ -244,7 +244,7 @@ def optimize_streams(
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
     network = network_of(model)
-    from iossim.tasks.stream_explain import judged_beside_sequence  # loaded by who has streams
+    from iossim.tasks.stream_explain import judged_beside_sequence  # loaded for streams only
 
     prices = prices_of(cost_model, device, network, engine)
     found = schedule_any(network, prices, scheduler, options, progress(scheduler))

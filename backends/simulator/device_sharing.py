@@ -176,15 +176,15 @@ def slowdowns(
     return waves_matter
 
 
-#: Slowdowns of more kernels than this at once are not kept.
+#: Largest set of kernels whose slowdowns are kept.
 _MOST_KNOWN = 7
 
 
 class KnownSlowdowns(NamedTuple):
-    """Slowdowns of up to :data:`_MOST_KNOWN` kernels at one interference, by what runs: few sets recur all the time.
+    """Table of slowdowns at one interference, by the set of running kernels: a search meets few sets, again and again.
 
-    ``keys`` are of the kernels in the order in which they started, ``values`` whether waves matter, then each
-    kernel's slowdown. What falls into the same place replaces what was there before.
+    ``keys`` identify up to :data:`_MOST_KNOWN` kernels in the order of their starts; ``values`` say whether waves
+    matter, then each kernel's slowdown. An entry replaces one that is in its place.
     """
 
     keys: Masks
@@ -197,7 +197,7 @@ class KnownSlowdowns(NamedTuple):
 
 @jit(inline="always")
 def with_kernel(key: np.uint64, left_us: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
-    """The key of what runs with one kernel more, of which that much is left."""
+    """Key of a running set with one kernel more, which has ``left_us`` of its time alone ahead."""
     own = keys[kernel, 1 if has_full_waves(left_us, kernel, columns) else 0]
     return np.uint64(key * np.uint64(0x9E3779B97F4A7C15) + own)
 
@@ -213,7 +213,7 @@ def known_slowdowns(
     sets: Masks,
     known: KnownSlowdowns,
 ) -> bool:
-    """:func:`slowdowns` of the kernels of a key."""
+    """Results of :func:`slowdowns` for the set with this key, looked up or entered."""
     keys, values = known
     entry = scramble(key) & np.uint64(len(keys) - 1)
     if keys[entry] == key and active <= _MOST_KNOWN:

@@ -44,7 +44,7 @@ from iossim.schedule.problem import Masks
 
 #: An upper bound on the groups of a stage.
 MAX_GROUPS = 64
-#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
+#: Factor on lower bounds, so that rounding in the fluid never lifts one above a price.
 KEPT = 1.0 - 1e-9
 
 
@@ -95,7 +95,7 @@ def price_masks(
         if count <= 1:
             prices[index] = _single_group(masks[index], kernel_begin, columns, single_us, spans)
             continue
-        # The kernels of each group in order, when the host has issued them, and what those behind take at least.
+        # Kernels of each group in order, their times of issue, and the least time of those after each of them.
         place = 0
         clock_us = 0.0
         for group in range(count):
@@ -146,7 +146,7 @@ def _share(
         numbers[REMAINING, group] = np.inf if is_empty else -1.0  # all have ended, or none runs
         numbers[READY, group] = numbers[ISSUED, integers[BEGIN, group]]
     active = 0  # groups whose kernel runs
-    key = np.uint64(0)  # of what runs
+    key = np.uint64(0)  # identifies the kernels that run
     now = 0.0
     next_start = 0.0  # when another kernel may start
     while True:
@@ -158,7 +158,7 @@ def _share(
             if numbers[ISSUED, place] > now:
                 next_issue = min(next_issue, numbers[ISSUED, place])
                 if place == integers[BEGIN, group]:
-                    break  # the groups behind are issued later
+                    break  # the host issues the groups after this one later
                 continue
             if now < next_start:
                 next_issue = min(next_issue, next_start)
@@ -194,7 +194,7 @@ def _share(
             now += step
         kept = 0
         key = np.uint64(0)
-        left_us = 0.0  # that some group takes at least
+        left_us = 0.0  # least time until the last of the groups ends
         for slot in range(active):
             group = integers[STARTED, slot]
             kernel = integers[RUNNING, slot]

@@ -159,7 +159,7 @@ def explain(
 
 
 def _drawings(files: Mapping[str, Writer]) -> dict[str, Writer]:
-    """Files without the schedule, which the user has, maybe in the same folder."""
+    """All files but the schedule, so that one that the user keeps in the folder stays as it is."""
     return {name: writer for name, writer in files.items() if name != SCHEDULE}
 
 

@@ -127,7 +127,7 @@ class ModelParameters(Value):
     #: Fraction of L2 that keeps activations until the next kernel reads them: a kernel's data stays there if it
     #: fits, and is lost if it does not. About half for an A100, whose L2 has two halves.
     l2_resident_fraction: Annotated[Fraction, Fit(0.0, 1.0)] = 0.9
-    #: Bytes of L2 that a written byte takes, of which a read one takes 1.
+    #: Room in L2 that a written byte takes, over that of a read one.
     l2_written_factor: Annotated[float, Field(ge=1)] = 1.0
     #: Size of a matrix product's operands, in L2 capacities, at which half of them is lost between two waves of blocks.
     reuse_l2_fraction: Annotated[Positive, Fit(0.01, 30.0, is_logarithmic=True)] = 1.0
@@ -143,7 +143,7 @@ class ModelParameters(Value):
     transform_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0)] = 2.0
     #: The same for kernels that stream or pool: a first read of DRAM and a last write, under a microsecond each.
     stream_ramp_us: Annotated[NotNegative, Fit(0.0, 2.0)] = 1.0
-    #: The same of kernels with windows besides: a thread finds its window before it loads. Measured on an H200 only.
+    #: Additional ramp of kernels with windows: a thread finds its window before it loads. Measured on an H200 only.
     window_ramp_us: NotNegative = 0.0
     #: Sustained arithmetic per watt of board power, in GFLOP/s: low-power boards lower their clocks under load.
     sustained_gflops_per_watt: Annotated[Positive, Fit(20.0, 1000.0, is_logarithmic=True)] = 1000.0

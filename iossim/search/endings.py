@@ -178,7 +178,7 @@ def _undominated(work_us: Floats) -> Floats:
     return np.stack(kept, axis=1) if kept else work_us
 
 
-#: What is lowered by this part stays below what it bounds, however sums are rounded.
+#: Factor that keeps a lower bound below what it bounds, however sums are rounded.
 _ROUNDED = 1.0 - 1e-9
 #: The last columns of ``BoundArrays.of_unit``.
 _SINGLE, _SERIAL, _ISSUE = -3, -2, -1

@@ -235,8 +235,8 @@ def _critical(times: Sequence[tuple[float, float]], behind: Sequence[int | None]
 
 
 def judged_beside_sequence(network: Network, found: AnySchedule, prices: CostModel) -> AnySchedule:
-    """A schedule with its interval and its tie with the units one by one, priced as it is, and the other engine's
-    latency as a remark; without what a KeyboardInterrupt kept it from.
+    """A schedule with its interval, a tie with sequential execution where they are within the noise, and a remark on
+    the other engine. After a KeyboardInterrupt some of these are missing.
     """
     if (errors := schedule_errors(network, prices)) is None or not found.complete:
         return found
@@ -250,6 +250,6 @@ def judged_beside_sequence(network: Network, found: AnySchedule, prices: CostMod
 
 
 def in_sequence(network: Network, prices: CostModel, like: AnySchedule) -> AnySchedule:
-    """The units one by one: as stages, or ``like`` streams in one stream at the price of the whole plan."""
+    """The sequential schedule, of stages or of streams ``like`` another; streams have the price of their whole plan."""
     stages = schedule_stages(network, prices, "sequential")
     return reprice_streams(as_streams(stages, network), network, prices) if isinstance(like, StreamSchedule) else stages
