@@ -2,7 +2,9 @@
 
 *Slots.* Kernels get room on the SMs (warps, blocks, registers, shared memory) in the order in which they start. One
 that finds room for a part of its blocks runs that part as fast; one that finds none waits, until a kernel before it
-reaches its last wave, which leaves room, or ends. Room is counted over all SMs together.
+reaches its last wave, which leaves room, or ends. Room is counted over all SMs together. But a block that needs a whole
+SM finds room only on SMs without other blocks, which lie one an SM while they can; in clusters, only as many as fit
+what is left of a GPC, if those blocks lie evenly over the GPCs; and a single wave of such blocks runs in whole waves.
 
 *SMs.* A kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie,
 one an SM, on those SMs that hold the fewest warps when it starts. So the SMs fall into a few segments of equal load.
@@ -18,6 +20,7 @@ On a CPU what kernels side by side ask for counts ``1 + interference`` times. On
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -36,10 +39,12 @@ EVEN_SPREAD = 1.0
 
 #: Columns of ``StageKernels.columns`` (:mod:`~iossim.backends.simulator.stage_model`): those of ``KernelPrice``, its
 #: ``slots`` last; then what the host needs to issue the kernel, the load of one resident block on its SM, and the
-#: largest part that its blocks have of any kind of slots.
+#: largest part that its blocks have of any kind of slots, or more than all where they need whole SMs.
 ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS = range(6)
-LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND = range(6, 10)
-SLOTS, SLOT_KINDS = 10, 4
+LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND, GPC_CLUSTERS = range(6, 11)
+SLOTS, SLOT_KINDS = 11, 5
+#: The last kind of slots: SMs that a block has to itself.
+SMS = SLOTS + SLOT_KINDS - 1
 HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
 # The work space is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
@@ -66,6 +71,7 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
     """
     held_back = False
     is_blocked = False
+    shared = 0.0  # SMs with blocks of kernels that do not need whole ones
     for kind in range(SLOT_KINDS):
         numbers[_TAKEN, kind] = 0.0
     for slot in range(active):
@@ -77,7 +83,8 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
         if slot > 0 and not is_blocked:
             for kind in range(SLOT_KINDS):
                 wanted = blocks * columns[kernel, SLOTS + kind]
-                room = max(0.0, 1.0 - numbers[_TAKEN, kind])
+                left = _whole_sms(shared, columns[kernel, GPC_CLUSTERS]) if SLOTS + kind == SMS else 1.0
+                room = max(0.0, left - numbers[_TAKEN, kind])
                 if room < wanted * (1.0 - 1e-9):
                     part = min(part, room / wanted)
                     held_back = True
@@ -88,7 +95,17 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
         if part > 0.0:
             for kind in range(SLOT_KINDS):
                 numbers[_TAKEN, kind] += part * blocks * columns[kernel, SLOTS + kind]
+            if columns[kernel, SMS] == 0.0:
+                shared = min(1.0, shared + part * blocks)
     return held_back
+
+
+@jit(inline="always")
+def _whole_sms(shared: float, gpc_clusters: float) -> float:
+    """Part of the SMs that blocks with whole ones may have where others lie on ``shared`` of them."""
+    if gpc_clusters == 0.0:
+        return 1.0 - shared
+    return math.floor(gpc_clusters * (1.0 - shared)) / math.floor(gpc_clusters)
 
 
 @jit(inline="always")
@@ -171,9 +188,18 @@ def slowdowns(
                 numbers[STRETCH, slot] = max(numbers[STRETCH, slot], power)
     if held_back:
         for slot in range(active):
-            part = numbers[_PART, slot]
-            numbers[STRETCH, slot] = numbers[STRETCH, slot] / part if part > 0.0 else np.inf
+            numbers[STRETCH, slot] *= _waves(numbers[_PART, slot], integers[RUNNING, slot], columns)
     return waves_matter
+
+
+@jit(inline="always")
+def _waves(part: float, kernel: int, columns: Floats) -> float:
+    """Time of a kernel that finds room for a part of its blocks, over that with room for all."""
+    if part == 0.0:
+        return np.inf
+    if columns[kernel, SMS] > 0.0 and columns[kernel, LAST_US] == columns[kernel, ALONE]:
+        return math.ceil(1.0 / part - 1e-9)
+    return 1.0 / part
 
 
 #: Largest set of kernels whose slowdowns are kept.

@@ -35,7 +35,8 @@ class KernelPrice(NamedTuple):
     ``spread`` is the blocks that are resident at a time over the number of SMs, ``warps`` those of one block. The
     last ``last_us`` it runs its last wave, of ``last_spread``. ``footprint`` is what it touches, over the part of L2
     that keeps operands; once L2 loses all of it to others, it asks for ``kept_demand`` of DRAM besides. A block has
-    these parts of an SM's ``slots``: warps, blocks, registers and shared memory.
+    these parts of an SM's ``slots``: warps, blocks, registers and shared memory, and the SM itself if it leaves no room
+    for others; in clusters also its part of the SMs that they leave over. A GPC has room for ``gpc_clusters`` of them.
     """
 
     alone_us: float
@@ -48,7 +49,12 @@ class KernelPrice(NamedTuple):
     last_spread: float
     footprint: float
     kept_demand: float
-    slots: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    gpc_clusters: float = 0.0
+    slots: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+#: Part of an SM's slots with more than which a block leaves no room for other kernels' blocks.
+_WHOLE = 0.95
 
 
 class KernelModel:
@@ -74,10 +80,18 @@ class KernelModel:
         kernels = list(kernels)
         table = kernel_table(self.profile.limits, kernels)
         times = time_kernels(table, self.rates)
-        columns = np.empty((len(kernels), len(KernelPrice._fields) - 1), dtype=np.float64)
+        columns = np.empty((len(kernels), len(KernelPrice._fields) - 2), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
-        slots = [block_slots(self.profile.limits, *kernel.block_needs) for kernel in kernels]
-        return [KernelPrice._make((*row, own)) for row, own in zip(columns.tolist(), slots, strict=True)]
+        room = map(self._room, kernels)
+        return [KernelPrice._make((*row, *own)) for row, own in zip(columns.tolist(), room, strict=True)]
+
+    def _room(self, kernel: Kernel) -> tuple[float, tuple[float, ...]]:
+        """Clusters that a GPC has room for, on average, 0 without clusters; and the slots that a block takes."""
+        profile, gpcs = self.profile, self.profile.datasheet.sms_per_gpc
+        slots = block_slots(profile.limits, *kernel.block_needs)
+        sms = profile.sm_count / profile.sms_for_clusters(kernel.cluster) if max(slots) > _WHOLE else 0.0
+        in_clusters = kernel.cluster > 1 and gpcs is not None
+        return (profile.sm_count / len(gpcs.value) / kernel.cluster if in_clusters else 0.0), (*slots, sms)
 
     def alone_us(self, kernels: Sequence[Kernel]) -> Floats:
         """Duration of each kernel alone, ``[len(kernels)]``: :meth:`prices` without the demands."""

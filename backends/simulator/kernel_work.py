@@ -60,6 +60,8 @@ class KernelWork:
     kept_us: float = 0.0
     #: The part of the bandwidth of DRAM and of L2 that the SMs on which it runs can draw.
     reach: float = 1.0
+    #: Blocks of a cluster.
+    cluster: int = 1
 
 
 def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
@@ -112,6 +114,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         footprint_bytes=float(times[FOOTPRINT]),
         kept_us=float(times[KEPT]) * reach,
         reach=reach,
+        cluster=kernel.cluster,
     )
 
 

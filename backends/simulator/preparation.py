@@ -9,7 +9,7 @@ from math import fsum
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD, Floats
+from iossim.backends.simulator.device_sharing import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SMS, SPREAD, Floats
 from iossim.backends.simulator.stage_model import StageKernels
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.schedule.problem import Masks
@@ -41,6 +41,7 @@ class PreparedProblem:
         ).reshape(-1, HOST + 1)
         block_load = columns[:, ISSUE_DEMAND] / columns[:, SPREAD]
         held = columns[:, SPREAD] * columns[:, SLOTS : SLOTS + SLOT_KINDS].max(axis=1, initial=0.0)
+        held[columns[:, SMS] > 0.0] = 2.0  # more than there is: room is looked for
         single = np.array([unit.single_us for unit in units], dtype=np.float64)
         rates = [row.tobytes().hex() for row in columns[:, :HOST]]
         keys = np.column_stack([unit_keys(rates, "last wave"), unit_keys(rates, "full waves")])

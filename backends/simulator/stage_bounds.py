@@ -73,7 +73,7 @@ def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBou
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
     """What units take alone and of each resource (host issue, issue capacity, DRAM, power, and each kind of slots),
-    shape ``[units, 9]``.
+    shape ``[units, 5 + kinds]``.
     """
     columns = prepared.kernels.columns
     alone_us, last_us = columns[:, ALONE], columns[:, LAST_US]
@@ -86,12 +86,14 @@ def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
 
 def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
     """The largest part of issue capacity, DRAM, power and each kind of slots that any kernel of each unit asks for,
-    shape ``[units, 7]``.
+    shape ``[units, 3 + kinds]``.
     """
     begin, columns, *_ = prepared.kernels
     parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
     parts = np.column_stack([parts, columns[:, SPREAD, None] * columns[:, SLOTS : SLOTS + SLOT_KINDS]])
-    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 7)
+    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(
+        -1, 3 + SLOT_KINDS
+    )
 
 
 def _part(demand: Floats, interference: float) -> Floats:

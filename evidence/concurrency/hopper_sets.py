@@ -1,8 +1,9 @@
-"""Convolutions of an H100 in bf16, alone and concurrently in one CUDA graph, beside their simulation.
+"""Convolutions and products of an H100 in bf16, alone and concurrently in one CUDA graph, beside their simulation.
 
 ``python -m evidence.concurrency.hopper_sets`` prints all tables from the recordings (``h100_bf16``). Alone, the error
-is the distance from the interval between warm and cold filters. Sets of convolutions are judged by their speed-up over
-running sequentially, from the first start to the last end; measured is the geometric mean of warm and cold.
+is the distance from the interval between warm and cold filters. Sets of convolutions, and of products with weights of
+their own, are judged by their speed-up over running sequentially, from the first start to the last end; measured is
+the geometric mean of warm and cold.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
+from iossim.models.transformer_layers import linear
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 
@@ -76,25 +78,37 @@ def alone(simulated: CostModel) -> list[Alone]:
     for row in rows:
         warm_us, gap_us = float(row["warm_step_us"]), float(row["warm_step_us"]) - float(row["warm_us"])
         cold_us = max(warm_us, float(row["cold_filters_us"]) + gap_us)
-        ((predicted_us,), _) = _predicted([row], simulated)
+        ((predicted_us,), _) = _predicted(_network([row]), simulated)
         found.append(Alone(_kind(row), int(float(row["batch"])), predicted_us, warm_us, cold_us))
     return found
 
 
 def side_by_side(simulated: CostModel) -> list[SideBySide]:
     """Every recorded set of convolutions."""
-    found = []
-    for line in (shared_data() / FOLDER / "side_by_side.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        each_us, together_us = _predicted(row["convolutions"], simulated)
-        measured = [row[f"{state}_serial_us"] / row[f"{state}_side_us"] for state in ("warm", "cold")]
-        found.append(SideBySide(len(each_us), sum(each_us) / together_us, *measured))
-    return found
+    return [
+        _side_by_side(row, _network(row["convolutions"]), simulated)
+        for row in map(json.loads, _lines("side_by_side.jsonl"))
+    ]
 
 
-def _predicted(convolutions: Sequence[Mapping[str, Any]], simulated: CostModel) -> tuple[list[float], float]:
-    """Predicted microseconds of each alone, and of all as one stage."""
-    problem = ScheduleProblem.of_block(network := _network(convolutions), network.blocks[0])
+def products_side_by_side(simulated: CostModel) -> list[SideBySide]:
+    """Every recorded set of products, as of a mixture's experts."""
+    return [_side_by_side(row, _experts(row), simulated) for row in map(json.loads, _lines("experts.jsonl"))]
+
+
+def _lines(name: str) -> list[str]:
+    return (shared_data() / FOLDER / name).read_text(encoding="utf-8").splitlines()
+
+
+def _side_by_side(row: Mapping[str, Any], network: Network, simulated: CostModel) -> SideBySide:
+    each_us, together_us = _predicted(network, simulated)
+    measured = [row[f"{state}_serial_us"] / row[f"{state}_side_us"] for state in ("warm", "cold")]
+    return SideBySide(len(each_us), sum(each_us) / together_us, *measured)
+
+
+def _predicted(network: Network, simulated: CostModel) -> tuple[list[float], float]:
+    """Predicted microseconds of each unit alone, and of all as one stage."""
+    problem = ScheduleProblem.of_block(network, network.blocks[0])
     masks = np.array([*(1 << unit for unit in range(len(problem))), problem.full], dtype=np.uint64)
     *each_us, together_us = simulated.price_stages(StageBatch.concurrent(problem, masks)).tolist()
     return each_us, together_us
@@ -110,6 +124,15 @@ def _network(convolutions: Sequence[Mapping[str, Any]]) -> Network:
             made.append(
                 b.conv(x, size["out_channels"], kernel, size["stride"], padding, size["groups"], name=f"c{index}")
             )
+    return b.network(made)
+
+
+def _experts(row: Mapping[str, Any]) -> Network:
+    b, made = GraphBuilder("products", Precision.BF16), []
+    with b.block("side by side"):
+        for index in range(row["n"]):
+            x = b.input(f"x{index}", (row["tokens"], row["width"]))
+            made.append(linear(b, f"expert{index}", x, row["inner"], bias=False))
     return b.network(made)
 
 
@@ -156,26 +179,29 @@ def _family(algorithm: str) -> str:
 def judged(device: str = DEVICE) -> dict[str, Any]:
     """Errors of convolutions by kind and batch, and of sets by their number, in %; and the families of the kernels."""
     simulated = prices(device)
-    singles, sets = alone(simulated), side_by_side(simulated)
+    singles = alone(simulated)
     kinds = sorted({(one.kind, one.batch) for one in singles})
-    counts = sorted({one.kernels for one in sets})
     return {
         "families": families(device),
         "alone": {
             f"{kind}, batch {batch}": _errors([one.error for one in singles if (one.kind, one.batch) == (kind, batch)])
             for kind, batch in kinds
         },
-        "side_by_side": {
-            str(count): {
-                **{
-                    name: float(np.median([getattr(one, name) for one in sets if one.kernels == count]))
-                    for name in ("predicted", "warm", "cold")
-                },
-                **_errors([one.error for one in sets if one.kernels == count]),
-            }
-            for count in counts
-        },
+        "side_by_side": _by_number(side_by_side(simulated)),
+        "products_side_by_side": _by_number(products_side_by_side(simulated)),
     }
+
+
+def _by_number(sets: Sequence[SideBySide]) -> dict[str, dict[str, float]]:
+    """Medians of speed-ups, and errors, of sets by their number of kernels."""
+    found = {}
+    for count in sorted({one.kernels for one in sets}):
+        own = [one for one in sets if one.kernels == count]
+        medians = {
+            name: float(np.median([getattr(one, name) for one in own])) for name in ("predicted", "warm", "cold")
+        }
+        found[str(count)] = medians | _errors([one.error for one in own])
+    return found
 
 
 def _errors(errors: Sequence[float]) -> dict[str, float]:

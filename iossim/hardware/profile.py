@@ -42,7 +42,8 @@ class Datasheet(Value):
     #: Only for GPUs.
     compute_capability: Fact[str] | None = None
     sm_count: Fact[int]
-    #: SMs of each graphics processing cluster, in the order of their numbers: blocks go to clusters in turn.
+    #: SMs of each graphics processing cluster (GPC), in the order of their numbers: blocks go to GPCs in turn, and a
+    #: cluster of blocks lies within one.
     sms_per_gpc: Fact[list[int]] | None = None
     fp32_lanes_per_sm: Fact[int]
     boost_clock_ghz: Fact[float]
@@ -210,7 +211,8 @@ class DeviceProfile(Device):
     @property
     def fingerprint(self) -> str:
         """Hash of everything that prices depend on: a price with another fingerprint is another device's."""
-        unpriced = {"dram_bus_bits", "dram_pin_gbps", "sms_per_gpc"}
+        unpriced = {"dram_bus_bits", "dram_pin_gbps"}
+        unpriced |= set() if self.datasheet.sms_per_gpc else {"sms_per_gpc"}
         unknown = set(_OF_SESSIONS) if self._is_no_session_known() else set[str]()
         # Part by part: pydantic turns an interrupt within the profile's own serializer into an error.
         sheet, engine = self.datasheet.model_dump_json(exclude=unpriced), self.engine.model_dump_json(exclude=unknown)
@@ -282,6 +284,12 @@ class DeviceProfile(Device):
     @property
     def sm_count(self) -> int:
         return self.datasheet.sm_count.value
+
+    def sms_for_clusters(self, blocks: int) -> int:
+        """SMs that clusters of so many blocks fill, a block each; all, where it is unknown which SMs are a GPC."""
+        if blocks == 1 or self.datasheet.sms_per_gpc is None:
+            return self.sm_count
+        return sum(size // blocks * blocks for size in self.datasheet.sms_per_gpc.value)
 
     @property
     def boost_clock_ghz(self) -> float:

@@ -24,8 +24,9 @@ SMS = 80
 class Kernel:
     """``load`` is what its blocks ask of the SM that holds most of them, ``device`` of DRAM.
 
-    The last wave, of ``last`` as many blocks, takes the part ``tail`` of its time. A block has ``slots`` of its SM; what
-    the kernel touches is ``footprint`` of what L2 keeps.
+    The last wave, of ``last`` as many blocks, takes the part ``tail`` of its time. A block has ``slots`` of its SM, or
+    ``sms`` to itself, in clusters of which a GPC holds ``gpc_clusters``; what the kernel touches is ``footprint`` of
+    what L2 keeps.
     """
 
     spread: float
@@ -40,6 +41,8 @@ class Kernel:
     slots: float = 0.0
     footprint: float = 0.0
     kept: float = 0.0
+    sms: float = 0.0
+    gpc_clusters: float = 0.0
 
     @property
     def price(self) -> KernelPrice:
@@ -54,7 +57,8 @@ class Kernel:
             self.spread * self.last,
             self.footprint,
             self.kept,
-            (self.slots, 0.0, 0.0, 0.0),
+            self.gpc_clusters,
+            (self.slots, 0.0, 0.0, 0.0, self.sms),
         )
 
     @property
@@ -209,6 +213,25 @@ def test_nobody_gets_what_there_is_not(running: list[Kernel], interference: floa
     assert used.sum() <= (1 + 1e-5) / (1 + interference)
     for asked in (lambda one: one.device, lambda one: one.power):
         assert (np.array([asked(one) for one in running]) / slower).sum() <= (1 + 1e-5) / (1 + interference)
+
+
+@pytest.mark.parametrize(
+    ("before", "whole", "waves"),
+    [
+        (Kernel(0.25, 0.5), Kernel(0.75, 0.5, sms=1.0), 1.0),
+        (Kernel(0.25, 0.5), Kernel(0.9, 0.5, sms=1.0), 2.0),
+        (Kernel(0.25, 0.5), Kernel(0.9, 0.5, sms=1.0, tail=0.5), 1.2),  # further waves fill the SMs that end first
+        (Kernel(0.5, 0.5, sms=1.1), Kernel(0.4, 0.5, sms=1.1), 1.0),
+        (Kernel(0.5, 0.5, sms=1.1), Kernel(0.5, 0.5, sms=1.1), 2.0),
+        # An eighth of its SMs leaves a GPC room for three clusters of four, or for one of two.
+        (Kernel(0.125, 0.5), Kernel(0.75, 0.5, sms=1.0, gpc_clusters=4.125), 1.0),
+        (Kernel(0.125, 0.5), Kernel(0.6, 0.5, sms=1.0, gpc_clusters=2.0625), 2.0),
+    ],
+)
+def test_a_block_with_an_sm_to_itself_finds_room_on_those_without_others(
+    before: Kernel, whole: Kernel, waves: float
+) -> None:
+    assert stretches([before, whole], 0.0) == pytest.approx([1.0, waves])
 
 
 def test_kernels_on_sms_of_their_own() -> None:

@@ -9,7 +9,7 @@ import pytest
 from command_line import printed, printed_json
 
 from evidence.concurrency.hopper_placement import Launched, makespan_us
-from evidence.concurrency.hopper_sets import prices, side_by_side
+from evidence.concurrency.hopper_sets import prices, products_side_by_side, side_by_side
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
 from iossim.calibration.prediction.schedule_interval import NINE_OF_TEN, stage_error
 from iossim.hardware.load import device
@@ -41,6 +41,17 @@ def test_blocks_placed_one_by_one() -> None:
     assert us((132, whole), (132, whole)) == pytest.approx(20.0)
     assert us((132, small), (132, small), busy=0.5) == pytest.approx(10.45)
     assert us((132, small), (132, small)) == pytest.approx(20.0, abs=0.01)
+
+
+@pytest.mark.usefixtures("shared")
+def test_products_of_experts_gain_from_concurrency_as_recorded() -> None:
+    """In-sample: clusters and the SMs that they leave over were seen in these recordings."""
+    errors = {
+        count: np.mean([one.error for one in products_side_by_side(prices()) if one.kernels == count])
+        for count in (2, 4, 8, 16)
+    }
+    assert max(errors[2], errors[8], errors[16]) <= 0.12
+    assert errors[4] <= 0.23
 
 
 @pytest.mark.slow

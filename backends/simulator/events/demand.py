@@ -40,7 +40,7 @@ class DeviceTime(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockDemand:
-    """The blocks of one kernel on one device, or on ``sms`` SMs of it.
+    """The blocks of one kernel on one device, or on ``sms`` SMs of it: those that its clusters fill.
 
     ``block_us[n]`` is what each of ``n`` resident blocks takes on an SM of its own, shape ``[resident + 1]``. The
     first ``early_blocks`` blocks ask ``early_us`` of the device each, the ``last_blocks`` after them ``last_us``.
@@ -69,7 +69,7 @@ class BlockDemand:
                 f"kernel {work.name!r}: a block of {needs[0]} threads, {needs[1]} registers a thread and {needs[2]} "
                 f"bytes of shared memory does not fit an SM of {profile.name!r}; choose another device"
             )
-        sms = sms or profile.sm_count
+        sms = min(sms or profile.sm_count, profile.sms_for_clusters(work.cluster))
         resident = resident_blocks(limits, *needs)
         block_us = (0.0, *(_together_us(work, count) for count in range(1, resident + 1)))
         waves = ceil_div(ceil_div(work.blocks, sms), resident)

@@ -18,6 +18,7 @@ from iossim.backends.simulator.events.footprint import empty_multiprocessor
 from iossim.backends.simulator.events.multiprocessors import (
     KernelRun,
     MultiprocessorClass,
+    gpcs_of,
     overlap,
     place,
     scheduling_order,
@@ -54,7 +55,7 @@ class SimulatedDevice:
         self._grouped = grouped
         self._observer = observer
         empty = empty_multiprocessor(profile.limits)
-        self._order = scheduling_order(profile)
+        self._order, self._gpcs = scheduling_order(profile), gpcs_of(profile)
         # Kernels on GPUs were measured to cost each other no more than what they ask for (``sharing``).
         self._interference = 0.0 if profile.kind == GPU else profile.parameters.interference
         self._l2_bytes = profile.parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
@@ -148,7 +149,7 @@ class SimulatedDevice:
             if any(overlap(run.sms, sms) for sms in waiting):
                 continue
             before = run.pending
-            if place(self._classes, run, now, self._order):
+            if place(self._classes, run, now, self._order, self._gpcs):
                 waiting.append(run.sms)
             if run.start_us < 0 and run.pending < before:
                 run.start_us = now

@@ -15,10 +15,10 @@ small kernel goes first to SMs on which it slows no other small one, and only th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from iossim.backends.simulator.events.demand import BlockDemand, DeviceTime
 from iossim.backends.simulator.events.footprint import Footprint
@@ -49,13 +49,14 @@ class Through(StrEnum):
 class KernelRun:
     """One launch on the device: what is still to be placed, what is resident, and when it ran.
 
-    ``sms`` are the SMs that it may use, None for all.
+    ``sms`` are the SMs that it may use, None for all; ``room`` those on which its clusters last found room.
     """
 
     demand: BlockDemand
     number: int
     ready_us: float
     sms: range | None = None
+    room: Collection[int] | None = None
     early_pending: int = field(init=False)
     last_pending: int = field(init=False)
     unfinished: int = field(init=False)
@@ -261,14 +262,29 @@ def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
     return tuple(order)
 
 
-def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order: Sequence[int]) -> bool:
+def gpcs_of(profile: DeviceProfile) -> tuple[range, ...]:
+    """SMs of each GPC; none where the profile does not say."""
+    sizes = profile.datasheet.sms_per_gpc
+    ends = (0, *accumulate(sizes.value if sizes else ()))
+    return tuple(range(begin, end) for begin, end in pairwise(ends))
+
+
+def place(
+    classes: list[MultiprocessorClass], run: KernelRun, now: float, order: Sequence[int], gpcs: Sequence[range] = ()
+) -> bool:
     """Place as many of a kernel's pending blocks as there is room for; whether it then waits with all its SMs full.
 
-    May add classes. ``order`` has the place of each SM among equals.
+    May add classes. ``order`` has the place of each SM among equals. A cluster has SMs of one of the ``gpcs``.
     """
     if run.sms is not None:
         _cut(classes, run.sms, now)
     block, most = run.demand.footprint, run.demand.most_beside_others
+    if run.demand.work.cluster > 1 and gpcs:
+        run.room = None
+        free = {sm for found in _usable(classes, run) if found.free.room(block) for sm in found.sms}
+        run.room = {sm for found in classes if found.held(run) for sm in found.sms}
+        run.room |= _for_clusters(run, [sorted(free.intersection(gpc), key=order.__getitem__) for gpc in gpcs])
+        _cut(classes, run.room, now)
     usable = _usable(classes, run)
     full = [found for found in usable if not found.free.room(block)]
     if len(full) == len(usable):
@@ -293,9 +309,21 @@ def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order:
     return run.pending > 0 and not any(found.free.room(block) for found in _usable(classes, run))
 
 
+def _for_clusters(run: KernelRun, free: Sequence[list[int]]) -> set[int]:
+    """SMs for a kernel's pending clusters, a block each, of the free ones of each GPC: of that with most left."""
+    cluster, chosen = run.demand.work.cluster, set[int]()
+    for _ in range(0, run.pending, cluster):
+        most = max(free, key=len)
+        if len(most) < cluster:
+            break
+        chosen.update(most[:cluster])
+        del most[:cluster]
+    return chosen
+
+
 def _usable(classes: list[MultiprocessorClass], run: KernelRun) -> list[MultiprocessorClass]:
-    """The classes on whose SMs a kernel may run: each lies in its range as a whole or not at all."""
-    sms = run.sms
+    """The classes on whose SMs a kernel may run: each lies in its range, or room, as a whole or not at all."""
+    sms = run.sms if run.room is None else run.room
     return classes if sms is None else [found for found in classes if found.sms[0] in sms]
 
 
@@ -327,8 +355,8 @@ def _deal(
     return min(count, total)
 
 
-def _cut(classes: list[MultiprocessorClass], sms: range, now: float) -> None:
-    """Split classes, so that each lies in a range of SMs as a whole or not at all."""
+def _cut(classes: list[MultiprocessorClass], sms: Collection[int], now: float) -> None:
+    """Split classes, so that each lies among some SMs as a whole or not at all."""
     for found in list(classes):
         inside = [sm for sm in found.sms if sm in sms]
         if 0 < len(inside) < len(found.sms):

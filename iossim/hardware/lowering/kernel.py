@@ -126,6 +126,8 @@ class Kernel:
     contention: float = 0.0
     #: Exponentials between products on tensor cores, computed by the special-function units.
     exponentials: int = 0
+    #: Blocks of a cluster: they start together, on SMs of one GPC.
+    cluster: int = 1
 
     @property
     def block_needs(self) -> tuple[int, int, int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from small_devices import issue, small_device, with_facts, work
 
 from iossim.backends.simulator.events.engine import execute
@@ -66,3 +68,15 @@ def test_blocks_go_where_an_rtx_5090_put_them(shared: Path) -> None:
             assert occupied([blocks], RTX_5090) == sorted(sms[:blocks])
             # So does the second kernel, where the first has a block on each SM.
             assert occupied([170, blocks], RTX_5090) == sorted(sms[:blocks])
+
+
+def test_clusters_lie_within_a_gpc() -> None:
+    """Two kernels of 24 blocks that need whole SMs, on 48: in clusters of eight a GPC of 18 has room for two."""
+    profile = with_clusters([18, 18, 12])
+
+    def us(cluster: int) -> float:
+        kernel = replace(work("kernel", blocks=24, threads_per_block=1024, least_us=100.0), cluster=cluster)
+        return execute([issue(kernel, profile, stream, 0.0) for stream in range(2)], profile).latency_us
+
+    assert us(1) == pytest.approx(100.0, rel=0.05)
+    assert us(8) == pytest.approx(200.0, rel=0.05)

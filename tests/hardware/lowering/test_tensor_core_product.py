@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iossim.hardware.compute_capability import LIMITS, TENSOR_CORES, Architecture
+from iossim.hardware.load import device
 from iossim.hardware.lowering.gpu import TARGET
 from iossim.hardware.lowering.gpu.matrix_product import Product
 from iossim.hardware.lowering.gpu.tensor_core_families import (
@@ -90,6 +91,27 @@ def test_persistent_blocks_hold_the_shared_memory_that_was_recorded(tile: tuple[
     """As many stages as fit: within 0.2 KB of the launches of ``nvjet`` kernels on an H100, or a stage of a tile."""
     found = NVJET.tile(*tile, 384, 168).shared_bytes
     assert abs(found - shared_bytes) <= 200 or abs(found + sum(tile) * 128 - shared_bytes) <= 200
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "cluster", "blocks"),
+    [
+        ((1, 2048, 2048), "8x64", 4, 32),
+        ((128, 768, 768), "64x24", 8, 64),
+        ((1764, 168, 336), "64x56", 4, 84),
+        ((441, 336, 1344), "64x32", 8, 96),
+        ((64, 4096, 4096), "32x64", 1, 128),
+    ],
+)
+def test_small_grids_are_in_clusters_as_recorded(
+    sizes: tuple[int, int, int], tile: str, cluster: int, blocks: int
+) -> None:
+    """Grids of an H100, whose 30 clusters of four blocks or 15 of eight have 120 of its SMs; pairs fit anywhere."""
+    kernels = [one for (one,) in tensor_products(product(*sizes), NVJET, splits=(1,))]
+    (found,) = (one for one in kernels if one.name == f"nvjet_{tile}")
+    assert (found.cluster, found.blocks) == (cluster, blocks)
+    assert [device("h100-sxm").sms_for_clusters(size) for size in (1, 4, 8)] == [132, 120, 120]
+    assert device("b200").sms_for_clusters(8) == 148  # unknown
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Hopper's libraries have three, told by the names and launch records of cuBLAS's 
 
 - ``nvjet``: products, and 1x1 convolutions. A block of three warp groups holds an SM for itself, with as many steps in
   shared memory as fit, and walks over tiles one after another (it is *persistent*). Tiles are small where there are few
-  rows or columns: a multiple of 64 by one of 8.
+  rows or columns: a multiple of 64 by one of 8. Grids of few blocks are in clusters of four or eight.
 - ``xmma_sm90``: convolutions of any window, persistent as well. They take long to begin and end.
 - ``mma_sm80``: Ampere's kernels, which several blocks share an SM with. They begin sooner, and walk at a third of the
   speed: convolutions of a short inner dimension.
@@ -33,7 +33,8 @@ class Family:
     ``step_bytes`` of each row of an operand are a step, of which ``stages`` are in shared memory, or as many as
     ``most_shared_bytes`` hold. A step takes ``latency`` times ``tensor_step_clocks`` at least, its arithmetic runs at
     ``rate`` times the reachable one, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides what grows
-    with its area. A grid has ``least_blocks`` at least, of which some only hold their SM.
+    with its area. A grid has ``least_blocks`` at least, of which some only hold their SM; small grids are
+    ``in_clusters``.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Family:
     most_shared_bytes: int = 0
     contention: float = 0.0
     least_blocks: int = 1
+    in_clusters: bool = False
 
     @property
     def is_persistent(self) -> bool:
@@ -101,7 +103,10 @@ _MMA = ((64, 64, 128, 118), (64, 128, 128, 154), (128, 64, 128, 168), (256, 64, 
 
 S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS)
 SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
-NVJET = Family("nvjet", SINCE_HOPPER, 128, 16, _NVJET, most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION)
+NVJET = Family(
+    *("nvjet", SINCE_HOPPER, 128, 16, _NVJET),
+    most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, in_clusters=True,
+)  # fmt: skip
 XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
 MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.3, contention=CONTENTION)
 
