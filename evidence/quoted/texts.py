@@ -224,16 +224,24 @@ def hopper_families(results: Results) -> str:
 def hopper_sets(results: Results) -> str:
     rows = [
         [
-            count,
+            f"{count} {kernels}",
             str(each["rows"]),
             f"{each['predicted']:.2f}",
             f"{each['warm']:.2f}, {each['cold']:.2f}",
-            f"{each['median']:.0f}",
-            f"{each['worst']:.0f}",
+            *(f"{each[name]:.0f}" for name in ("median", "mean", "worst")),
         ]
-        for count, each in results["hopper-sets"]["side_by_side"].items()
+        for kernels, key in (("convolutions", "side_by_side"), ("products", "products_side_by_side"))
+        for count, each in results["hopper-sets"][key].items()
     ]
-    head = ["concurrent", "sets", "speed-up predicted", "measured, warm and cold", "median error, %", "worst tenth, %"]
+    head = [
+        "concurrent",
+        "sets",
+        "speed-up predicted",
+        "measured, warm and cold",
+        "median error, %",
+        "mean",
+        "worst tenth",
+    ]
     return _table(head, rows)
 
 
