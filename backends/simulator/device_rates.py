@@ -80,6 +80,7 @@ class DeviceRates(NamedTuple):
     #: What the board's power allows, inf where no limit is known, shape ``[classes, precisions]``.
     sustained_flops_per_us: Floats
     hiding_threads: float
+    dram_latency_factor: float
     prologue_us: Floats  #: shape ``[classes]``
     tile_prologue: Floats  #: shape ``[tiles]``: of a tile, over that of one of 128x128
     tile_persistent: Floats  #: shape ``[tiles]``: 1 where a block walks over tiles, 0 where it computes one
@@ -246,6 +247,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         p.l2_written_factor,
         sustained,
         p.latency_hiding_warps * WARP_THREADS,
+        p.dram_latency_factor,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
         np.array([prologues.get(name, 1.0) for name in TILE_NUMBER]),
         np.array([name in TENSOR_TILES and TENSOR_TILES[name].is_persistent for name in TILE_NUMBER], dtype=float),

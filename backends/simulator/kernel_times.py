@@ -161,6 +161,8 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
     waves = math.floor(seen / kernel["resident"])
     rest = seen - waves * kernel["resident"]
     hiding = rates.hiding_threads / kernel["threads"]
+    if kernel["waits_for_dram"] > 0.0 and _IS_TILED[kernel["work_class"]]:
+        hiding *= rates.dram_latency_factor
     if kernel["steps"] > 0.0:
         # Steps follow one another: a block takes their latency at least, alone on its SM or not.
         block_us *= kernel["slowdown"]

@@ -99,6 +99,9 @@ class ModelParameters(Value):
     reduced_precision_efficiency: Part = 0.6
     #: Resident warps per SM that hide the latency of arithmetic.
     latency_hiding_warps: Annotated[Positive, Fit(0.5, 20.0)] = 5.1
+    #: How many times as many it takes in tiled kernels on the lanes that wait for DRAM instead of L2, as in a network
+    #: whose weights were not just used. Networks on a V100, whose library is older, show none of it.
+    dram_latency_factor: Annotated[float, Field(ge=1)] = 1.0
     #: Filling and draining the pipelines of a wave of blocks, in kernels that work on tiles in shared memory.
     block_prologue_clocks: Annotated[NotNegative, Fit(*_PROLOGUE_CLOCKS, is_logarithmic=True)] = 5_800.0
     #: The same for library matrix products.

@@ -285,11 +285,17 @@ class DeviceProfile(Device):
     def sm_count(self) -> int:
         return self.datasheet.sm_count.value
 
+    @property
+    def gpcs(self) -> tuple[int, ...]:
+        """SMs of each GPC; nothing where they are unknown."""
+        fact = self.datasheet.sms_per_gpc
+        return tuple(fact.value) if fact else ()
+
     def sms_for_clusters(self, blocks: int) -> int:
-        """SMs that clusters of so many blocks fill, a block each; all, where it is unknown which SMs are a GPC."""
-        if blocks == 1 or self.datasheet.sms_per_gpc is None:
+        """SMs that clusters of so many blocks fill, a block each; all, where GPCs are unknown."""
+        if blocks == 1 or not self.gpcs:
             return self.sm_count
-        return sum(size // blocks * blocks for size in self.datasheet.sms_per_gpc.value)
+        return sum(size // blocks * blocks for size in self.gpcs)
 
     @property
     def boost_clock_ghz(self) -> float:

@@ -11,6 +11,7 @@ import pytest
 from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH, GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.kernel_rows import CORE_CLASSES
+from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass
 from iossim.hardware.parameters import ModelParameters
@@ -206,6 +207,18 @@ def test_what_l2_holds_does_not_pass_dram() -> None:
 
     assert dram_us(activation_bytes=int(0.4 * held), bytes_written=int(0.4 * held)) == pytest.approx(0.0, abs=1e-6)
     assert dram_us(weight_bytes=3 * DRAM_BYTES) == pytest.approx(3.0)  # a network's weights are never found there
+
+
+def test_few_warps_do_not_hide_the_latency_of_dram() -> None:
+    """A block of fewer warps than hide it takes longer; where warps suffice, or L2 has the operands, it does not."""
+
+    def us(waits: bool, warps: float) -> float:
+        one = replace(kernel(1, WorkClass.IMPLICIT_GEMM), waits_for_dram=waits)
+        hidden_by = warps * one.threads_per_block / WARP_THREADS
+        return alone_us(one, latency_hiding_warps=hidden_by, dram_latency_factor=1.5)
+
+    assert us(True, 4.0) == pytest.approx(1.5 * us(False, 4.0))
+    assert us(True, 0.5) == us(False, 0.5)
 
 
 def test_l2_loses_what_does_not_fit_all_at_once() -> None:

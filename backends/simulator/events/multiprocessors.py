@@ -248,12 +248,11 @@ def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
     Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on
     an RTX 5090. Where the profile does not say which SMs are a cluster, they come by number.
     """
-    clusters = profile.datasheet.sms_per_gpc
-    if clusters is None:
+    if not profile.gpcs:
         return tuple(range(profile.sm_count))
     before = 0
     turns = []
-    for cluster, size in enumerate(clusters.value):
+    for cluster, size in enumerate(profile.gpcs):
         turns += [(index // _TPC_SMS * _TPC_SMS - size, cluster, before + index) for index in range(size)]
         before += size
     order = [0] * before
@@ -264,8 +263,7 @@ def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
 
 def gpcs_of(profile: DeviceProfile) -> tuple[range, ...]:
     """SMs of each GPC; none where the profile does not say."""
-    sizes = profile.datasheet.sms_per_gpc
-    ends = (0, *accumulate(sizes.value if sizes else ()))
+    ends = (0, *accumulate(profile.gpcs))
     return tuple(range(begin, end) for begin, end in pairwise(ends))
 
 

@@ -27,7 +27,7 @@ from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 
 #: An op that runs no kernel: the same bytes under another shape.
 VIEW = "view"
-_COLD = Residence()
+_AS_FITTED = Residence(Weights.AUTO)
 _DIGITS = 6  # significant digits in tables of predictions
 
 
@@ -59,9 +59,9 @@ def predict(
 ) -> list[Prediction]:
     """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are the called ones.
 
-    It is not known what runs between two calls: ``AUTO`` is ``COLD``, as the profiles were fitted.
+    It is not known what runs between two calls: ``AUTO`` is as the profiles were fitted, with the traffic of ``COLD``.
     """
-    model, residence = KernelModel(profile, issue, libraries), Residence(_of_calls(weights))
+    model, residence = KernelModel(profile, issue, libraries), Residence(weights)
     known: dict[Operator, Prediction] = {}
     for operator in operators:
         if operator not in known:
@@ -69,12 +69,8 @@ def predict(
     return [known[operator] for operator in operators]
 
 
-def _of_calls(weights: Weights) -> Weights:
-    return Weights.WARM if weights is Weights.WARM else Weights.COLD
-
-
 def predict_steps(
-    steps: Sequence[Step], model: KernelModel, kind: str = "", residence: Residence = _COLD
+    steps: Sequence[Step], model: KernelModel, kind: str = "", residence: Residence = _AS_FITTED
 ) -> Prediction:
     """Prediction for consecutive steps, such as those of a schedule unit; without any it is 0, and called a view.
 
@@ -98,7 +94,8 @@ def predict_steps(
         algorithms[chosen.algorithm] = None
         kernels += [kernel.name for kernel in chosen.kernels]
     times_us = fsum(step_us), fsum(low_us), fsum(high_us)
-    return Prediction(*times_us, ";".join(algorithms) or VIEW, tuple(kernels), str(residence.weights))
+    weights = Weights.WARM if residence.weights is Weights.WARM else Weights.COLD
+    return Prediction(*times_us, ";".join(algorithms) or VIEW, tuple(kernels), str(weights))
 
 
 def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:

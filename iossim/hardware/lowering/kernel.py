@@ -128,6 +128,8 @@ class Kernel:
     exponentials: int = 0
     #: Blocks of a cluster: they start together, on SMs of one GPC.
     cluster: int = 1
+    #: Whether operands come from DRAM, whose latency profiles were not fitted to: in a network, not called repeatedly.
+    waits_for_dram: bool = False
 
     @property
     def block_needs(self) -> tuple[int, int, int]:

@@ -49,8 +49,8 @@ class Weights(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """Residence of a unit's operands: ``weights`` is ``WARM`` or ``COLD``; ``lost_bytes`` of its input activations come
-    from DRAM, ``lost_parts`` of :data:`_PARTS`.
+    """Residence of a unit's operands: ``weights`` is ``WARM`` or ``COLD``, or ``AUTO`` for candidates as profiles were
+    fitted; ``lost_bytes`` of its input activations come from DRAM, ``lost_parts`` of :data:`_PARTS`.
     """
 
     weights: Weights = Weights.COLD
@@ -64,7 +64,7 @@ class Residence:
 
     def of(self, steps: StepCandidates) -> StepCandidates:
         """Candidates of the unit's steps with this residence; the first step to read a value pays for its loss."""
-        if self == Residence():
+        if self.weights is Weights.AUTO:
             return steps
         left = self.lost_bytes
         found = []
@@ -82,7 +82,8 @@ class Residence:
             lost_bytes -= lost
             kept = kernel.activation_bytes - lost
             in_l2, in_dram = (kernel.weight_bytes, 0) if self.weights is Weights.WARM else (0, kernel.weight_bytes)
-            kernels.append(replace(kernel, activation_bytes=kept + in_l2, weight_bytes=lost + in_dram))
+            read = kept + in_l2, lost + in_dram
+            kernels.append(replace(kernel, activation_bytes=read[0], weight_bytes=read[1], waits_for_dram=read[1] > 0))
         return replace(candidate, kernels=tuple(kernels))
 
 

@@ -63,6 +63,7 @@ def test_weights_are_where_they_are_said_to_be(weights: Weights) -> None:
             # Only where bytes come from changes.
             assert kernel.weight_bytes + kernel.activation_bytes == moved.weight_bytes + moved.activation_bytes
             assert moved.weight_bytes == (0 if weights is Weights.WARM else kernel.weight_bytes)
+            assert (kernel.waits_for_dram, moved.waits_for_dram) == (False, moved.weight_bytes > 0)
 
 
 def test_equal_units_in_equal_places_have_equal_keys() -> None:
