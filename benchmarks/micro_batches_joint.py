@@ -18,10 +18,10 @@ import typer
 import iossim
 from iossim import api
 from iossim.cost.workspace_limit import workspace_limited
+from iossim.microbatching.divided_blocks import JOINED, divide_blocks
+from iossim.microbatching.micro_batches_transform import JOINED_LIMITED, MicroBatch
+from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.search.scheduler import schedule, silent
-from iossim.transforms.microbatching.blocks_in_micro_batches import JOINED_LIMITED, MicroBatch
-from iossim.transforms.microbatching.divided_blocks import JOINED, divide_blocks
-from iossim.transforms.microbatching.scheduled_first import scheduled_first
 
 app = typer.Typer(add_completion=False)
 

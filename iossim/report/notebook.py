@@ -33,14 +33,12 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.micro_batches import micro_batch_table, total_words
 from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
 from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
 from iossim.tasks.stream_explain import explain_streams
-from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 from iossim.transforms.replay import in_units_of, network_of
 
 #: A larger graph is shown only on request; a table shows no more rows.
@@ -218,16 +216,6 @@ def _(found: Explanation) -> list[dict[str, Any]]:
         }
         for one in found.stages
     ]
-
-
-@parts.register
-def _(found: MicroBatching) -> list[str | Table]:
-    return [total_words(found), micro_batch_table(found)]
-
-
-@records.register
-def _(found: MicroBatching) -> list[dict[str, Any]]:
-    return [{**one.to_json(), "configuration": str(one.configuration)} for one in found.kernels]
 
 
 @parts.register

@@ -6,15 +6,13 @@ the other branch, which might run beside it. What the model says, or fuses by it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from iossim.base.errors import ScheduleError
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.models.passes.joins import Joins, joins_of, with_joins
+from iossim.models.passes.joins import Joins, joins_of
 from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions
@@ -22,8 +20,6 @@ from iossim.search.scheduler import StartProgress
 
 #: Relative difference of latencies below which two are said to be equal.
 _LEAST_GAIN = 1e-9
-#: The option of a source that names the joins that are otherwise than the model has them.
-OPTION = "joins"
 #: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 
@@ -117,7 +113,7 @@ class ChooseJoins:
             return JoinsChosen(network, joins)
         # Loaded by who has joins.
         from iossim.transforms.choices import BySchedule
-        from iossim.transforms.join_choices import JoinChoices
+        from iossim.transforms.join_choices import JoinChoices, with_chosen_joins
 
         bar = progress("joins (ways)")
         quick = replace(options, limits=options.limits.least(_LIMITS))
@@ -131,23 +127,3 @@ class ChooseJoins:
         fused, apart = (tuple(sorted(names)) for names in choices.best(network))
         chosen = with_chosen_joins(choices.network(network), fused, apart)
         return JoinsChosen(chosen, joins, fused, apart, latency_us | {"chosen": chosen_us})
-
-
-def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str, ...]) -> Network:
-    """The network, whose source says which joins are otherwise than the model has them."""
-    if not fused and not apart:
-        return network
-    option = (OPTION, json.dumps({"fused": fused, "apart": apart}, separators=(",", ":")))
-    return replace(network, source=replace(network.source, options=(*network.source.options, option)))
-
-
-def joined_again(network: Network, text: str) -> Network:
-    """The network with the joins that the text of its source names; raises ScheduleError for a text that names none."""
-    try:
-        saved = json.loads(text)
-        fused, apart = (tuple(map(str, saved[way])) for way in ("fused", "apart"))
-    except (ValueError, TypeError, KeyError):
-        raise ScheduleError(
-            f"option {OPTION!r} of the schedule's source names no joins of branches; write it anew"
-        ) from None
-    return with_chosen_joins(with_joins(network, fused, apart), fused, apart)

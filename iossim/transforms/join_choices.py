@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 
+from iossim.base.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
 from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
 
+#: The option of a source that names the joins that are otherwise than the model has them.
+OPTION = "joins"
 #: The joins to fuse, and those to set apart, that are otherwise in the given network.
 Way = tuple[frozenset[str], frozenset[str]]
 _NONE = frozenset[str]()
@@ -37,6 +42,10 @@ class JoinChoices(Choices[Way]):
 
     def made(self, network: Network, way: Way) -> Network:
         return with_joins(network, *way)
+
+    def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
+        way = self.best(network)
+        return with_chosen_joins(with_joins(to, *way), *(tuple(sorted(names)) for names in way)), {}
 
     def ways(self, network: Network) -> dict[str, Way]:
         joins = self.joins(network)
@@ -109,3 +118,23 @@ def _by_block(
         frozenset(name for name in joins.apart if gain_of[name] > 0),
         frozenset(name for name in joins.fused if gain_of[name] < 0),
     )
+
+
+def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str, ...]) -> Network:
+    """The network, whose source says which joins are otherwise than the model has them."""
+    if not fused and not apart:
+        return network
+    option = (OPTION, json.dumps({"fused": fused, "apart": apart}, separators=(",", ":")))
+    return replace(network, source=replace(network.source, options=(*network.source.options, option)))
+
+
+def joined_again(network: Network, text: str) -> Network:
+    """The network with the joins that the text of its source names; raises ScheduleError for a text that names none."""
+    try:
+        saved = json.loads(text)
+        fused, apart = (tuple(map(str, saved[way])) for way in ("fused", "apart"))
+    except (ValueError, TypeError, KeyError):
+        raise ScheduleError(
+            f"option {OPTION!r} of the schedule's source names no joins of branches; write it anew"
+        ) from None
+    return with_chosen_joins(with_joins(network, fused, apart), fused, apart)

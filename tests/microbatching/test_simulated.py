@@ -12,9 +12,9 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
-from iossim.transforms.microbatching.convolutions_in_micro_batches import simulated_rows
-from iossim.transforms.microbatching.division import BenchmarkRow
-from iossim.transforms.microbatching.network_kernels import ConvKernel
+from iossim.microbatching.convolutions_in_micro_batches import simulated_rows
+from iossim.microbatching.division import BenchmarkRow
+from iossim.microbatching.network_kernels import ConvKernel
 
 MIB = 1 << 20
 P100 = SimulatorCostModel(device("p100-sxm2"), Precision.FP32)

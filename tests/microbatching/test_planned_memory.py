@@ -16,9 +16,9 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
 from iossim.ir.ops.conv import Conv
+from iossim.microbatching.division import BenchmarkRow, Configuration, front
+from iossim.microbatching.kernels_under_limits import Fronts, divide_in_memory, with_workspaces
 from iossim.search.scheduler import schedule
-from iossim.transforms.microbatching.division import BenchmarkRow, Configuration, front
-from iossim.transforms.microbatching.kernels_under_limits import Fronts, divide_in_memory, with_workspaces
 
 Kernels = dict[str, list[str]]
 

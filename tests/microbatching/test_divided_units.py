@@ -32,9 +32,9 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.slice import Concat, Split
 from iossim.ir.types import TensorType
+from iossim.microbatching.divided_blocks import divide_units
+from iossim.microbatching.network_kernels import ConvKernel
 from iossim.schedule.batch import Strategy
-from iossim.transforms.microbatching.divided_blocks import divide_units
-from iossim.transforms.microbatching.network_kernels import ConvKernel
 
 SEEDS = st.integers(0, 2**20)
 DIRECTIONS = ("forward", "data", "filter")

@@ -31,10 +31,9 @@ from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
 from iossim.ir.ops.unary import FUNCTIONS, Clip, Relu, Sigmoid, Unary
 from iossim.ir.types import DType, Precision
+from iossim.microbatching.elementwise_gradients import SLOPES
+from iossim.microbatching.training_pass import PREFIX, BatchStatistics, training_network
 from iossim.models.partition import network_of
-from iossim.models.passes.batch_norms import BatchStatistics
-from iossim.models.passes.elementwise_gradients import SLOPES
-from iossim.models.passes.training import PREFIX, training_network
 
 
 def builder() -> GraphBuilder:

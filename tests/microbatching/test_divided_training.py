@@ -23,9 +23,9 @@ from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
-from iossim.models.passes.training import training_network
-from iossim.transforms.microbatching.divided_blocks import divide_blocks
-from iossim.transforms.microbatching.divisible import divisible, unit_part
+from iossim.microbatching.divided_blocks import divide_blocks
+from iossim.microbatching.divisible import divisible, unit_part
+from iossim.microbatching.training_pass import training_network
 
 
 def trained(batch: int = 4) -> Network:

@@ -24,29 +24,22 @@ from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.model import CostModel, problems_of
 from iossim.execution.backend import Samples, TimesAlgorithms, context_of
-from iossim.execution.lower import lower_schedule
 from iossim.hardware.lowering.target import step_algorithms
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
+from iossim.microbatching.divided_blocks import part_name, parts_text
+from iossim.microbatching.divisible import unit_divisible
+from iossim.microbatching.division import BenchmarkRow, micro_batch_sizes
+from iossim.microbatching.kernels_under_limits import MicroBatching, micro_batch
+from iossim.microbatching.micro_batches_transform import OPTION, Division, with_micro_batches
+from iossim.microbatching.network_kernels import ConvKernel, KernelName, convolution_kernels, kernel_name
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import build_schedule
-from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.search.scheduler import Progress, ignore
 from iossim.search.unsearched import sequential_stages
-from iossim.transforms.microbatching.blocks_in_micro_batches import OPTION, Division, with_micro_batches
-from iossim.transforms.microbatching.divided_blocks import part_name, parts_text
-from iossim.transforms.microbatching.divisible import unit_divisible
-from iossim.transforms.microbatching.division import BenchmarkRow, micro_batch_sizes
-from iossim.transforms.microbatching.kernels_under_limits import MicroBatching, divide_in_memory, micro_batch
-from iossim.transforms.microbatching.network_kernels import (
-    FORWARD,
-    ConvKernel,
-    KernelName,
-    convolution_kernels,
-    kernel_name,
-)
 
 
 def simulated_rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkRow]:
@@ -143,41 +136,6 @@ def _alone(kernel: ConvKernel) -> Network:
     return builder.network([value])
 
 
-def of_network(
-    network: Network,
-    cost_model: CostModel,
-    policy: str = "all",
-    workspace_limit_bytes: int | None = None,
-    total_workspace_limit_bytes: int | None = None,
-    training: bool = False,
-    progress: Progress = ignore,
-    memory_limit_bytes: int | None = None,
-) -> MicroBatching:
-    """The convolutions of a network: :func:`benchmarks`, divided. ``memory_limit_bytes`` is of the arena of the
-    network run unit by unit: activations, and the workspace of what runs.
-    """
-    known = benchmarks(network, cost_model, policy, training, progress)
-    if memory_limit_bytes is None:
-        return known.divided(workspace_limit_bytes, total_workspace_limit_bytes)
-    if training or total_workspace_limit_bytes is not None:
-        other = "total_workspace" if total_workspace_limit_bytes is not None else "pass training"
-        raise OptionError(f"`memory_limit` is of a forward pass and all its workspaces; leave {other} out")
-    plan = lower_schedule(schedule(network, cost_model, "sequential"), network, in_place=True)
-    units = {
-        unit.name: [str(KernelName(network.graph.nodes[node].name, FORWARD)) for node in unit.nodes]
-        for unit in network.units
-    }
-    kernels = {unit: [name for name in names if name in map(str, known.batches)] for unit, names in units.items()}
-    return micro_batch(
-        known.batches,
-        known.rows,
-        policy,
-        workspace_limit_bytes,
-        memory_limit_bytes=memory_limit_bytes,
-        in_memory=lambda fronts: divide_in_memory(fronts, plan, kernels, memory_limit_bytes),
-    )
-
-
 def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostModel) -> Schedule:
     """The schedule of a network's units one after another, with the convolutions in the micro-batches found for them.
 
@@ -269,16 +227,3 @@ def _rows(kernel: ConvKernel, cost_model: CostModel) -> list[BenchmarkRow]:
         f"`cost_model` {cost_model.identity.name!r} does not time the algorithms of a convolution one by one; "
         "use the simulator, or give a table"
     )
-
-
-def of_table(
-    path: Path,
-    batch: int | None = None,
-    policy: str = "all",
-    workspace_limit_bytes: int | None = None,
-    total_workspace_limit_bytes: int | None = None,
-) -> MicroBatching:
-    """The kernels of a table, each of ``batch`` images, or of as many as its largest row."""
-    rows = {KernelName(kernel, FORWARD): own for kernel, own in read_table(path).items()}
-    batches = {name: batch or max(row.batch for row in own) for name, own in rows.items()}
-    return Benchmarks(batches, rows, policy).divided(workspace_limit_bytes, total_workspace_limit_bytes)

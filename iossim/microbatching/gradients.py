@@ -2,7 +2,7 @@
 
 A rule gets the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
 gradient of each input, None for an input without one. A rule for another op kind is a function registered in
-:data:`RULES`; those of element-wise ops are in :mod:`iossim.models.passes.elementwise_gradients`.
+:data:`RULES`; those of element-wise ops are in :mod:`iossim.microbatching.elementwise_gradients`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from iossim.ir.ops.slice import Concat, Pad, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax, SoftmaxLike
 from iossim.ir.ops.unary import Cast, Identity, Unary
 from iossim.ir.types import TensorType
-from iossim.models.passes.batch_norms import mean_of_batch
 
 #: Infix after the name of an op in the names of its gradient's ops.
 BACKWARD = ".backward."
@@ -142,6 +141,11 @@ def summed(tape: Tape, grad: str, like: str) -> str:
     with tape.unit("Sum"):
         total = tape.add(Reduce("sum", axes, keepdims=True), grad) if axes else grad
         return total if tape.types[total].shape == want else tape.add(Reshape(want), total)
+
+
+def mean_of_batch(rank: int) -> Reduce:
+    """The mean of each channel over a batch."""
+    return Reduce("mean", tuple(axis for axis in range(rank) if axis != 1), keepdims=False)
 
 
 RULES.register(Identity)(lambda tape, node, grad: [grad])

@@ -4,7 +4,7 @@ One limit for activations and workspaces together leaves for workspaces what the
 plan's launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In a
 moment each queue runs its kernels one after another in one workspace, so that it has a front as a kernel has one: sums
 of times, the largest workspace. Moments have no kernel in common, and workspaces end with their moment, so that each is
-a program of its own (:func:`~iossim.transforms.microbatching.division.divide`) and all are exact together. Whether an
+a program of its own (:func:`~iossim.microbatching.division.divide`) and all are exact together. Whether an
 arena has room for all at addresses as well, packing tells: where it does not, the limit is lowered by what is too much.
 """
 
@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, chain
 from math import fsum, inf
-from typing import Any
+from typing import Any, ClassVar
 
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
-from iossim.transforms.microbatching.division import SAME, BenchmarkRow, Configuration, Division, divide, front, within
-from iossim.transforms.microbatching.network_kernels import FORWARD, KernelName
+from iossim.microbatching.division import SAME, BenchmarkRow, Configuration, Division, divide, front, within
+from iossim.microbatching.network_kernels import FORWARD, KernelName
 
 #: How often the limit is lowered until the arena keeps it.
 _ATTEMPTS = 20
@@ -212,6 +212,8 @@ class MicroBatching(Printed):
     division: Division | None = None
     memory_limit_bytes: int | None = None
     memory: InMemory | None = None
+
+    drawn_by: ClassVar[str] = "iossim.microbatching.notebook"
 
     def __repr__(self) -> str:
         return f"<MicroBatching of {len(self.kernels)} kernels, policy {self.policy}: {self.time_us:,.1f} us>"

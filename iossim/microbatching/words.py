@@ -8,10 +8,10 @@ from rich.table import Table
 
 from iossim.base.memory import size_text
 from iossim.base.tables import Cell, Column, records_table
+from iossim.microbatching.division import Configuration
+from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, DividedKernel, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
-from iossim.transforms.microbatching.division import Configuration
-from iossim.transforms.microbatching.kernels_under_limits import WORTH_DIVIDING, DividedKernel, MicroBatching
 
 
 def micro_batch_table(found: MicroBatching) -> Table:

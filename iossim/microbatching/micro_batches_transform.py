@@ -18,6 +18,15 @@ from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, Network
+from iossim.microbatching.divided_blocks import (
+    JOINED,
+    divide_blocks,
+    divide_units,
+    divided_units,
+    estimated_transitions,
+)
+from iossim.microbatching.divisible import batch_of, divisible
+from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -26,15 +35,6 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
 from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
-from iossim.transforms.microbatching.divided_blocks import (
-    JOINED,
-    divide_blocks,
-    divide_units,
-    divided_units,
-    estimated_transitions,
-)
-from iossim.transforms.microbatching.divisible import batch_of, divisible
-from iossim.transforms.microbatching.scheduled_first import scheduled_first
 
 AUTO = "auto"
 #: What ``auto`` tries of each block.
@@ -55,7 +55,7 @@ OPTION = "micro_batches"
 @dataclass(frozen=True)
 class Division:
     """Division of a network: the arguments of
-    :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``.
+    :func:`~iossim.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``.
     """
 
     parts: Mapping[str, int] = field(default_factory=dict)
@@ -290,6 +290,11 @@ class DivisionChoices(Choices[Counts]):
         self._searchable: dict[str, bool] = {}
         self._transitions: dict[tuple[str, int], float] = {}
 
+    @staticmethod
+    def fits(network: Network) -> bool:
+        """Whether there is anything to choose."""
+        return narrow_blocks(network) is network and (batch_of(network) or 1) > 1
+
     def blocks(self, network: Network) -> _Blocks:
         if network not in self._blocks:
             problems = {block.name: ScheduleProblem.of_block(network, block) for block in network.blocks}
@@ -378,13 +383,18 @@ class DivisionChoices(Choices[Counts]):
         wide = [name for name, count in parts.items() if blocks.is_wide(name, count)]
         return Division(parts, self.joined, tuple(stage for name in wide for stage in blocks.stages[name]))
 
+    def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
+        division = self.division(network, self.best(network))
+        return with_micro_batches(to, division), divided_units(to, division.parts)
+
     def outcome(self, network: Network, interrupted: bool = False) -> MicroBatched:
         """The network in the best of the ways that were tried."""
         division, tried = self.division(network, self.best(network)), self.tried(network)
+        made, units = self.applied(network, network)
         return MicroBatched(
-            with_micro_batches(network, division),
+            made,
             division.parts,
-            divided_units(network, division.parts),
+            units,
             tried[self.given(network)][0],
             tried[self.best(network)][0],
             self.seen,
@@ -407,7 +417,7 @@ def with_micro_batches(network: Network, division: Division) -> Network:
     return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
 
 
-def divided_again(network: Network, text: str) -> Network:
+def again(network: Network, text: str) -> Network:
     """The network divided as the text of its source says; raises ScheduleError for a text that says no parts."""
     try:
         division = Division.of_json(read_json(text))

@@ -67,11 +67,12 @@ def microbatch(
     limit; with --total-workspace all share one, divided by an integer program; with --memory-limit activations share
     it too.
     """
-    from iossim import api, related
+    from iossim import api
     from iossim.base.user_files import check_writable
+    from iossim.microbatching import microbatch_api
+    from iossim.microbatching.convolutions_in_micro_batches import runnable_schedule
+    from iossim.microbatching.words import front_figure, micro_batch_table, total_words, workspace_figure
     from iossim.models.load import load
-    from iossim.report.micro_batches import front_figure, micro_batch_table, total_words, workspace_figure
-    from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
 
     if (model is None) == (table is None):
         raise OptionError(
@@ -92,7 +93,7 @@ def microbatch(
         if needless := [name for name, is_given in given.items() if is_given]:
             reason = "a table holds the times of its kernels, and nothing else counts"
             raise OptionError(f"{reason}; leave {needless[0]} out, or give a MODEL")
-        found = related.microbatch_table(
+        found = microbatch_api.microbatch_table(
             table, batch=batch, policy=policy, workspace=workspace, total_workspace=total_workspace
         )
         title = f"{table.name}, policy {policy}"
@@ -104,7 +105,7 @@ def microbatch(
         network = load(model, batch=batch, dtype=dtype, training=training)
         prices = api.cost_model(cost_model, device, network.precision, engine, store)
         with progress_bars(quiet=as_json, unit="kernels") as bars:
-            found = related.microbatch(
+            found = microbatch_api.microbatch(
                 network,
                 device,
                 cost_model=prices,

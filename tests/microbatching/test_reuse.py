@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from iossim.base.errors import OptionError
-from iossim.transforms.microbatching.division import BenchmarkRow, Configuration, front, micro_batch_sizes, within
+from iossim.microbatching.division import BenchmarkRow, Configuration, front, micro_batch_sizes, within
 
 MIB = 1 << 20
 #: The front that `facts/micro_batching.md` gives: time, bytes, micro-batches.

@@ -11,7 +11,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
-from iossim.models.passes.gradients import BACKWARD
+from iossim.microbatching.gradients import BACKWARD
 
 
 @dataclass(frozen=True)

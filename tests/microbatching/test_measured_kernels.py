@@ -19,9 +19,9 @@ from iossim.execution.engine import Engine
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.transforms.microbatching.convolutions_in_micro_batches import measured_rows
-from iossim.transforms.microbatching.division import front
-from iossim.transforms.microbatching.network_kernels import ConvKernel
+from iossim.microbatching.convolutions_in_micro_batches import measured_rows
+from iossim.microbatching.division import front
+from iossim.microbatching.network_kernels import ConvKernel
 
 X, W = TensorType((4, 3, 5, 5), DType.FLOAT32), TensorType((6, 3, 3, 3), DType.FLOAT32)
 KERNEL = ConvKernel(Conv((1, 1), (1, 1, 1, 1)), (X, W))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from iossim.base.errors import GraphError
 from iossim.cost.model import START, CostModel, price_path, problem_of
 from iossim.ir.network import Block, Network
+from iossim.microbatching.divided_blocks import divide_blocks, part_name
+from iossim.microbatching.divisible import divisible
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule
-from iossim.transforms.microbatching.divided_blocks import divide_blocks, part_name
-from iossim.transforms.microbatching.divisible import divisible
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from iossim.execution.backends import create_backend
 from iossim.execution.measured_run import for_backend, largest_error, output_error, plan_for
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.microbatching.convolutions_in_micro_batches import runnable_schedule
+from iossim.microbatching.divided_blocks import divide_units
+from iossim.microbatching.division import BenchmarkRow
+from iossim.microbatching.kernels_under_limits import micro_batch
+from iossim.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, convolution_kernels
 from iossim.schedule.schedule import Schedule
-from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
-from iossim.transforms.microbatching.divided_blocks import divide_units
-from iossim.transforms.microbatching.division import BenchmarkRow
-from iossim.transforms.microbatching.kernels_under_limits import micro_batch
-from iossim.transforms.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, convolution_kernels
 from iossim.transforms.replay import network_of
 
 SMALL = {"squeezenet": (4, 3, 64, 64), "resnet18": (4, 3, 64, 64)}

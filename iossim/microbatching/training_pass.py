@@ -4,19 +4,26 @@ Reverse-mode differentiation, op by op from the outputs, whose gradients are inp
 the network's outputs, and ``grad:WEIGHT`` of every weight. The blocks are followed by those of the gradients,
 ``BLOCK.backward``, in reverse order. The two gradients of a layer are independent: a scheduler may
 run them concurrently.
+
+Batch norms of imported graphs use statistics of the batch. The file's running mean and variance are neither read nor
+updated: that is for the training loop.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import iossim.models.passes.elementwise_gradients  # noqa: F401  (importing it registers its rules)
+import iossim.microbatching.elementwise_gradients  # noqa: F401  (importing it registers its rules)
 from iossim.base.errors import ModelError
-from iossim.ir.graph import Graph
+from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network, make_unit
+from iossim.ir.ops.nary import Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import TensorType
+from iossim.microbatching.gradients import Tape, gradients, mean_of_batch
 from iossim.models.passes.blocks import split_blocks
-from iossim.models.passes.gradients import Tape, gradients
+from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
 
 #: Prefix of the name of a value's gradient.
 PREFIX = "grad:"
@@ -86,3 +93,42 @@ def _assembled(network: Network, tape: Tape, inputs: dict[str, TensorType], rena
                 units.append(make_unit(graph, name, kind, [graph.position[node.name] for node in nodes]))
         blocks.append(Block(f"{network.blocks[number].name}.backward", tuple(members)))
     return replace(network, name=f"{network.name}.training", graph=graph, units=tuple(units), blocks=tuple(blocks))
+
+
+class BatchStatistics(GraphPass):
+    """Computes batch mean and (biased) variance for each batch norm with constant ones.
+
+    The outputs change: they become those of a network in training.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        taken = {*graph.types, *(node.name for node in graph.nodes)}
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            if isinstance(node.op, BatchNorm) and graph.constants.keys() >= set(node.inputs[3:]):
+                statistics = _statistics(graph, node, taken)
+                nodes += statistics
+                made = (statistics[0].outputs[0], statistics[-1].outputs[0])
+                nodes.append(replace(node, inputs=(*node.inputs[:3], *made)))
+            else:
+                nodes.append(node)
+        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
+
+
+def _statistics(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
+    """The ops that compute the mean of the batch (first) and its variance (last)."""
+    shape = graph.types[node.inputs[0]].shape
+    mean = mean_of_batch(len(shape))
+    names = []
+    for part in ("mean", "broadcast_mean", "centred", "squares", "variance"):
+        names.append(free_name(f"{node.name}.{part}", taken))
+        taken.add(names[-1])
+    (x, *_), (average, broadcast, centred, squares, variance) = node.inputs, names
+    per_channel = Reshape((1, shape[1], *[1] * (len(shape) - 2)))
+    return [
+        Node(average, mean, (x,), (average,)),
+        Node(broadcast, per_channel, (average,), (broadcast,)),
+        Node(centred, Nary("sub"), (x, broadcast), (centred,)),
+        Node(squares, Mul(), (centred, centred), (squares,)),
+        Node(variance, mean, (squares,), (variance,)),
+    ]

@@ -10,7 +10,7 @@ from iossim.base.errors import ModelError
 from iossim.ir.graph import Node
 from iossim.ir.ops.nary import Add, Mul, Nary, Where
 from iossim.ir.ops.unary import FUNCTIONS, Cast, Clip, Relu, Sigmoid, Unary
-from iossim.models.passes.gradients import RULES, Gradients, Tape, op_of, summed
+from iossim.microbatching.gradients import RULES, Gradients, Tape, op_of, summed
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,15 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
+from iossim.microbatching.divided_blocks import divide_blocks, divided_units, part_name
+from iossim.microbatching.divisible import divisible
+from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.transforms.microbatching.divided_blocks import divide_blocks, divided_units, part_name
-from iossim.transforms.microbatching.divisible import divisible
-from iossim.transforms.microbatching.scheduled_first import scheduled_first
 from iossim.transforms.replay import network_of
 
 

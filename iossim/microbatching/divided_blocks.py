@@ -36,10 +36,10 @@ from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.op import Op
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.microbatching.divisible import UnitPart, batch_of, divisible, unit_divisible, unit_part
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
 from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
 from iossim.search.lattice import build_lattice
-from iossim.transforms.microbatching.divisible import UnitPart, batch_of, divisible, unit_divisible, unit_part
 
 #: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so
 #: many transitions.

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from iossim.base.errors import OptionError
-from iossim.transforms.microbatching.division import BenchmarkRow, Configuration, Part, divide, front
+from iossim.microbatching.division import BenchmarkRow, Configuration, Part, divide, front
 
 Fronts = dict[str, tuple[Configuration, ...]]
 
