@@ -106,7 +106,7 @@ def test_no_import_circle() -> None:
 
 
 #: Rooms of one feature each, which commands find by looking; without one's folder the rest works.
-GUESTS = ("deploy", "edge", "microbatching", "profiles", "serving", "study")
+GUESTS = ("calibration", "deploy", "edge", "microbatching", "profiles", "serving", "study")
 
 
 def test_nothing_imports_a_guest() -> None:

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from iossim.calibration.accuracy import device_times
 from iossim.calibration.fit import Fit
-from iossim.calibration.prediction.accuracy import device_times
 from iossim.calibration.recording import Recording
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
 from iossim.hardware.compute_capability import Architecture

@@ -19,12 +19,11 @@ from rich.table import Table
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.tables import keyed_table, plain_text
-from iossim.calibration.prediction.network_table import NetworkTable
 from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.accuracy_tables import predicted_table, remarks
+from iossim.prediction.network_table import NetworkTable
 from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
@@ -33,6 +32,7 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
+from iossim.report.predicted_tables import predicted_table, remarks
 from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
 from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words
 from iossim.schedule.schedule import Schedule, StreamSchedule

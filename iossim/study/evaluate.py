@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from iossim.base.threads import limit_threads
-from iossim.calibration.prediction.published import is_in_sample
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.execution import Span
@@ -17,6 +16,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.target import target_of
 from iossim.ir.network import Network
+from iossim.prediction.published import is_in_sample
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule

@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from iossim.base.registry import needed_part
-from iossim.calibration.prediction.published import comparable_published_us
-from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.unit import unit_bytes, unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.prediction.published import comparable_published_us
+from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.schedule import Schedule
 from iossim.search.options import SearchOptions
 from iossim.study.points import Point, device_of, network_of

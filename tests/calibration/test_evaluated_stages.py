@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from made_sets import DEVICE, shapes
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.prediction.predict import stage_us
-from iossim.calibration.validation.validate import evaluate_stages
+from iossim.calibration.validation import evaluate_stages
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, MeasurementSet, StageMeasurement
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import stage_us
 
 SMALL = parse_description("conv batch=1 in_channels=128 out_channels=64 kernel=1 in_size=14 stride=1 padding=0")
 #: An L2 of 6 MiB keeps more than this.

@@ -35,8 +35,6 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import DeviceRates, device_rates
-from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
-from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
@@ -49,6 +47,8 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
+from iossim.prediction.bands import kind_of, measured_over_predicted
+from iossim.prediction.candidate_table import CandidateTable
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import batches_of, planned
 from iossim.schedule.problem import ScheduleProblem

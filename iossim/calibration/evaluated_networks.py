@@ -14,14 +14,14 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import IossimError
-from iossim.calibration.prediction.accuracy import Accuracy
-from iossim.calibration.prediction.schedule_interval import ScheduleErrors
+from iossim.calibration.accuracy import Accuracy
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device, device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import ModelSource, Network
 from iossim.measurements.measured_networks import MeasuredNetworks, NetworkRun, find_measured_networks
 from iossim.models.load import load_source
+from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.search.assemble import reprice_any

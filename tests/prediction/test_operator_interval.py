@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operators import operators
 
-from iossim.calibration.prediction.bands import TENSOR_BANDS, interval, measured_over_predicted
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
+from iossim.prediction.bands import TENSOR_BANDS, interval, measured_over_predicted
+from iossim.prediction.predict import predict
 
 BANDS = {
     "conv": [Band(up_to_us=50, rows=30, low=0.7, high=1.5), Band(rows=90, low=0.9, high=1.2)],

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.prediction.accuracy import Accuracy
-from iossim.calibration.prediction.bands import key_of
-from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
-from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.calibration.accuracy import Accuracy
+from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
+from iossim.calibration.evaluated_operators import OperatorEvaluation, evaluate_operators
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.measurement_set import DataSets, read_data_sets
+from iossim.prediction.bands import key_of
+from iossim.prediction.predict import can_be_priced, recorded_stages_us
 from iossim.search.scheduler import StartProgress, ignore
 
 

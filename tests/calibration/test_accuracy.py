@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from iossim.calibration.prediction.accuracy import Accuracy, buckets, rank_correlation
+from iossim.calibration.accuracy import Accuracy, buckets, rank_correlation
 
 times = arrays(np.float64, st.integers(1, 40), elements=st.floats(1e-2, 1e6))
 

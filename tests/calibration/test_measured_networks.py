@@ -12,7 +12,7 @@ import pytest
 from command_line import printed, printed_json
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
+from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.execution.backend import Samples
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.hardware.load import device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.base.errors import OptionError
+from iossim.base.tables import Cell, keyed_table
 from iossim.cli import options
 from iossim.cli.options import argument, number, option, switch
 from iossim.cli.outputs import Part, notes, present
@@ -180,7 +181,7 @@ def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
 
 
 def _parts(found: FittedProfiles) -> Iterator[Part]:
-    from iossim.report.profile_tables import error_table, parameter_table
+    from iossim.report.profile_tables import error_table
 
     provenance = found.profile.provenance
     if provenance.held_out:
@@ -189,8 +190,21 @@ def _parts(found: FittedProfiles) -> Iterator[Part]:
         yield ""
         yield error_table("Errors on the other shapes, cross-validated", provenance.cross_validated)
     yield ""
-    yield parameter_table("Parameters", _rows(found))
+    yield keyed_table("Parameters", list(map(_parameter, _rows(found))), wraps=("remark",))
     yield from notes(
         f"parameters taken from {each.device}: {', '.join(each.parameters)}" for each in provenance.borrowed
     )
     yield from notes(found.kernels.notes)
+
+
+def _parameter(row: Mapping[str, float | str | bool | None]) -> dict[str, Cell]:
+    """Value of a parameter, bootstrapped spread if there is one, bounds, and remarks."""
+    remarks = ["not fitted"] * (not row["fitted"])
+    remarks += ["at bound"] * bool(row["at_bound"]) + ["not identified"] * bool(row["unidentified"])
+    return {
+        "parameter": row["parameter"],
+        "value": f"{row['value']:.4g}",
+        "spread": "" if row["spread"] is None else f"{row['spread']:.2g}",
+        "bounds": f"{row['lower']:.4g} to {row['upper']:.4g}",
+        "remark": ", ".join(remarks),
+    }

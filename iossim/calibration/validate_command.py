@@ -38,7 +38,7 @@ def validate(
     Operators are judged on held-out shapes, which are chosen by their hash.
     """
     from iossim.base.errors import OptionError
-    from iossim.calibration.validation.validate import validate as judge
+    from iossim.calibration.validation import validate as judge
     from iossim.hardware.load import device as load_device
 
     if not data:
@@ -54,13 +54,13 @@ def validate(
     def files() -> dict[str, Writer]:
         made = {"validation.json": json_file(found.to_json())}
         if wants_plot(plot):
-            from iossim.report.figures.accuracy import operators_figures
+            from iossim.calibration.accuracy_figures import operators_figures
 
             made |= pictures(*operators_figures(found.operators))
         return made
 
     def parts() -> Iterator[Part]:
-        from iossim.report.accuracy_tables import accuracy_tables
+        from iossim.calibration.accuracy_tables import accuracy_tables
 
         yield accuracy_tables(found)
 

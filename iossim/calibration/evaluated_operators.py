@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.prediction.accuracy import Accuracy, buckets, coverage, width, without_nuisances
-from iossim.calibration.prediction.bands import interval
+from iossim.calibration.accuracy import Accuracy, buckets, coverage, width, without_nuisances
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
 from iossim.hardware.lowering.kernel import Issue
@@ -20,6 +19,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
+from iossim.prediction.bands import interval
 
 Mask = NDArray[np.bool_]
 #: Latencies by another model, ``[rows]`` us, fitted on the chosen rows, given their device times as well.

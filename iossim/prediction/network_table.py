@@ -10,14 +10,14 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.base.display import Printed
 from iossim.base.tables import csv_text
-from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
-from iossim.calibration.prediction.schedule_interval import LatencyInterval, PlacedSteps, ScheduleErrors
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
+from iossim.prediction.predict import Prediction, predict_steps, rounded
+from iossim.prediction.schedule_interval import LatencyInterval, PlacedSteps, ScheduleErrors
 
 COLUMNS = (
     "name", "kind", "ops", "outputs", "output_shape", "dtype", "gpu_time_us", "low_us", "high_us", "share", "algorithm",

@@ -10,7 +10,6 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries, WorkClass
 from iossim.hardware.lowering.residence import Residence, Weights
@@ -22,6 +21,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import StageMeasurement
 from iossim.measurements.operator import Operator
+from iossim.prediction.bands import kind_of, measured_over_predicted
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 

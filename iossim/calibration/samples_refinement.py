@@ -9,13 +9,13 @@ its kernels, before it is in one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from iossim.base.solvers import least_squares
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.neutral import facts_of
-from iossim.calibration.prediction.bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.load import own_names
@@ -32,7 +32,9 @@ from iossim.hardware.transfer import (
     transferred_values,
 )
 from iossim.measurements.measurement import MeasurementSet, unusable
+from iossim.measurements.measurement_set import read_measurements
 from iossim.measurements.plausibility import check_plausible
+from iossim.prediction.bands import band_key
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}
@@ -77,6 +79,11 @@ def source_spread(sources: Sequence[SourceDevice]) -> Floats:
         own = [parameter.to_vector(one.values[parameter.name]) for one in sources if parameter.name in one.values]
         result.append(float(np.std(own, ddof=1)) if len(own) > 1 else 0.1 * whole)
     return np.asarray(np.clip(np.array(result), least, 0.25 * width))
+
+
+def refine_by(profile: DeviceProfile, path: Path) -> DeviceProfile:
+    """:func:`refine` by the measurements in a file."""
+    return refine(profile, read_measurements(path, profile.name, fewest=FEWEST_SAMPLES))
 
 
 def refine(

@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 
 import iossim
-from iossim.calibration.prediction.schedule_interval import (
-    REPEAT_NOISE,
-    ConcurrencySlopes,
-    ScheduleErrors,
-    schedule_errors,
-)
 from iossim.cost.random import RandomCostModel
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import Band, Provenance
+from iossim.prediction.schedule_interval import REPEAT_NOISE, ConcurrencySlopes, ScheduleErrors, schedule_errors
 from iossim.search.assemble import reprice
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.stream_explain import in_sequence

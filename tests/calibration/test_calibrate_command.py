@@ -13,7 +13,6 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.prediction.predict import predict, stage_us
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
@@ -22,6 +21,7 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.measurement_set import write_measurements
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import predict, stage_us
 
 EFFICIENCY = 0.6
 
