@@ -52,7 +52,7 @@ def joint(
             first = MicroBatch("auto").apply(network, prices, "sequential", options, silent)
             divided = divide_blocks(network, first.parts, JOINED if limited is None else JOINED_LIMITED)
             divided_us = schedule(divided, prices, "ios-both", options).latency_us
-            scheduled_us = scheduled_first(network, prices, found).latency_us
+            _, scheduled_us = scheduled_first(network, prices, found)
             assert together.after_us is not None
             times = [found.latency_us, divided_us, scheduled_us, together.after_us]
             told = " | ".join(f"{us / 1e3:.3f}" for us in times)

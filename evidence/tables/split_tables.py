@@ -14,7 +14,7 @@ from evidence.validation.splits import SplitRows
 from iossim.base.tables import Cell, Column, records_table
 from iossim.calibration.accuracy import coverage, width
 from iossim.calibration.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown
-from iossim.calibration.evaluated_operators import OperatorEvaluation
+from iossim.calibration.validation import OperatorEvaluation
 from iossim.prediction.bands import key_of
 
 _TITLES = {"in_distribution": "in", "out_of_distribution": "out"}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from evidence.validation.families import PUBLISHED_FAMILIES
 from evidence.validation.splits import SplitRows
-from iossim.calibration.evaluated_operators import OperatorEvaluation
+from iossim.calibration.validation import OperatorEvaluation
 from iossim.measurements.published_figures import operator_model
 from iossim.prediction.bands import key_of
 

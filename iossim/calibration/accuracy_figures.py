@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.tables import Cell
-from iossim.calibration.evaluated_operators import OperatorEvaluation
+from iossim.calibration.validation import OperatorEvaluation
 from iossim.ir.types import Precision
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import HALO, PALETTE, layer, log_ticks, need_altair, only, specification

@@ -14,8 +14,7 @@ from rich.text import Text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.calibration.accuracy import Accuracy
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, MeasuredLatency
-from iossim.calibration.evaluated_operators import OperatorEvaluation
-from iossim.calibration.validation import StageEvaluation, Validation
+from iossim.calibration.validation import OperatorEvaluation, StageEvaluation, Validation
 from iossim.measurements.operator_kinds import ALIASES
 from iossim.prediction.bands import key_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,13 +96,7 @@ def calibrate(
     for board in devices[1:]:
         check_writable(path.with_name(_file_name(board.profile)))
     with progress_bars(quiet=as_json, unit="steps") as start:
-        bars = {}
-
-        def show(label: str, done: int, total: int) -> None:
-            if label not in bars:
-                bars[label] = start(label)
-            bars[label](done, total)
-
+        bar = cache(start)
         found = fit_profiles(
             devices,
             published=published,
@@ -110,7 +105,7 @@ def calibrate(
             folds=folds,
             seed=seed,
             trusts_labels=trust_labels,
-            progress=show,
+            progress=lambda label, done, total: bar(label)(done, total),
         )
     write_profile(found.profile, path)
     for sister in found.sisters:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration import nuisances
-from iossim.calibration.neutral import neutral
+from iossim.calibration.nuisances import neutral
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.override import overridden

@@ -15,7 +15,7 @@ import numpy as np
 
 from iossim.base.solvers import least_squares
 from iossim.calibration.fit import OUTLIER, relative_errors
-from iossim.calibration.neutral import facts_of
+from iossim.calibration.nuisances import facts_of
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.load import own_names

@@ -33,7 +33,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import StartProgress
+from iossim.search.scheduler import Progress, StartProgress
 from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
 
 AUTO = "auto"
@@ -189,39 +189,31 @@ class MicroBatch:
                 f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
                 "one that has"
             )
-        found = self._applied(narrow_blocks(network), batch, prices, scheduler, options, progress)
+        narrow, limit = narrow_blocks(network), options.workspace_limit_bytes
+        if self.count is None:
+            self.check(prices, scheduler)
+            found = _chosen(narrow, prices, scheduler, options, progress("micro-batches (ways)"))
+        else:
+            found = _in_equal_parts(narrow, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
         # What is not divided stays as it was, with blocks of any number of units.
         return found if found.parts or found.units else replace(found, network=network)
 
-    def _applied(
-        self,
-        network: Network,
-        batch: int,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-    ) -> MicroBatched:
-        limit = options.workspace_limit_bytes
-        if self.count is not None:
-            return _in_equal_parts(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
-        self.check(prices, scheduler)
-        bar = progress("micro-batches (ways)")
 
-        def tell(seen: int) -> None:
-            bar(seen, seen)
-
-        if limit is not None:
-            prices = workspace_limited(prices, network, limit)
-        options = replace(options, workspace_limit_bytes=None)
-        cost = BySchedule(prices, scheduler, options, SearchMemo(prices))
-        choices = DivisionChoices(cost, cost, limit is not None, tell)
-        choices.way_us(network, choices.given(network))
-        try:
-            choices.search(network)
-        except KeyboardInterrupt:  # of those that were tried
-            return choices.outcome(network, interrupted=True)
-        return choices.outcome(network)
+def _chosen(
+    network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: Progress
+) -> MicroBatched:
+    """The blocks in as many micro-batches as is fastest."""
+    limit = options.workspace_limit_bytes
+    if limit is not None:
+        prices = workspace_limited(prices, network, limit)
+    cost = BySchedule(prices, scheduler, replace(options, workspace_limit_bytes=None), SearchMemo(prices))
+    choices = DivisionChoices(cost, cost, limit is not None, lambda seen: progress(seen, seen))
+    choices.way_us(network, choices.given(network))
+    try:
+        choices.search(network)
+    except KeyboardInterrupt:  # of those that were tried
+        return choices.outcome(network, interrupted=True)
+    return choices.outcome(network)
 
 
 def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
@@ -332,8 +324,8 @@ class DivisionChoices(Choices[Counts]):
         if self._guided is not None:
             self._guided.search(network)
             yield self._guided.best(network)
-            first = scheduled_first(network, self.by_schedule.cost_model, self.by_schedule.found(network), TRIED)
-            yield tuple(first.parts.get(block.name, 1) for block in network.blocks)
+            parts, _ = scheduled_first(network, self.by_schedule.cost_model, self.by_schedule.found(network), TRIED)
+            yield tuple(parts.get(block.name, 1) for block in network.blocks)
 
     def coordinates(self, network: Network) -> int:
         return len(network.blocks)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from iossim.base.errors import GraphError
 from iossim.cost.model import START, CostModel, price_path, problem_of
@@ -16,19 +15,11 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule
 
 
-@dataclass(frozen=True)
-class ScheduledFirst:
-    """Into how many micro-batches each block is divided, by name, and what the schedule of these stages takes."""
-
-    parts: Mapping[str, int]
-    latency_us: float
-
-
 def scheduled_first(
     network: Network, prices: CostModel, found: Schedule, counts: Sequence[int] = (2, 4)
-) -> ScheduledFirst:
+) -> tuple[dict[str, int], float]:
     """Divide the blocks of a network where that is faster for its schedule's stages, the block by itself; then priced
-    as a whole.
+    as a whole. Returns the number of micro-batches of each divided block, and the latency of these stages, us.
 
     Stages of one block are all run part after part, or all of them side by side. Undivided where that is faster in
     the end.
@@ -50,13 +41,13 @@ def scheduled_first(
     try:
         divided = divide_blocks(network, parts, 0)
     except GraphError:  # views of other blocks take one beyond a problem's size
-        return ScheduledFirst({}, found.latency_us)
+        return {}, found.latency_us
     total_us, leaving = 0.0, START
     for block, inside, own in zip(network.blocks, divided.blocks, found.blocks, strict=True):
         problem = problem_of(divided, inside, prices)
         path = price_path(problem, _divided(problem, own, *ways[block.name]), prices, leaving)
         total_us, leaving = path.cost_us(total_us), path.leaving
-    return ScheduledFirst(parts, total_us) if total_us < found.latency_us else ScheduledFirst({}, found.latency_us)
+    return (parts, total_us) if total_us < found.latency_us else ({}, found.latency_us)
 
 
 def _problem(network: Network, block: Block, count: int, prices: CostModel) -> ScheduleProblem | None:

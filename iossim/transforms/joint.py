@@ -31,7 +31,7 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, StartProgress, schedule, without_search
 from iossim.transforms.choices import BySchedule, Choices, GraphCost
-from iossim.transforms.join_choices import JoinChoices
+from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.rewriting.backtracking import Candidate
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.rewritten import with_rewriting

@@ -10,14 +10,14 @@ from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
-from iossim.transforms import join_choices
+from iossim.transforms import fused_joins
 from iossim.transforms.rewriting import rewritten
 
 #: For each option by which a source names a transform, what repeats it from the option's text, in order; behind these
 #: come transforms of guests, ``again`` of a module ``OPTION_transform``.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
-    join_choices.OPTION: join_choices.joined_again,
+    fused_joins.OPTION: fused_joins.joined_again,
 }
 
 
@@ -61,9 +61,9 @@ def in_units_of(saved: AnySchedule, network: Network | None) -> Network:
     """
     if network is None:
         return network_of(saved)
-    text = split_source(saved.source.to_source())[1].get(join_choices.OPTION)
-    if text is not None and join_choices.OPTION not in dict(network.source.options):
-        network = join_choices.joined_again(network, text)
+    text = split_source(saved.source.to_source())[1].get(fused_joins.OPTION)
+    if text is not None and fused_joins.OPTION not in dict(network.source.options):
+        network = fused_joins.joined_again(network, text)
     fit(saved, network)
     return network
 

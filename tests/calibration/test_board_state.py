@@ -9,8 +9,16 @@ import pytest
 
 from iossim.calibration.accuracy import device_times
 from iossim.calibration.fit import fit
-from iossim.calibration.neutral import neutral
-from iossim.calibration.nuisances import NOT_TOLD, SLOWING, load_before_us, slowed_basis, slowing, unslowed, work_us
+from iossim.calibration.nuisances import (
+    NOT_TOLD,
+    SLOWING,
+    load_before_us,
+    neutral,
+    slowed_basis,
+    slowing,
+    unslowed,
+    work_us,
+)
 from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, nuisances_us
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values

@@ -9,7 +9,7 @@ import pytest
 
 from evidence.profiles.chips import chips
 from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
-from iossim.calibration.neutral import neutral
+from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import lowered
 from iossim.calibration.samples_refinement import refine, source_device, source_spread, transferred
 from iossim.hardware.kinds.gpu import GPU_SPACE

@@ -26,8 +26,7 @@ from evidence.validation.sm_shares import (
 from evidence.validation.splits import SplitRows
 from iossim.calibration.accuracy import Residuals
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, MeasuredLatency
-from iossim.calibration.evaluated_operators import OperatorEvaluation, evaluate_operators
-from iossim.calibration.validation import StageEvaluation
+from iossim.calibration.validation import OperatorEvaluation, StageEvaluation, evaluate_operators
 from iossim.execution.backend import Samples
 from iossim.hardware.load import device
 from iossim.measurements.measured_networks import NetworkRun

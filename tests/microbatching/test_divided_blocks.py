@@ -180,9 +180,9 @@ def test_auto_divides_wide_blocks_in_whole_stages_no_worse_than_the_undivided_sc
     prices = api.cost_model("simulator", "v100-sxm2")
     if limit is not None:
         prices = workspace_limited(prices, network, 2**20)
-    first = scheduled_first(network, prices, before)
+    _, first_us = scheduled_first(network, prices, before)
     assert found.after_us is not None
-    assert found.after_us <= first.latency_us < before.latency_us
+    assert found.after_us <= first_us < before.latency_us
     after = api.optimize(network, "v100-sxm2", options=options, micro_batch="auto")
     assert after.latency_us == found.after_us
     assert "stages keep clusters of units whole" in after.notes[0]

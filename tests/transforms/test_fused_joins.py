@@ -19,8 +19,7 @@ from iossim.models.passes.joins import joins_of, with_joins
 from iossim.schedule.schedule import Schedule
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
-from iossim.transforms.fused_joins import ChooseJoins
-from iossim.transforms.join_choices import joined_again
+from iossim.transforms.fused_joins import ChooseJoins, joined_again
 from iossim.transforms.replay import network_of
 
 

@@ -35,7 +35,7 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
 from iossim.transforms.choices import BySchedule, GraphCost
-from iossim.transforms.join_choices import JoinChoices
+from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
 from iossim.transforms.replay import network_of
 from iossim.transforms.rewriting.application import apply

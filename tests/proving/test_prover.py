@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.transforms.rewriting.congruence import Congruence, Symbol, Term
-from iossim.transforms.rewriting.prover import Proof, prove
+from iossim.proving.congruence import Congruence, Symbol, Term
+from iossim.proving.prover import Proof, prove
+from iossim.proving.symbolic import Arithmetic, Claim, Tuple, integer, same
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.symbolic import Arithmetic, Claim, Tuple, integer, same
 
 CONV = "strides=s, pads=p, dilations=d, groups=g"
 

@@ -45,7 +45,7 @@ class Equation:
 @cache
 def axioms() -> tuple[Rule, ...]:
     """The axioms as they are written."""
-    file = resources.files("iossim.transforms.rewriting") / "axioms.yaml"
+    file = resources.files("iossim.proving") / "axioms.yaml"
     return read_rules(file.read_text(encoding="utf-8"), file.name)
 
 
@@ -85,9 +85,7 @@ def _tensors(
         known |= dict.fromkeys(op.outputs) if reads is None else {name: name for name in op.outputs}
         if reads is None:
             continue
-        arguments = []
-        for each in reads:
-            arguments.append(_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each])
+        arguments = [_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each] for each in reads]
         given, defaults = dict(op.attributes), attribute_defaults(op.kind)
         attributes = tuple(given[name] if name in given else literal(value) for name, value in defaults.items())
         for index, name in enumerate(op.outputs):

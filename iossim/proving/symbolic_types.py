@@ -18,17 +18,7 @@ import z3
 
 from iossim.ir.op import KindTable
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
-from iossim.transforms.rewriting.symbolic import (
-    Arithmetic,
-    Claim,
-    Tuple,
-    distinct,
-    everywhere,
-    integer,
-    is_inside,
-    is_opaque,
-    same,
-)
+from iossim.proving.symbolic import Arithmetic, Claim, Tuple, distinct, everywhere, integer, is_inside, is_opaque, same
 
 
 @dataclass(frozen=True)

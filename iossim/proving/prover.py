@@ -1,7 +1,7 @@
 """Proofs that the two sides of a rule are equal, from axioms that carry conditions on shapes and attributes.
 
-Both sides become terms (:mod:`iossim.transforms.rewriting.terms`). What the rule's conditions and its well-formed sides
-say of shapes and attributes is linear arithmetic, which z3 decides (:mod:`iossim.transforms.rewriting.symbolic`).
+Both sides become terms (:mod:`iossim.proving.terms`). What the rule's conditions and its well-formed sides
+say of shapes and attributes is linear arithmetic, which z3 decides (:mod:`iossim.proving.symbolic`).
 Axioms are not left to z3's quantifiers: in rounds, each is matched against all terms there are, and where its
 conditions follow and the ops on its other side are known to take their inputs, that side is added and the two are
 equal. Once both sides of the rule are one class, z3 gets the instances of axioms with their conditions, the facts, and
@@ -20,13 +20,13 @@ from typing import Any
 
 import z3
 
-from iossim.transforms.rewriting.axioms import Equation, Pattern, equations, spread, without_optional
-from iossim.transforms.rewriting.congruence import Congruence, Symbol, Term
+from iossim.proving.axioms import Equation, Pattern, equations, spread, without_optional
+from iossim.proving.congruence import Congruence, Symbol, Term
+from iossim.proving.symbolic import Claim, NotSymbolicError, Tuple
+from iossim.proving.symbolic_expressions import Evaluator
+from iossim.proving.terms import Sides, Terms, VoidError
 from iossim.transforms.rewriting.expression import Expression, Sequence, Shape, Variable
 from iossim.transforms.rewriting.rule import Filled, Rule
-from iossim.transforms.rewriting.symbolic import Claim, NotSymbolicError, Tuple
-from iossim.transforms.rewriting.symbolic_expressions import Evaluator
-from iossim.transforms.rewriting.terms import Sides, Terms, VoidError
 from iossim.transforms.rewriting.verdict import OUT_OF_TIME
 
 #: How often all axioms are applied to all terms, and how many terms there may be.

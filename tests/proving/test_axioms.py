@@ -18,13 +18,13 @@ from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph
 from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
-from iossim.transforms.rewriting.axioms import axioms, equations
+from iossim.proving.axioms import axioms, equations
+from iossim.proving.refute import compare
+from iossim.proving.sampling import samples
+from iossim.proving.symbolic import Arithmetic, Tuple, integer
+from iossim.proving.symbolic_types import typed
 from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, Placed, place
-from iossim.transforms.rewriting.refute import compare
 from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.sampling import samples
-from iossim.transforms.rewriting.symbolic import Arithmetic, Tuple, integer
-from iossim.transforms.rewriting.symbolic_types import typed
 
 #: Ops that ONNX has for floating-point numbers only, or that scale by one.
 REAL = {"average_pool", "global_average_pool", "batch_norm", "gemm", "sigmoid", "unary"}

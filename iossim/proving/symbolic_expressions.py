@@ -8,8 +8,7 @@ from typing import Any
 
 import z3
 
-from iossim.transforms.rewriting import expression as ex
-from iossim.transforms.rewriting.symbolic import (
+from iossim.proving.symbolic import (
     Arithmetic,
     Claim,
     NotSymbolicError,
@@ -20,6 +19,7 @@ from iossim.transforms.rewriting.symbolic import (
     is_inside,
     is_integer,
 )
+from iossim.transforms.rewriting import expression as ex
 
 
 class Evaluator:

@@ -256,18 +256,8 @@ _OPERANDS: dict[str, Callable[[Request, DrawStyle], list[ShapeOf]]] = {
     "gemm": _gemm,
     **dict.fromkeys(("conv", "conv_transpose"), _conv),
     "concat": _concat,
-    **dict.fromkeys(
-        (
-            "max_pool",
-            "average_pool",
-            "global_average_pool",
-            "global_max_pool",
-            "depth_to_space",
-            "space_to_depth",
-            "local_response_norm",
-        ),
-        _images,
-    ),
+    **dict.fromkeys(("max_pool", "average_pool", "global_average_pool", "global_max_pool"), _images),
+    **dict.fromkeys(("depth_to_space", "space_to_depth", "local_response_norm"), _images),
     **dict.fromkeys(
         ("conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc"),
         _channels_last,

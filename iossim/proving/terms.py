@@ -10,11 +10,8 @@ import z3
 
 from iossim.base.errors import IossimError
 from iossim.ir.op import op_class
-from iossim.transforms.rewriting.congruence import Congruence, Symbol, Term
-from iossim.transforms.rewriting.expression import Comparison, Expression, Shape, Variable
-from iossim.transforms.rewriting.instance import Zeros, operands
-from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
-from iossim.transforms.rewriting.symbolic import (
+from iossim.proving.congruence import Congruence, Symbol, Term
+from iossim.proving.symbolic import (
     Arithmetic,
     Claim,
     NotSymbolicError,
@@ -26,8 +23,11 @@ from iossim.transforms.rewriting.symbolic import (
     named_value,
     same,
 )
-from iossim.transforms.rewriting.symbolic_expressions import Evaluator
-from iossim.transforms.rewriting.symbolic_types import Typed, always, typed
+from iossim.proving.symbolic_expressions import Evaluator
+from iossim.proving.symbolic_types import Typed, always, typed
+from iossim.transforms.rewriting.expression import Comparison, Expression, Shape, Variable
+from iossim.transforms.rewriting.instance import Zeros, operands
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 
 #: Ops of any number of inputs that are what they make of the first ones, and then of that and the rest.
 _FOLDED = frozenset({"add", "concat"})

@@ -16,13 +16,14 @@ import pytest
 from mutations import mutated
 from some_rules import ASSOCIATIVE, MERGED, rule
 
-from iossim.transforms.rewriting import verdict as verdicts
-from iossim.transforms.rewriting import verify as verifying
-from iossim.transforms.rewriting.refute import trials
+from iossim.proving import verdict_checker as verdicts
+from iossim.proving import verify as verifying
+from iossim.proving.refute import replay, trials
+from iossim.proving.verdict_checker import CHECKER, remember, written
+from iossim.proving.verify import proved, verify, verify_all
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.verdict import CHECKER, OUT_OF_TIME, Verdict, Verification, recall, remember, written
-from iossim.transforms.rewriting.verify import proved, verify, verify_all
+from iossim.transforms.rewriting.verdict import OUT_OF_TIME, Verdict, Verification, recall
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def test_groups_are_found_to_be_missing() -> None:
     assert found.verdict is Verdict.PROVED
     assert found.conditions == ("g == 1", "h == 1")
     assert found.counterexample is not None
-    assert found.counterexample.replay(MERGED) == found.counterexample
+    assert replay(found.counterexample, MERGED) == found.counterexample
     again = verify(found.restricted(MERGED))
     assert (again.verdict, again.conditions) == (Verdict.PROVED, ())
 
@@ -133,19 +134,21 @@ def test_a_damaged_verdict_is_none(cache: Path, text: str) -> None:
 
 
 def test_verdicts_rest_on_all_modules_that_find_them() -> None:
-    """The list of what a verdict is trusted with names every module of this package that verification imports."""
-    package = resources.files("iossim.transforms.rewriting")
-    reached, open_names = set(), ["verify"]
+    """The list of what a verdict is trusted with names every module of its packages that verification imports."""
+    reached, open_names = set(), ["iossim.proving.verify"]
     while open_names:
         name = open_names.pop()
         if name in reached:
             continue
         reached.add(name)
-        for node in ast.walk(ast.parse((package / f"{name}.py").read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("iossim.transforms.rewriting."):
-                open_names.append(str(node.module).removeprefix("iossim.transforms.rewriting."))
-    reached -= {"verdict", "rule_file"}  # they keep verdicts, and read axioms
-    assert {name for name in CHECKER if name.endswith(".py")} == {f"{name}.py" for name in reached}
+        package, _, file = name.rpartition(".")
+        for node in ast.walk(ast.parse((resources.files(package) / f"{file}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(tuple(f"{one}." for one in CHECKER)):
+                open_names.append(str(node.module))
+    keeping = {"iossim.proving.verdict_checker", "iossim.transforms.rewriting.verdict"}
+    reached -= {*keeping, "iossim.transforms.rewriting.rule_file"}  # they keep verdicts, and read axioms
+    files = {f"{package}.{name}" for package, names in CHECKER.items() for name in names if name.endswith(".py")}
+    assert files == {f"{name}.py" for name in reached}
 
 
 def test_workers_find_the_same() -> None:
@@ -177,7 +180,7 @@ def test_published_rules_that_are_wrong_as_they_are(shared: Path, index: int) ->
     wrong = published(shared)[index]
     tried = [trial.counterexample for trial in trials(wrong, 40)]
     counterexample = next(each for each in tried if each is not None and each.element is not None)
-    assert counterexample.replay(wrong) == counterexample
+    assert replay(counterexample, wrong) == counterexample
 
 
 @pytest.mark.slow
@@ -194,7 +197,7 @@ def test_all_published_rules(shared: Path) -> None:
         assert {"g0 == 1", "g1 == 1"} <= set(found[index].conditions)
     for rule_, each in zip(rules, found, strict=True):
         if each.counterexample is not None:
-            assert each.counterexample.replay(rule_) == each.counterexample
+            assert replay(each.counterexample, rule_) == each.counterexample
 
 
 # --- mutations ----------------------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def check_mutations(rules: list[Rule], count: int, seed: int) -> Counter[str]:
         found = verify(changed, seconds=20)
         verdicts[found.verdict] += 1
         if found.counterexample is not None:
-            assert found.counterexample.replay(changed) == found.counterexample, changed
+            assert replay(found.counterexample, changed) == found.counterexample, changed
         if found.verdict is Verdict.PROVED:
             elsewhere = trials(found.restricted(changed), 200, seed=seed + 1_000_000)
             wrong = [

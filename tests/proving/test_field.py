@@ -8,7 +8,7 @@ import pytest
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
-from iossim.transforms.rewriting.refute import PRIME, evaluate_exact, evaluate_op, in_field, is_exact, random_elements
+from iossim.proving.refute import PRIME, evaluate_exact, evaluate_op, in_field, is_exact, random_elements
 
 X = random_elements(np.random.default_rng(0), (2, 3, 50))
 

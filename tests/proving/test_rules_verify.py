@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.transforms.rewriting.refute import Counterexample
+from iossim.proving.refute import replay
 from iossim.transforms.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.verdict import Counterexample
 
 RULES = """
 rule: add-commutes
@@ -43,7 +44,7 @@ def test_verdicts_as_json_and_as_a_table(rules: Path, capsys: pytest.CaptureFixt
     assert rows[0]["conditions"] == []
     assert "by the target" in rows[1]["reason"]
     found = Counterexample.from_json(rows[1]["counterexample"])
-    assert found.replay(rule_set(str(rules))[1]) == found
+    assert replay(found, rule_set(str(rules))[1]) == found
     assert printed_json(capsys, f"rules verify {rules} --json") == rows  # as kept, seconds included
     text = printed(capsys, f"rules verify {rules}")
     assert text.splitlines()[-1] == "1 proved, 1 refuted, 0 unknown"
@@ -67,7 +68,7 @@ def test_without_z3_kept_verdicts_are_shown_and_no_rule_is_proved(
     rules: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "z3", None)
-    monkeypatch.delitem(sys.modules, "iossim.transforms.rewriting.prover", raising=False)
+    monkeypatch.delitem(sys.modules, "iossim.proving.prover", raising=False)
     assert "22 proved" in printed(capsys, "rules verify metaflow --workers 1")
     assert "needs z3, which is not installed; pip install 'iossim[rules]'" in refused(
         capsys, f"rules verify {rules} --workers 1"

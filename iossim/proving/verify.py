@@ -12,11 +12,12 @@ from multiprocessing import get_context
 
 from iossim.base.errors import OptionError
 from iossim.ir.op import Role, op_class
+from iossim.proving.refute import Trial, trials
+from iossim.proving.verdict_checker import remember
 from iossim.transforms.rewriting.expression import Expression, Variable, parse_expression
 from iossim.transforms.rewriting.instance import holds
-from iossim.transforms.rewriting.refute import Counterexample, Trial, trials
 from iossim.transforms.rewriting.rule import Rule, tensor_of
-from iossim.transforms.rewriting.verdict import OUT_OF_TIME, Verdict, Verification, recall, remember
+from iossim.transforms.rewriting.verdict import OUT_OF_TIME, Counterexample, Verdict, Verification, recall
 
 #: No more conditions against one kind of failure: what takes more is hardly a rule that lacks a condition.
 _MOST = 3
@@ -306,7 +307,7 @@ def _proof(
     Raises OptionError where z3 is not installed.
     """
     try:
-        from iossim.transforms.rewriting.prover import prove
+        from iossim.proving.prover import prove
     except ModuleNotFoundError as error:
         if error.name != "z3":
             raise

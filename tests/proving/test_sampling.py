@@ -8,8 +8,8 @@ import sys
 import pytest
 from some_rules import ASSOCIATIVE, MERGED, rule
 
+from iossim.proving.sampling import samples
 from iossim.transforms.rewriting.instance import holds
-from iossim.transforms.rewriting.sampling import samples
 
 CONV = rule("y = conv(x, w, b?, strides=s, pads=p, dilations=d, groups=g)", "", "y: x")
 
@@ -79,7 +79,7 @@ def test_where_nothing_fits_nothing_is_drawn() -> None:
 
 def test_a_seed_draws_the_same_everywhere() -> None:
     program = (
-        "from iossim.transforms.rewriting.rule_sets import rule_set; from iossim.transforms.rewriting.sampling import samples; "
+        "from iossim.transforms.rewriting.rule_sets import rule_set; from iossim.proving.sampling import samples; "
         "print([(s.attributes, s.binding.shapes) for r in rule_set('metaflow')[:3] for s in samples(r, 6, seed=5)])"
     )
     texts = {

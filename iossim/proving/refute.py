@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -34,34 +34,17 @@ from iossim.ir.ops.nary import Nary, PRelu
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.slice import Pad
 from iossim.ir.ops.unary import Clip, Relu, Unary
+from iossim.proving.sampling import samples
 from iossim.transforms.rewriting.instance import ConditionFailsError, InputShape, NotMadeError, Placed, place
 from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.sampling import samples
+from iossim.transforms.rewriting.verdict import Counterexample
 
 #: 2^20 - 3.
 PRIME = 1048573
 #: Sums, products and movement of data: their own evaluation on whole numbers is exact.
 _PLAIN = frozenset(
-    [
-        "add",
-        "mul",
-        "matmul",
-        "conv",
-        "conv_nhwc",
-        "conv_transpose",
-        "cumsum",
-        "concat",
-        "split",
-        "slice",
-        "transpose",
-        "reshape",
-        "flatten",
-        "identity",
-        "expand",
-        "tile",
-        "depth_to_space",
-        "space_to_depth",
-    ]
+    {"add", "mul", "matmul", "conv", "conv_nhwc", "conv_transpose", "cumsum", "concat", "split", "slice", "transpose"}
+    | {"reshape", "flatten", "identity", "expand", "tile", "depth_to_space", "space_to_depth"}
 )
 #: Functions that the field has not: they compare with neighbours or round, or take or make truth values.
 _WITHOUT = frozenset(["ceil", "floor", "round", "shrink", "is_inf", "is_nan", "not", "bitwise_not"])
@@ -196,37 +179,12 @@ _BY_SIGN: dict[str, Callable[..., Array]] = {
 _TOLERANCE = 1e-5
 
 
-@dataclass(frozen=True)
-class Counterexample:
-    """Attributes and shapes at which the sides of a rule differ. ``reason`` says how.
-
-    ``element`` of the output ``output`` is the first that differs for inputs of ``seed``: None where the target does
-    not take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite number.
-    """
-
-    attributes: Mapping[str, Any]
-    shapes: Mapping[str, InputShape]
-    reason: str
-    seed: int = 0
-    output: str | None = None
-    element: tuple[int, ...] | None = None
-    source: float | None = None
-    target: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Counterexample:
-        """Inverse of :meth:`to_json`, read back from a file or not."""
-        return Counterexample(**{name: _frozen(value) for name, value in data.items()})
-
-    def replay(self, rule: Rule) -> Counterexample | None:
-        """The difference found again: equal to this one where the rule is the same; None where there is none."""
-        try:
-            return compare(place(rule, self.attributes, self.shapes), self.seed)
-        except NotMadeError:
-            return None
+def replay(found: Counterexample, rule: Rule) -> Counterexample | None:
+    """The difference found again: equal to this one where the rule is the same; None where there is none."""
+    try:
+        return compare(place(rule, found.attributes, found.shapes), found.seed)
+    except NotMadeError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -312,9 +270,3 @@ def _shape(value: Any) -> InputShape:
     if value is None:
         return None
     return tuple(each.shape for each in value) if isinstance(value, tuple) else value.shape
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _frozen(each) for name, each in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value

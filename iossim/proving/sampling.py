@@ -2,7 +2,7 @@
 
 Draws differ in style: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and
 broadcasting. A draw goes through the source op by op, proposes what is free there
-(:mod:`iossim.transforms.rewriting.proposals`) and begins anew where an op refuses. Conditions that are equations set
+(:mod:`iossim.proving.proposals`) and begins anew where an op refuses. Conditions that are equations set
 what they speak of; the others are only checked.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from iossim.base.errors import GraphError
 from iossim.ir.types import DType
+from iossim.proving.proposals import DrawStyle, Request, propose
 from iossim.transforms.rewriting.expression import (
     Binding,
     Comparison,
@@ -31,7 +32,6 @@ from iossim.transforms.rewriting.expression import (
     tensors_of,
 )
 from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input_type, place
-from iossim.transforms.rewriting.proposals import DrawStyle, Request, propose
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
 #: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.

@@ -84,9 +84,9 @@ def verify_rules(
     """
     from iossim.base.threads import usable_cores
     from iossim.base.user_files import check_file, write_atomically
+    from iossim.proving.verdict_checker import written
+    from iossim.proving.verify import verify_all
     from iossim.transforms.rewriting.rule_sets import rule_set
-    from iossim.transforms.rewriting.verdict import written
-    from iossim.transforms.rewriting.verify import verify_all
 
     check_file(write, "--write")
     chosen = rule_set(rules)
