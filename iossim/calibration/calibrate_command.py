@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.base.tables import Cell, keyed_table
 from iossim.cli import options
 from iossim.cli.options import argument, number, option, switch
 from iossim.cli.outputs import Part, notes, present
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
+    from iossim.base.tables import Cell
     from iossim.calibration.calibrate import DeviceData
     from iossim.calibration.profile_fit import FittedProfiles
     from iossim.hardware.profile import DeviceProfile
@@ -176,6 +176,7 @@ def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
 
 
 def _parts(found: FittedProfiles) -> Iterator[Part]:
+    from iossim.base.tables import keyed_table
     from iossim.report.profile_tables import error_table
 
     provenance = found.profile.provenance
