@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 def section_prediction(job: Job) -> None:
     """Errors of the simulator, over all warm measurements with correct outputs."""
-    from iossim.calibration.validation.measured_networks import evaluate_measured_networks
-    from iossim.calibration.validation.operators import evaluate_operators
+    from iossim.calibration.evaluated_networks import evaluate_measured_networks
+    from iossim.calibration.validation import evaluate_operators
     from iossim.hardware.load import device
     from iossim.measurements.measured_networks import read_measured_networks
     from iossim.measurements.measurement_set import read_measurements

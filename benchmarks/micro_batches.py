@@ -19,8 +19,8 @@ import typer
 import iossim
 from iossim import api
 from iossim.base.memory import size_bytes
-from iossim.transforms.microbatching.convolutions_in_micro_batches import benchmarks
-from iossim.transforms.microbatching.division import Configuration, Division, Part, divide, front
+from iossim.microbatching.convolutions_in_micro_batches import benchmarks
+from iossim.microbatching.division import Configuration, Division, Part, divide, front
 
 app = typer.Typer(add_completion=False)
 

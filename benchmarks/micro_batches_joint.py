@@ -18,10 +18,10 @@ import typer
 import iossim
 from iossim import api
 from iossim.cost.workspace_limit import workspace_limited
+from iossim.microbatching.divided_blocks import JOINED, divide_blocks
+from iossim.microbatching.micro_batches_transform import JOINED_LIMITED, MicroBatch
+from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.search.scheduler import schedule, silent
-from iossim.transforms.microbatching.blocks_in_micro_batches import JOINED_LIMITED, MicroBatch
-from iossim.transforms.microbatching.divided_blocks import JOINED, divide_blocks
-from iossim.transforms.microbatching.scheduled_first import scheduled_first
 
 app = typer.Typer(add_completion=False)
 
@@ -52,7 +52,7 @@ def joint(
             first = MicroBatch("auto").apply(network, prices, "sequential", options, silent)
             divided = divide_blocks(network, first.parts, JOINED if limited is None else JOINED_LIMITED)
             divided_us = schedule(divided, prices, "ios-both", options).latency_us
-            scheduled_us = scheduled_first(network, prices, found).latency_us
+            _, scheduled_us = scheduled_first(network, prices, found)
             assert together.after_us is not None
             times = [found.latency_us, divided_us, scheduled_us, together.after_us]
             told = " | ".join(f"{us / 1e3:.3f}" for us in times)

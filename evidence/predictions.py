@@ -14,7 +14,6 @@ from pathlib import Path
 
 from iossim.api import optimize
 from iossim.base.user_files import write_atomically
-from iossim.calibration.prediction.predict import predict
 from iossim.execution.engine import UNDIVIDED
 from iossim.hardware.compute_capability import has_precision
 from iossim.hardware.load import device
@@ -23,6 +22,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
+from iossim.prediction.predict import predict
 
 TABLE = Path(__file__).parent / "predictions.csv"
 #: A row that moves by more than this is printed, and must be rewritten.

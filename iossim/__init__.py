@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from iossim.hardware.load import device
     from iossim.inquiries import explain, predict, price, simulate_events
     from iossim.ir.network import Network
+    from iossim.microbatching.microbatch_api import microbatch
     from iossim.models.load import load
     from iossim.profiles.corun import corun
-    from iossim.related import microbatch
     from iossim.schedule.schedule import Schedule
     from iossim.study.study_run import StudyRun
     from iossim.study.sweep import run_study
@@ -64,7 +64,7 @@ _NAMES = {
     "iossim.ir.network": "Network",
     "iossim.models.load": "load",
     "iossim.profiles.corun": "corun",
-    "iossim.related": "microbatch",
+    "iossim.microbatching.microbatch_api": "microbatch",
     "iossim.schedule.schedule": "Schedule",
     "iossim.study.study_run": "StudyRun",
     "iossim.study.sweep": "run_study",

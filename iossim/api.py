@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args, overload
 
 from iossim.base.errors import OptionError, did_you_mean, once, public
 from iossim.base.memory import size_bytes
+from iossim.base.registry import needed_part
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model, own_prices
 from iossim.cost.model import CostModel
@@ -165,9 +166,7 @@ def task(
     if chooses and isinstance(prices, DeviceCostModel) and options.seconds is None:
         transforms.append(ChooseJoins())
     if micro_batch is not None:
-        from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
-
-        transforms.append(MicroBatch(micro_batch))
+        transforms.append(needed_part("transform", "micro_batches", "MicroBatch", "micro_batch")(micro_batch))
     return Task(
         network,
         prices,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from iossim.api import cost_model, network_of, own_device, prices_of, simulate, task, with_network
 from iossim.base.errors import OptionError, public
-from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import AUTO, Engine
@@ -16,6 +15,7 @@ from iossim.hardware.load import device as load_device
 from iossim.hardware.lowering.residence import Weights
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.prediction.network_table import NetworkTable, predict_network
 from iossim.schedule.fit import OwnStage, fit_stages
 from iossim.schedule.planned_stage import planned
 from iossim.schedule.schedule import AnySchedule, Schedule

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.accuracy import Residuals, device_times
 from iossim.calibration.fit import Fit, fit
-from iossim.calibration.neutral import neutral
-from iossim.calibration.prediction.accuracy import Residuals, device_times
+from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, default_weight, thinned
 from iossim.calibration.samples import fit_nuisances, hidden, nuisances_us
 from iossim.hardware.kind import GPU

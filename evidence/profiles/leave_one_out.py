@@ -34,13 +34,12 @@ from evidence.profiles.chips import (
     priced,
 )
 from iossim.base.user_files import write_atomically
+from iossim.calibration.accuracy import Residuals, bands_by_kind
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit
-from iossim.calibration.neutral import facts_of, neutral
-from iossim.calibration.nuisances import NOT_TOLD
-from iossim.calibration.prediction.accuracy import Residuals, bands_by_kind
+from iossim.calibration.nuisances import NOT_TOLD, facts_of, neutral
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.transfer import refined_values, source_device, transferred
+from iossim.calibration.samples_refinement import refined_values, source_device, transferred
 from iossim.hardware.kinds.gpu import GPU_SPACE, PARAMETERS, TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL, ModelParameters, ParameterSpace

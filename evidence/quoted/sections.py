@@ -23,7 +23,7 @@ from evidence.data.data_sets import own_measurements, shared_data
 from evidence.validation import graph_kernels as kernels
 from evidence.validation.report import ValidationReport, validate
 from iossim.api import search_options
-from iossim.calibration.validation.measured_networks import BASE, evaluate_measured_networks
+from iossim.calibration.evaluated_networks import BASE, evaluate_measured_networks
 from iossim.cli.main import main
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder

@@ -18,7 +18,7 @@ from evidence.rule_generation.fingerprints import Fingerprints, evaluate_stacked
 from evidence.rule_generation.vocabulary import Shape, Template, Type, Vocabulary
 from iossim.base.errors import OptionError
 from iossim.ir.op import Array, Op
-from iossim.transforms.rewriting.refute import random_elements
+from iossim.proving.refute import random_elements
 
 Indices = NDArray[np.int32]
 #: Called with the finished and the total work of a level.

@@ -17,7 +17,7 @@ import numpy as np
 from evidence.rule_generation.fingerprints import evaluate_stacked
 from evidence.rule_generation.vocabulary import TEMPLATES, Shape, Template, Type
 from iossim.ir.op import Array, Op
-from iossim.transforms.rewriting.refute import random_elements
+from iossim.proving.refute import random_elements
 
 #: Templates by name.
 TEMPLATE: dict[str, Template] = {each.name: each for group in TEMPLATES.values() for each in group}

@@ -20,7 +20,7 @@ from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.reshape import Transpose
 from iossim.ir.ops.slice import Concat, Pad, Split
 from iossim.ir.ops.unary import Relu
-from iossim.transforms.rewriting.refute import PRIME, evaluate_op
+from iossim.proving.refute import PRIME, evaluate_op
 
 Fingerprints = NDArray[np.uint64]
 #: Odd multipliers without a pattern in their bits: those of SplitMix64 (Steele et al., OOPSLA 2014).
@@ -28,7 +28,7 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 
 def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Stacks of the op's outputs from stacks of its operands: :func:`iossim.transforms.rewriting.refute.evaluate_op`
+    """Stacks of the op's outputs from stacks of its operands: :func:`iossim.proving.refute.evaluate_op`
     for each term.
     """
     match op:
@@ -57,7 +57,7 @@ def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
 def _idempotent(x: Array) -> Array:
     """A pseudo-random idempotent function, whose fixed points are its values: the multiples of 128, including zero.
 
-    That of :mod:`iossim.transforms.rewriting.refute` makes half of all elements zero, as the real one does, and keeps
+    That of :mod:`iossim.proving.refute` makes half of all elements zero, as the real one does, and keeps
     the others. Small tensors, and products of them, would become zero too often, and such terms agree by chance.
     """
     step = np.uint64(128)

@@ -17,10 +17,10 @@ import numpy as np
 
 from evidence.rule_generation.equations import TEMPLATE, Apply, Equation, Outputs, Term, inputs, ops, text
 from evidence.rule_generation.vocabulary import OPERANDS
+from iossim.proving.refute import evaluate_exact, random_elements
 from iossim.transforms.rewriting.expression import Expression, Item, Literal, Shape, Variable
 from iossim.transforms.rewriting.expression import Sequence as TupleOf
 from iossim.transforms.rewriting.instance import NotMadeError, Placed, place
-from iossim.transforms.rewriting.refute import evaluate_exact, random_elements
 from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 #: Attributes of a convolution that may become variables, and the tested values.

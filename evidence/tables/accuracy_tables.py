@@ -23,7 +23,7 @@ from evidence.validation.engines import EngineAgreement
 from evidence.validation.networks import NetworkEvaluation, largest, mean_size
 from evidence.validation.report import ValidationReport
 from iossim.base.tables import Cell, Column, records_table
-from iossim.report.accuracy_tables import measured_part, operators_part, percent, stages_part, titled
+from iossim.calibration.accuracy_tables import measured_part, operators_part, percent, stages_part, titled
 
 
 def accuracy_tables(report: ValidationReport) -> RenderableType:

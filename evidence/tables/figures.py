@@ -13,7 +13,7 @@ from evidence.validation.engines import EngineAgreement
 from evidence.validation.networks import NetworkEvaluation
 from evidence.validation.report import ValidationReport, sampled_rows
 from iossim.base.tables import Cell
-from iossim.report.figures.accuracy import HELD_OUT, SEEN, AccuracyGrid, operators_figures
+from iossim.calibration.accuracy_figures import HELD_OUT, SEEN, AccuracyGrid, operators_figures
 from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, Panel
 

@@ -12,10 +12,10 @@ from rich.table import Table
 from evidence.validation.published_models import PUBLISHED_MODEL, FamilyErrors
 from evidence.validation.splits import SplitRows
 from iossim.base.tables import Cell, Column, records_table
-from iossim.calibration.prediction.accuracy import coverage, width
-from iossim.calibration.prediction.bands import key_of
-from iossim.calibration.validation.operators import OperatorEvaluation
-from iossim.report.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown
+from iossim.calibration.accuracy import coverage, width
+from iossim.calibration.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown
+from iossim.calibration.validation import OperatorEvaluation
+from iossim.prediction.bands import key_of
 
 _TITLES = {"in_distribution": "in", "out_of_distribution": "out"}
 

@@ -24,10 +24,10 @@ from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulat
 from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
 from iossim.backends.simulator.events.multiprocessors import scheduling_order
-from iossim.calibration.prediction.accuracy import coverage, width
-from iossim.calibration.prediction.bands import FEWEST_RESIDUALS, TAIL
+from iossim.calibration.accuracy import coverage, width
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
+from iossim.prediction.bands import FEWEST_RESIDUALS, TAIL
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -13,13 +13,13 @@ import numpy as np
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_schedule
 from iossim.calibration.host_fit import SAMPLE
-from iossim.calibration.prediction.published import without_network
-from iossim.calibration.prediction.schedule_interval import ScheduleErrors
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned, published_figures
 from iossim.models.load import load
+from iossim.prediction.published import without_network
+from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule, scheduler_names

@@ -20,10 +20,16 @@ from evidence.validation.roofline import roofline_us
 from evidence.validation.sm_shares import ShareEvaluation, evaluate_shares
 from evidence.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
-from iossim.calibration.validation.validate import StageEvaluation, evaluate_stages, quoted_otherwise
+from iossim.calibration.validation import (
+    OperatorEvaluation,
+    StageEvaluation,
+    evaluate_recording,
+    evaluate_stages,
+    held_out_fraction,
+    quoted_otherwise,
+)
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement_set import DataSets

@@ -111,7 +111,7 @@ def _with_floor(basis: Floats) -> Floats:
 def roofline_us(samples: OperatorSamples, chosen: Sequence[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
     """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan if they are too few.
 
-    It is a ``baseline`` of :func:`iossim.calibration.validation.operators.evaluate_recording`.
+    It is a ``baseline`` of :func:`iossim.calibration.validation.evaluate_recording`.
     """
     operators = [m.operator for m in chosen]
     roofs = Roofs.of(operators, samples.profile)

@@ -20,12 +20,12 @@ from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_te
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.validation.families import KERNEL_FAMILIES
 from evidence.validation.roofline import CalibratedRoofline, Roofs
+from iossim.calibration.accuracy import Accuracy, bands_by_kind, coverage, width
 from iossim.calibration.nuisances import fit_overhead
-from iossim.calibration.prediction.accuracy import Accuracy, bands_by_kind, coverage, width
-from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.recording import Recording, work
 from iossim.hardware.profile import with_values
 from iossim.hardware.provenance import Provenance
+from iossim.prediction.bands import kind_of, measured_over_predicted
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

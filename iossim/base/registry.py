@@ -219,6 +219,14 @@ def guest_part(part: str, name: str, attribute: str) -> Any:
     return None if place is None else getattr(import_module(place), attribute, None)
 
 
+def needed_part(part: str, name: str, attribute: str, option: str) -> Any:
+    """:func:`guest_part` that an ``option`` asks for; raises OptionError if there is none."""
+    found = guest_part(part, name, attribute)
+    if found is None:
+        raise OptionError(f"`{option}`: this copy of iossim lacks {name!r}; leave it out, or install iossim whole")
+    return found
+
+
 @cache
 def _installed(group: str, path: tuple[str, ...]) -> list[Plugin]:
     """All entry points of a group, by name and package; a changed ``path`` of packages is noticed."""

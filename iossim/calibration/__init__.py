@@ -1,4 +1,4 @@
-"""From measurements to a profile, and from it to predictions with their uncertainty: data -> fit -> predict -> judge.
+"""From measurements to a profile, and how good it is: data -> fit -> judge.
 
 - *Data.* ``iossim.measurements`` reads files into measurement sets. ``doubts`` refuses or notes rows of other devices,
   ``recording`` lowers each operator once and splits shapes by their hash into those that fits see and those held out,
@@ -6,12 +6,15 @@
   overhead, and a board that slows down.
 - *Fit.* ``fit`` is one robust least-squares fit of a set of parameters; ``bootstrap`` estimates how far the data
   determines them. ``calibrate`` fits the parameters of kernels, ``host_fit`` those of launches, ``concurrency_fit``
-  those of concurrency, and ``profile_fit`` does one after the other. ``transfer`` serves devices with few measurements.
-- *Predict.* ``prediction`` predicts operators, networks, stages and schedules by a profile, with their intervals.
-- *Judge.* ``validation`` compares predictions with measurements.
+  those of concurrency, and ``profile_fit`` does one after the other. ``samples_refinement`` serves devices with few
+  measurements.
+- *Judge.* ``validation`` compares predictions (:mod:`iossim.prediction`) with measurements of operators, on held-out
+  shapes, of stages and of whole networks; whatever cannot be judged is left out with a note.
 
 The contract: a fit takes a :class:`~iossim.hardware.profile.DeviceProfile` and returns another one, whose provenance
 records what was fitted to which data, the errors on held-out shapes, the bands of predictions and some bootstrapped
 parameter vectors. Predictions read only the profile. Equal data and seeds give equal profiles, and held-out rows move
 no parameter.
+
+A guest: no other room imports this one.
 """

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.accuracy import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap, rounded
 from iossim.calibration.doubts import few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
-from iossim.calibration.prediction.accuracy import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.samples import Samples, hidden
 from iossim.hardware.parameters import Floats, ParameterSpace

@@ -15,12 +15,12 @@ import numpy as np
 from iossim.base.solvers import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
-from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
 from iossim.hardware.parameters import Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
+from iossim.prediction.predict import can_be_priced, recorded_stages_us
 
 #: Noise of a figure (repeats differ by 2 to 4 percent) over the prior's deviation, a quarter of the bounds.
 _PRIOR_WEIGHT = 0.03 / 0.25

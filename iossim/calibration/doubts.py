@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from iossim.calibration.accuracy import device_times
 from iossim.calibration.fit import Fit
-from iossim.calibration.prediction.accuracy import device_times
 from iossim.calibration.recording import Recording
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
 from iossim.hardware.compute_capability import Architecture
@@ -97,13 +97,9 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
 
 
 def _architectures(measured: MeasurementSet) -> Counter[Architecture]:
-    return Counter(name for row in measured.measurements for name in set(_named(row.kernels)))
-
-
-def _named(kernels: tuple[str, ...]) -> list[Architecture]:
-    names = (re.match(r"[a-z]+", kernel) for kernel in kernels)
     known = {str(architecture): architecture for architecture in _AGES}
-    return [known[name[0]] for name in names if name and name[0] in known]
+    names = ({re.split("[^a-z]", kernel)[0] for kernel in row.kernels} for row in measured.measurements)
+    return Counter(known[name] for of_row in names for name in of_row & known.keys())
 
 
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:

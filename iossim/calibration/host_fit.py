@@ -48,15 +48,12 @@ class PublishedNetwork(NamedTuple):
 
 def published_networks(device: str, without: str = "") -> list[PublishedNetwork]:
     """Networks with published latencies on a device that fits may see, except ``without``."""
+    rows = [row for row in fitted_networks(device) if row["model"] != without]
+    times_ms = [row["latency_ms"].get(SEQUENTIAL) for row in rows]
     return [
-        PublishedNetwork(row["model"], load(row["model"], batch=row["batch"]), _sequential_us(row["latency_ms"]))
-        for row in fitted_networks(device)
-        if row["model"] != without
+        PublishedNetwork(row["model"], load(row["model"], batch=row["batch"]), None if ms is None else 1e3 * float(ms))
+        for row, ms in zip(rows, times_ms, strict=True)
     ]
-
-
-def _sequential_us(latency_ms: Mapping[str, float]) -> float | None:
-    return 1e3 * float(latency_ms[SEQUENTIAL]) if SEQUENTIAL in latency_ms else None
 
 
 def published_models(device: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from iossim.calibration.calibrate import FOLDS, Calibration, DeviceData, Progress, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import fit_host, published_models, sequences
-from iossim.calibration.neutral import facts_of, neutral
+from iossim.calibration.nuisances import facts_of, neutral
 from iossim.calibration.samples import SequenceSamples
 from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.lowering.kernel import Issue

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration import nuisances
-from iossim.calibration.neutral import neutral
-from iossim.calibration.prediction.candidate_table import CandidateTable
+from iossim.calibration.nuisances import neutral
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.override import overridden
@@ -20,6 +19,7 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.prediction.candidate_table import CandidateTable
 
 #: Relative weight of a row of a slowed board's recording: it hardly determines the speed of its board.
 SLOWED_WEIGHT = 0.25

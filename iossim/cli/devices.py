@@ -177,11 +177,10 @@ def derive(
     with a handful of measurements.
     """
     from iossim.base.errors import OptionError
-    from iossim.calibration.transfer import FEWEST_SAMPLES, refine
+    from iossim.base.registry import needed_part
     from iossim.hardware.derive import derive as derive_profile
     from iossim.hardware.load import device
     from iossim.hardware.write import check_writable, write_profile
-    from iossim.measurements.measurement_set import read_measurements
 
     profile = derive_profile(name, device(like), vars(facts))
     path = out or Path(f"{name}.yaml")
@@ -189,7 +188,7 @@ def derive(
         raise OptionError(f"{path} is there already; give --out {path} to replace it, or another name")
     check_writable(path)
     if samples is not None:
-        profile = refine(profile, read_measurements(samples, profile.name, fewest=FEWEST_SAMPLES))
+        profile = needed_part("refinement", "samples", "refine_by", "samples")(profile, samples)
     write_profile(profile, path)
     said = (
         f"{profile.name}: {profile.architecture}, {profile.sm_count} SMs at {profile.boost_clock_ghz:g} GHz, "

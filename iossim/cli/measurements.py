@@ -98,9 +98,9 @@ def export_measurements(
     as_json: options.Json = False,
 ) -> None:
     """Write the newest measurement of each stage of one context as a measurement set; report what it cannot express."""
-    from iossim.calibration.stored_measurements import measurement_set
     from iossim.cost.measured.store import Filter, MeasurementStore
     from iossim.cost.measured.store_file import StoreError
+    from iossim.cost.measured.stored_measurements import measurement_set
     from iossim.cost.replay import described
     from iossim.measurements.measurement_set import write_measurements
     from iossim.measurements.rows import FEWEST_ROWS

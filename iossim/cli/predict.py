@@ -108,12 +108,12 @@ def predict(
     folded, identities and dead ops gone), by their names in its file; with --units they are fused into schedule units.
     """
     from iossim.base.user_files import check_file, write_atomically
-    from iossim.calibration.prediction.network_table import predict_network
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
     from iossim.hardware.lowering.residence import Weights
-    from iossim.report.accuracy_tables import predicted_table, remarks
+    from iossim.prediction.network_table import predict_network
+    from iossim.report.predicted_tables import predicted_table, remarks
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -153,10 +153,10 @@ def _is_model(source: str) -> bool:
 def _of_table(
     path: Path, kind: str | None, profile: DeviceProfile, engine: str, weights: Weights, reading: OpByOp, as_json: bool
 ) -> str:
-    from iossim.calibration.prediction.operator_table import predicted_csv, predicted_json, read_operators
-    from iossim.calibration.prediction.predict import predict as predict_operators
     from iossim.execution.engine import Engine
     from iossim.ir.types import Precision
+    from iossim.prediction.operator_table import predicted_csv, predicted_json, read_operators
+    from iossim.prediction.predict import predict as predict_operators
 
     for option in fields(OpByOp):
         if option.name != "dtype" and getattr(reading, option.name) != option.default:

@@ -53,11 +53,11 @@ def import_schedule(
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
     from iossim import api
-    from iossim.calibration.prediction.published import is_in_sample
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.models.ios_engine.file import read_ios_file
     from iossim.models.ios_engine.translate import schedule_of_file
     from iossim.models.load import load
+    from iossim.prediction.published import is_in_sample
 
     if file.suffix.lower() != ".json":
         raise OptionError(
@@ -99,8 +99,8 @@ def export_schedule(
 def _published_us(network: Network, priced: Schedule) -> float | None:
     """Published latency of an imported schedule: only if the file's network is the published one, op by op."""
     from iossim.base.errors import IossimError
-    from iossim.calibration.prediction.published import comparable_published_us
     from iossim.models.load import load
+    from iossim.prediction.published import comparable_published_us
 
     published_us = comparable_published_us(priced, network.name)
     if published_us is None:

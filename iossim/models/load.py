@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iossim.base.errors import ModelError, OptionError, public
+from iossim.base.registry import needed_part
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
@@ -72,7 +73,7 @@ def load(
     the zoo's weights and random graphs. ``strict`` refuses operators unknown to iossim, which are otherwise priced as
     memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names plugin passes that rewrite an
     ONNX file's graph after the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of
-    activations and weights (:func:`iossim.models.passes.training.training_network`); the batch norms of an ONNX file
+    activations and weights (:mod:`iossim.microbatching.training_pass`); the batch norms of an ONNX file
     or a module then use batch statistics. ``block`` selects a single block, by its name or number
     (:func:`iossim.models.passes.blocks.single_block`).
 
@@ -131,9 +132,7 @@ def _loaded(model: Any, options: LoadOptions) -> Network:
     network = _source(model).load(model, replace(options, max_block=None) if options.training else options)
     source = options.source(network)
     if options.training:
-        from iossim.models.passes.training import training_network
-
-        network = training_network(network, options.max_block)
+        network = needed_part("pass", "training", "training_network", "training")(network, options.max_block)
     if options.block is not None:
         network = single_block(network, options.block)
     return replace(network, source=source)

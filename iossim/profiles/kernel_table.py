@@ -35,7 +35,6 @@ from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_wo
 from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
 from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
 from iossim.base.user_files import read_text
-from iossim.calibration.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.load import device_names
@@ -49,6 +48,7 @@ from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import KernelRows, side_by_side
 from iossim.measurements.rows import Row
 from iossim.measurements.text_files import CsvError, csv_rows, header_line
+from iossim.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 
 #: Columns of the SM resources that a kernel holds.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")

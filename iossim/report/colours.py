@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from iossim.calibration.prediction.schedule_interval import BOUNDARIES
+from iossim.prediction.schedule_interval import BOUNDARIES
 
 #: Colour of kinds that have none of their own.
 REST = "#999999"

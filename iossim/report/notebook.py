@@ -19,12 +19,11 @@ from rich.table import Table
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.tables import keyed_table, plain_text
-from iossim.calibration.prediction.network_table import NetworkTable
 from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.accuracy_tables import predicted_table, remarks
+from iossim.prediction.network_table import NetworkTable
 from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
@@ -33,14 +32,13 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.micro_batches import micro_batch_table, total_words
+from iossim.report.predicted_tables import predicted_table, remarks
 from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
 from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
 from iossim.tasks.stream_explain import explain_streams
-from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 from iossim.transforms.replay import in_units_of, network_of
 
 #: A larger graph is shown only on request; a table shows no more rows.
@@ -218,16 +216,6 @@ def _(found: Explanation) -> list[dict[str, Any]]:
         }
         for one in found.stages
     ]
-
-
-@parts.register
-def _(found: MicroBatching) -> list[str | Table]:
-    return [total_words(found), micro_batch_table(found)]
-
-
-@records.register
-def _(found: MicroBatching) -> list[dict[str, Any]]:
-    return [{**one.to_json(), "configuration": str(one.configuration)} for one in found.kernels]
 
 
 @parts.register

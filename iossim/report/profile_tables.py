@@ -28,23 +28,6 @@ def error_table(title: str, errors: Sequence[KindError]) -> Table:
     return records_table(title, [error.model_dump() for error in errors], columns)
 
 
-def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool | None]]) -> Table:
-    """One row per parameter: value, bootstrapped spread if there is one, bounds, and remarks."""
-    records: list[dict[str, Cell]] = []
-    for row in rows:
-        remarks = ["not fitted"] * (not row["fitted"])
-        remarks += ["at bound"] * bool(row["at_bound"]) + ["not identified"] * bool(row["unidentified"])
-        record: dict[str, Cell] = {
-            "parameter": row["parameter"],
-            "value": f"{row['value']:.4g}",
-            "spread": "" if row["spread"] is None else f"{row['spread']:.2g}",
-            "bounds": f"{row['lower']:.4g} to {row['upper']:.4g}",
-            "remark": ", ".join(remarks),
-        }
-        records.append(record)
-    return keyed_table(title, records, wraps=("remark",))
-
-
 #: Significant digits of values and of their spreads.
 _DIGITS, _SPREAD_DIGITS = 4, 2
 _UNMEASURED = "Errors: unknown; no measurement of this device was compared with its predictions"

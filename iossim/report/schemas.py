@@ -127,41 +127,6 @@ def _measurement() -> Schema:
     }
 
 
-def _microbatch() -> Schema:
-    """Output of ``iossim microbatch --json``: each kernel with its micro-batches, which run one after another."""
-    from iossim.transforms.microbatching.division import POLICIES
-    from iossim.transforms.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
-
-    limit: Schema = {"type": ["integer", "null"], "minimum": 0}
-    whole_us: Schema = {
-        "type": ["number", "null"],
-        "minimum": 0,
-        "description": "undivided under the same limits; null where that cannot be",
-    }
-    part = record(micro_batch=COUNT, count=COUNT, algorithm=TEXT)
-    kernel = record(
-        layer=TEXT,
-        **{"pass": {"enum": [FORWARD, BACKWARD_DATA, BACKWARD_FILTER]}},
-        configuration=list_of(part) | {"minItems": 1},
-        time_us=TIME_US,
-        undivided_us=whole_us,
-        workspace_bytes=SIZE,
-    )
-    return described(_microbatch) | record(
-        policy={"enum": list(POLICIES)},
-        workspace_limit_bytes={**limit, "description": "of each kernel"},
-        total_workspace_limit_bytes={**limit, "description": "of all kernels"},
-        time_us=TIME_US,
-        undivided_us=whole_us,
-        lower_bound_us={**TIME_US, "description": "no choice takes less"},
-        proved={"type": "boolean"},
-        workspace_bytes=SIZE,
-        memory_limit_bytes={**limit, "description": "of activations and workspaces in one arena"},
-        arena_bytes={**limit, "description": "that arena; null without such a limit"},
-        kernels=list_of(kernel),
-    )
-
-
 def _check() -> Schema:
     """Output of ``iossim check --json``: each check with the numbers that it compares."""
     check = record(
@@ -242,7 +207,6 @@ _SCHEMAS: dict[str, Titled] = {
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
     "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", _check),
-    "microbatch": ("Micro-batches, as iossim microbatch prints them (JSON)", _microbatch),
 }
 
 

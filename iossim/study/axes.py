@@ -21,7 +21,7 @@ from iossim.base.registry import PluginError
 from iossim.base.tables import Column
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
-from iossim.study.study_kind import GROUP, Axis, Direction, Label, Labelled, Metric, StudyKind
+from iossim.study.study_kind import GROUP, Axis, Label, Labelled, Measure, Metric, StudyKind, guest_parts
 from iossim.transforms.rewriting.backtracking import ALPHA
 from iossim.transforms.rewriting.scheduled import RewriteSearch
 
@@ -158,6 +158,7 @@ def find_kinds() -> Iterable[StudyKind]:
 
 
 KINDS = tuple(find_kinds())
+MEASURES: dict[str, Measure] = guest_parts("MEASURE")
 #: Axes by name, in the order in which points are counted: the last varies fastest.
 AXES: dict[str, Axis] = {
     axis.name: axis
@@ -196,12 +197,11 @@ def kind_among(values: Callable[[str], Iterable[Any]]) -> StudyKind | None:
     return next((kind for kind in KINDS if any(map(kind.is_asked, values(kind.axis.name)))), None)
 
 
-def _micro_batches(
-    name: str, words: str, unit: str, title: str, digits: int = 2, better: Direction = "lowest"
-) -> Metric:
-    return Metric(name, words, unit, better, Column(name, title, digits), measure="micro_batches")
-
-
+#: Metrics of measures and kinds of guests.
+GUESTS_METRICS = [
+    *(metric for measure in MEASURES.values() for metric in measure.metrics),
+    *(metric for kind in KINDS for metric in kind.metrics),
+]
 #: All metrics by name, in the order of a report's columns.
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -225,13 +225,7 @@ METRICS: dict[str, Metric] = {
         Metric("kernels", "number of kernels", " kernels", column=Column("kernels")),
         Metric("gmacs", "number of multiply-adds", "e9 multiply-adds", column=Column("gmacs", "10⁹ multiply-adds", 2)),
         Metric("traffic_mib", "memory traffic", " MiB moved", column=Column("traffic_mib", "moved", 1)),
-        _micro_batches("convolutions_ms", "time of the convolutions", " ms of convolutions", "convolutions"),
-        _micro_batches("undivided_ms", "time of the convolutions undivided", " ms of convolutions undivided",
-                       "undivided"),
-        _micro_batches("micro_batch_gain", "gain by micro-batches", "x", "by micro-batches", better="highest"),
-        _micro_batches("largest_gain", "gain of the kernel that gains most", "x", "of one kernel", better="highest"),
-        _micro_batches("workspace_mib", "size of the workspaces", " MiB of workspaces", "workspaces, MiB", 1),
-        *(metric for kind in KINDS for metric in kind.metrics),
+        *GUESTS_METRICS,
         Metric("published_ms", "published latency", " ms", column=Column("published_ms", "published", 3)),
         Metric("board_power_w", "board power", " W", per="watt"),
         Metric("peak_tflops", "fp32 peak", " TFLOP/s", "highest", per="TFLOP/s"),

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from iossim.base.threads import limit_threads
-from iossim.calibration.prediction.published import is_in_sample
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.execution import Span
@@ -17,6 +16,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.target import target_of
 from iossim.ir.network import Network
+from iossim.prediction.published import is_in_sample
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -24,6 +24,7 @@ from iossim.search.assemble import reprice
 from iossim.search.ios import solve
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
+from iossim.study.axes import MEASURES
 from iossim.study.evaluation_context import EvaluationContext, context_of, given_network, network_as
 from iossim.study.journal import CrossDone
 from iossim.study.points import Point, device_of_kind
@@ -146,7 +147,12 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         gap=one.gap,
         **context.network_facts,
         peak_memory_mib=peak_mib,
-        **(context.micro_batch_facts if "micro_batches" in measures else {}),
+        **{
+            name: value
+            for each in measures
+            if each in MEASURES
+            for name, value in MEASURES[each].figures(context).items()
+        },
         active_warps=_active_warps(context, one) if "active_warps" in measures else None,
         board_power_w=power.value if power else None,  # a CPU's profile has none
         peak_tflops=context.profile.fp32_tflops,

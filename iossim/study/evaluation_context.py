@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from iossim.calibration.prediction.published import comparable_published_us
-from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
+from iossim.base.registry import needed_part
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.unit import unit_bytes, unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.prediction.published import comparable_published_us
+from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.schedule import Schedule
 from iossim.search.options import SearchOptions
 from iossim.study.points import Point, device_of, network_of
+from iossim.study.workers import LruCache
 from iossim.tasks.task import Task
-from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
-from iossim.transforms.microbatching.convolutions_in_micro_batches import Benchmarks, benchmarks
 from iossim.transforms.replay import replayed, split_source
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.rewritten import applied_rules
@@ -30,31 +27,12 @@ from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.transform import Transform
 
-V = TypeVar("V")
-
-
-class LruCache(threading.local, Generic[V]):
-    """The ``maxsize`` most recently used values, per thread; a value that cannot be made is tried again.
-
-    A Dask worker may have several threads, and cost models are not thread-safe.
-    """
-
-    def __init__(self, maxsize: int) -> None:
-        self._made = functools.lru_cache(maxsize)(lambda key: self._make())
-
-    def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        self._make = make
-        value: V = self._made(key)
-        return value
-
-
 _MIB = 1 << 20
 
 # Points of one network are consecutive. Networks load their weights only on demand.
 _NETWORKS: LruCache[Network] = LruCache(2)
 _PROFILES: LruCache[DeviceProfile] = LruCache(64)
 _CONTEXTS: LruCache[EvaluationContext] = LruCache(2)
-_BENCHMARKS: LruCache[Benchmarks] = LruCache(4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,26 +55,6 @@ class EvaluationContext:
             "gmacs": network.statistics()["macs"] / 1e9,
             "traffic_mib": sum(unit_bytes(network, unit) for unit in network.units) / _MIB,
             "rules": applied_rules(network),
-        }
-
-    @cached_property
-    def micro_batch_facts(self) -> dict[str, Any]:
-        """Facts of the convolutions in micro-batches for a row; raises OptionError if a limit is too small."""
-        asked = self.point.workspace
-        # Points that differ only in their limits share the known kernels.
-        unlimited = self.point.workspace.model_copy(update={"limit": None, "total": None, "label": ""})
-        key = replace(self.point, index=0, workspace=unlimited, key="")
-        kernels = _BENCHMARKS.get(
-            repr(key), lambda: benchmarks(self.network, self.prices, asked.policy, asked.training)
-        )
-        found = kernels.divided(asked.limit_bytes, asked.total_bytes)
-        whole_us = found.undivided_us
-        return {
-            "convolutions_ms": found.time_us / 1e3,
-            "undivided_ms": None if whole_us is None else whole_us / 1e3,
-            "micro_batch_gain": found.gain,
-            "largest_gain": max((one.gain for one in found.kernels if one.gain is not None), default=None),
-            "workspace_mib": found.workspace_bytes / _MIB,
         }
 
     @property
@@ -152,7 +110,7 @@ def _changed(point: Point, network: Network, prices: CostModel) -> Network:
         budget = RewriteBudget(graphs=asked.graphs)
         transforms.append(Rewrite(rules_named(asked.rules), asked.search, asked.alpha, budget, asked.unproved))
     if point.micro_batch != 1:
-        transforms.append(MicroBatch(point.micro_batch))
+        transforms.append(needed_part("transform", "micro_batches", "MicroBatch", "micro_batches")(point.micro_batch))
     changed = Task(network, prices, asked.scheduler, options, tuple(transforms)).change()
     if changed.interrupted:
         raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf, log
 
-from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
+from iossim.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import DEVICE_SIZES, ROW_AXES, Quantity, where_in_words
 from iossim.study.question import Condition, Conditions, Question, Range
 from iossim.study.study_kind import Label

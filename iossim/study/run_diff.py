@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
+from iossim.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import ROW_AXES, name_of
 from iossim.study.study_run import Answer, Results, Row
 

@@ -18,7 +18,7 @@ from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
 from iossim.base.values import Value
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
+from iossim.study.axes import AXES, KINDS, MEASURES, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.question import LIST, MAPPING, VALUE, Question
 from iossim.study.study_kind import StudyKind, with_fields
 
@@ -86,6 +86,12 @@ else:
     )
 
 
+if TYPE_CHECKING:
+    _MeasureName = str
+else:
+    _MeasureName = Literal["active_warps", "peak_memory", *MEASURES]
+
+
 class Scenario(_AllAxes):
     """A study. Every axis is a list; ``combine`` says how they make points."""
 
@@ -98,8 +104,8 @@ class Scenario(_AllAxes):
     schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
     #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
     cross_evaluate: list[Literal["device", "batch"]] = Field(default_factory=list)
-    #: Figures that the event-driven simulator, the memory planner or the division of batches adds; they take longer.
-    measures: list[Literal["active_warps", "peak_memory", "micro_batches"]] = Field(default_factory=list)
+    #: Figures that the event-driven simulator, the memory planner or a guest adds; they take longer.
+    measures: list[_MeasureName] = Field(default_factory=list)
     #: A metric and its bounds, which each row meets or violates.
     constraints: list[Question] = Field(default_factory=list)
     #: Questions that the report answers first; a claim is one, too.

@@ -1,6 +1,7 @@
 """Kinds of studies beside those of GPUs and processors: each has an axis of its own, and what its rows say besides.
 
 A kind is ``KIND`` of a room's module ``NAME_study``, or an entry point of another package in ``iossim.study_kinds``.
+Likewise ``MEASURE`` adds figures to the rows of GPUs and processors.
 """
 
 from __future__ import annotations
@@ -133,10 +134,25 @@ class StudyKind:
     point_s: float
 
 
+@dataclass(frozen=True)
+class Measure:
+    """Figures of GPUs and processors that a guest adds where a scenario's ``measures`` names them."""
+
+    metrics: tuple[Metric, ...]
+    #: Their values at a point, an :class:`~iossim.study.evaluation_context.EvaluationContext`; raises an IossimError.
+    figures: Callable[[Any], Mapping[str, Any]]
+
+
+def guest_parts(attribute: str) -> dict[str, Any]:
+    """The attribute of each guest's module ``NAME_study`` that has it, by NAME."""
+    found = {name: guest_part("study", name, attribute) for name in guest_modules("study")}
+    return {name: each for name, each in found.items() if each is not None}
+
+
 #: Kinds by name, for ``iossim doctor`` as well.
 GROUP: Group[StudyKind] = Group(
     "no kind of study {!r}",
-    lambda: guest_modules("study"),
+    lambda: guest_parts("KIND"),
     lambda name: guest_part("study", name, "KIND"),
     Extension("iossim.study_kinds", "a StudyKind", lambda _, kind: kind, lambda kind: isinstance(kind, StudyKind)),
 )

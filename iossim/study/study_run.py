@@ -28,7 +28,7 @@ from pydantic import Field
 from iossim.base.display import Printed
 from iossim.base.errors import IossimError
 from iossim.base.values import Value
-from iossim.study.axes import KINDS
+from iossim.study.axes import GUESTS_METRICS, KINDS
 from iossim.study.scenario import Scenario
 from iossim.study.study_kind import with_fields
 
@@ -90,22 +90,12 @@ class _Figures(_PlaceOfAnyKind):
     traffic_mib: float | None = None
     #: Weights and the arena of the activations together, by the memory planner (measure ``peak_memory``).
     peak_memory_mib: float | None = None
-    #: Figures of the convolutions alone, one after another, their batches in micro-batches (measure ``micro_batches``):
-    #: their time, the undivided time under the same limits, the gain of all and the largest gain of one, and the size
-    #: of all workspaces.
-    convolutions_ms: float | None = None
-    undivided_ms: float | None = None
-    micro_batch_gain: float | None = None
-    largest_gain: float | None = None
-    workspace_mib: float | None = None
 
 
 if TYPE_CHECKING:
     _FiguresOfAnyKind = _Figures
 else:
-    _FiguresOfAnyKind = with_fields(
-        _Figures, {metric.name: (float | None, None) for kind in KINDS for metric in kind.metrics}
-    )
+    _FiguresOfAnyKind = with_fields(_Figures, {metric.name: (float | None, None) for metric in GUESTS_METRICS})
 
 
 class Row(_FiguresOfAnyKind):

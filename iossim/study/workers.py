@@ -1,4 +1,6 @@
-"""Pieces of work on the cores of this machine, or on those of a Dask cluster, by the same code."""
+"""Pieces of work on the cores of this machine, or on those of a Dask cluster, by the same code; and values that pieces
+of a process share.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,18 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.threads import usable_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+V = TypeVar("V")
 Executor = Literal["processes", "dask"]
 
 #: Seconds until an unresponsive scheduler is given up.
@@ -141,3 +144,18 @@ def _dask_client(address: str | None) -> Iterator[Any]:
             remedy = f"start some with 'dask worker {address}'"
             raise OptionError(f"the Dask cluster at {address} has no workers; {remedy}")
         yield client
+
+
+class LruCache(threading.local, Generic[V]):
+    """The ``maxsize`` most recently used values, per thread; a value that cannot be made is tried again.
+
+    A Dask worker may have several threads, and cost models are not thread-safe.
+    """
+
+    def __init__(self, maxsize: int) -> None:
+        self._made = lru_cache(maxsize)(lambda key: self._make())
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        self._make = make
+        value: V = self._made(key)
+        return value

@@ -12,11 +12,11 @@ from rich.table import Table
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.tables import Cell, Column, records_table
-from iossim.calibration.prediction.published import comparable_published_us
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
+from iossim.prediction.published import comparable_published_us
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import plan_us
 from iossim.transforms.transform import Outcome

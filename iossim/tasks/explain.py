@@ -14,10 +14,10 @@ from typing import Any
 
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError
-from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, Limit, MeasuredBy, MeasuringCostModel, StageFacts
 from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
+from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage

@@ -15,13 +15,13 @@ from functools import cached_property
 from typing import Any
 
 from iossim.base.errors import OptionError
-from iossim.calibration.prediction.schedule_interval import schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
+from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
 from iossim.schedule.stream_problem import StreamProblem

@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from iossim.base.errors import DeviceError, OptionError, PlanError
-from iossim.calibration.prediction.published import without_network
-from iossim.calibration.prediction.schedule_interval import Judged, ScheduleErrors, schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, StreamCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -22,6 +20,8 @@ from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
+from iossim.prediction.published import without_network
+from iossim.prediction.schedule_interval import Judged, ScheduleErrors, schedule_errors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule

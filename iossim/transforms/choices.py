@@ -7,7 +7,7 @@ other, and a search without one of them leaves a layer out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import inf
@@ -103,6 +103,12 @@ class Choices(GraphCost, Generic[W]):
 
     def made(self, network: Network, way: W) -> Network | None:
         """The network in another way; None where it cannot be."""
+        raise NotImplementedError
+
+    def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
+        """The network ``to``, which is ``network`` but for its source, in its best way, and that which is divided then:
+        number of parts by unit. The source says how it was made.
+        """
         raise NotImplementedError
 
     def starts(self, network: Network) -> Iterable[W]:

@@ -18,12 +18,12 @@ from math import inf
 from typing import Any
 
 from iossim.base.errors import OptionError
+from iossim.base.registry import guest_part
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel, VariantCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
-from iossim.models.passes.blocks import narrow_blocks
-from iossim.models.passes.joins import joins_of, with_joins
+from iossim.models.passes.joins import joins_of
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import Clock, Steps, TimeIsUp
 from iossim.search.ios import STRATEGIES
@@ -31,12 +31,7 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, StartProgress, schedule, without_search
 from iossim.transforms.choices import BySchedule, Choices, GraphCost
-from iossim.transforms.fused_joins import with_chosen_joins
-from iossim.transforms.join_choices import JoinChoices
-from iossim.transforms.microbatching.blocks_in_micro_batches import OPTION as MICRO_BATCHES
-from iossim.transforms.microbatching.blocks_in_micro_batches import DivisionChoices, with_micro_batches
-from iossim.transforms.microbatching.divided_blocks import divided_units
-from iossim.transforms.microbatching.divisible import batch_of
+from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.rewriting.backtracking import Candidate
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.rewritten import with_rewriting
@@ -126,7 +121,7 @@ class JointlyFound:
     def remarked(self, found: Schedule) -> Schedule:
         """The schedule of the network, with the sentence as a remark and the costs as an option."""
         best = min(self.tried.values(), key=lambda each: each.us)
-        options = {**found.options, OPTION: self._said()} | ({MICRO_BATCHES: dict(best.units)} if best.units else {})
+        options = {**found.options, OPTION: self._said()} | ({DIVISION: dict(best.units)} if best.units else {})
         return found.model_copy(update={"remarks": [*found.remarks, self.sentence()], "options": options})
 
 
@@ -192,15 +187,16 @@ class _Search:
         self.rules = () if rewrite is None else trusted(rewrite.rules, rewrite.unproved)[0]
         own = BySchedule(prices, scheduler, plain, memo, self.check)
         schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler], self.check)
-        divisions = DivisionChoices(schedules, own, limited, self.tell)
-        joins, both = JoinChoices(schedules, own, self.tell), JoinChoices(divisions, own, self.tell)
-        divisions.exhausts = joins.exhausts = joins.climbs = both.exhausts = both.climbs = True
-        self.costs = {
-            frozenset[str](): schedules,
-            frozenset([JOINS]): joins,
-            frozenset([DIVISION]): divisions,
-            frozenset([JOINS, DIVISION]): both,
-        }
+        self.costs = {frozenset[str](): schedules, frozenset([JOINS]): JoinChoices(schedules, own, self.tell)}
+        self.divides = False
+        if (micro_batches := guest_part("transform", DIVISION, "DivisionChoices")) is not None:
+            self.divides = micro_batches.fits(network)
+            divisions = micro_batches(schedules, own, limited, self.tell)
+            self.costs[frozenset([DIVISION])] = divisions
+            self.costs[frozenset([JOINS, DIVISION])] = JoinChoices(divisions, own, self.tell)
+        for cost in self.costs.values():
+            if isinstance(cost, Choices):
+                cost.exhausts = cost.climbs = True
         self.by_operators: ByOperators | None = None
         #: Whether the time of any step was up before its end.
         self.cut = False
@@ -218,8 +214,7 @@ class _Search:
     @property
     def ingredients(self) -> list[str]:
         """Those that there is anything to choose of."""
-        narrow = narrow_blocks(self.network) is self.network and (batch_of(self.network) or 1) > 1
-        there = {REWRITING: bool(self.rules), JOINS: bool(joins_of(self.network)), DIVISION: narrow}
+        there = {REWRITING: bool(self.rules), JOINS: bool(joins_of(self.network)), DIVISION: self.divides}
         return [name for name, is_there in there.items() if is_there]
 
     def found(self) -> JointlyFound:
@@ -284,13 +279,10 @@ class _Search:
             us = cost.us(graph.network)
         network, now = with_rewriting(graph.network, graph.steps, self.rules), graph.network
         units: dict[str, int] = {}
-        if isinstance(cost, JoinChoices):
-            way = cost.best(now)
-            network = with_chosen_joins(with_joins(network, *way), *(tuple(sorted(names)) for names in way))
-            now, cost = cost.tried(now)[way][1], cost.inner
-        if isinstance(cost, DivisionChoices):
-            division = cost.division(now, cost.best(now))
-            network, units = with_micro_batches(network, division), divided_units(network, division.parts)
+        while isinstance(cost, Choices):
+            network, divided = cost.applied(now, network)
+            units |= divided
+            now, cost = cost.tried(now)[cost.best(now)][1], cost.inner
         return Tried(network, us, units, graph)
 
     def _with_company(self) -> None:

@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from iossim.base.registry import guest_modules, needed_part
 from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.transforms import fused_joins
-from iossim.transforms.microbatching import blocks_in_micro_batches
 from iossim.transforms.rewriting import rewritten
 
-#: For each option by which a source names a transform, what repeats it from the option's text, in order.
+#: For each option by which a source names a transform, what repeats it from the option's text, in order; behind these
+#: come transforms of guests, ``again`` of a module ``OPTION_transform``.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
     fused_joins.OPTION: fused_joins.joined_again,
-    blocks_in_micro_batches.OPTION: blocks_in_micro_batches.divided_again,
 }
 
 
 def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, str]]:
     """The source of the model as it was loaded, and the texts of the transforms behind it, by option."""
     options = dict(source.options)
-    texts = {name: options.pop(name) for name in _REPLAYS if name in options}
+    texts = {name: options.pop(name) for name in (*_REPLAYS, *guest_modules("transform")) if name in options}
     return replace(source, options=tuple(options.items())), texts
 
 
 def replayed(network: Network, texts: dict[str, str]) -> Network:
     """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot be."""
-    for name, replay in _REPLAYS.items():
-        if name in texts:
-            network = replay(network, texts[name])
+    for name, text in texts.items():
+        network = (_REPLAYS.get(name) or needed_part("transform", name, "again", name))(network, text)
     return network
 
 

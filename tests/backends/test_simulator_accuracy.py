@@ -15,7 +15,7 @@ from evidence.data.data_sets import read_measurement_sets, read_measurements
 from evidence.quoted.blocks import read_results
 from evidence.validation.networks import NetworkEvaluation, evaluate_networks
 from evidence.validation.roofline import roofline_us
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.calibration.validation import OperatorEvaluation, evaluate_operators
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 

@@ -13,7 +13,6 @@ from iossim.backends.simulator.events.run import stage_us
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, time_kernels
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.builder import GraphBuilder
@@ -21,6 +20,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
+from iossim.prediction.predict import predict
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule

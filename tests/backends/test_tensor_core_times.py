@@ -9,13 +9,13 @@ import pytest
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.kinds.gpu import TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import read_record
+from iossim.prediction.predict import predict
 
 DEVICES = ("v100-sxm2", "t4", "a100-pcie-80gb", "a40", "rtx-3070", "l4", "h100-sxm")
 #: Of large regular work over the roofline.

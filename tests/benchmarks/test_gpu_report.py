@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from iossim.calibration.validation.measured_networks import evaluate_measured_networks
+from iossim.calibration.evaluated_networks import evaluate_measured_networks
 from iossim.hardware.load import device
 from iossim.measurements.measured_networks import read_measured_networks
 from iossim.measurements.measurement_set import read_measurements

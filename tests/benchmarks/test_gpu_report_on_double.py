@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 import pytest
 
-from iossim.calibration.validation.measured_networks import evaluate_all
+from iossim.calibration.evaluated_networks import evaluate_all
 from iossim.execution.engine import UNDIVIDED
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.slice import Concat

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from iossim.calibration import nuisances
+from iossim.calibration.accuracy import device_times
 from iossim.calibration.fit import fit
-from iossim.calibration.neutral import neutral
 from iossim.calibration.nuisances import NOT_TOLD, SLOWING, load_before_us, slowed_basis, slowing, unslowed, work_us
-from iossim.calibration.prediction.accuracy import device_times
-from iossim.calibration.prediction.predict import predict
 from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, nuisances_us
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import predict
 
-P4 = neutral(device("p4"))
+P4 = nuisances.neutral(device("p4"))
 TRUTH = with_values(unslowed(P4), {"gemm_efficiency": 0.7})
 OVERHEAD_US = 30.0
 

@@ -11,7 +11,6 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import published_models
-from iossim.calibration.prediction.predict import stage_us
 from iossim.calibration.profile_fit import uninformed
 from iossim.execution.engine import Engine
 from iossim.hardware.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE, TENSOR_SPACE
@@ -22,6 +21,7 @@ from iossim.ir.types import Precision
 from iossim.measurements import published_figures as published
 from iossim.measurements.measurement import Header, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import stage_us
 
 PROFILE = device("t4")
 DEVICE = "v100-sxm2"

@@ -14,8 +14,6 @@ from cpus import cpu
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.concurrency_fit import fit_concurrency
-from iossim.calibration.prediction.predict import predict, stage_us
-from iossim.calibration.prediction.schedule_interval import ScheduleErrors
 from iossim.hardware.host_cpu import save_host_cpu
 from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
@@ -27,6 +25,8 @@ from iossim.measurements.measurement_set import write_measurements
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
+from iossim.prediction.predict import predict, stage_us
+from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.search.scheduler import schedule
 
 #: Away from the defaults.

@@ -11,7 +11,7 @@ from synthetic import measured, true_profile
 from iossim.calibration.calibrate import DeviceData, calibrate
 from iossim.calibration.nuisances import fit_overhead, is_hidden
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
-from iossim.calibration.validation.operators import evaluate_operators
+from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue

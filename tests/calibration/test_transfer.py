@@ -9,10 +9,9 @@ import pytest
 
 from evidence.profiles.chips import chips
 from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
-from iossim.calibration.neutral import neutral
-from iossim.calibration.prediction.predict import predict
+from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import lowered
-from iossim.calibration.transfer import refine, source_device, source_spread, transferred
+from iossim.calibration.samples_refinement import refine, source_device, source_spread, transferred
 from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -20,6 +19,7 @@ from iossim.hardware.transfer import ARITHMETIC, SourceDevice
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
+from iossim.prediction.predict import predict
 
 CALIBRATED = [device(name) for name in ("v100-pcie-32gb", "p100-pcie-16gb", "p4")]
 DONORS = [source_device(profile) for profile in CALIBRATED]

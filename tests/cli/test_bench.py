@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.calibration.validation.measured_networks import evaluate_measured_networks
+from iossim.calibration.evaluated_networks import evaluate_measured_networks
 from iossim.cli.main import main
 from iossim.cli.outputs import ExitCode
 from iossim.hardware.load import device

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
+from iossim.prediction.predict import predict
 
 CONV = """row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,kernels
 7,1,64,64,3,28,1,1,88.0,measured_kernel

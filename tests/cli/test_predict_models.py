@@ -16,7 +16,7 @@ from onnx import helper
 from onnx_models import write_onnx
 
 import iossim
-from iossim.calibration.prediction.network_table import COLUMNS
+from iossim.prediction.network_table import COLUMNS
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 

@@ -24,10 +24,9 @@ from evidence.validation.sm_shares import (
     Spread,
 )
 from evidence.validation.splits import SplitRows
-from iossim.calibration.prediction.accuracy import Residuals
-from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
-from iossim.calibration.validation.validate import StageEvaluation
+from iossim.calibration.accuracy import Residuals
+from iossim.calibration.evaluated_networks import MeasuredEvaluation, MeasuredLatency
+from iossim.calibration.validation import OperatorEvaluation, StageEvaluation, evaluate_operators
 from iossim.execution.backend import Samples
 from iossim.hardware.load import device
 from iossim.measurements.measured_networks import NetworkRun

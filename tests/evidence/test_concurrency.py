@@ -11,9 +11,9 @@ from command_line import printed, printed_json
 from evidence.concurrency.hopper_placement import Launched, makespan_us
 from evidence.concurrency.hopper_sets import prices, products_side_by_side, side_by_side
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
-from iossim.calibration.prediction.schedule_interval import NINE_OF_TEN, stage_error
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
+from iossim.prediction.schedule_interval import NINE_OF_TEN, stage_error
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from made_sets import DEVICE, made_set, noise, predicted_us, shapes, with_latenc
 
 from evidence.data.data_sets import read_measurements
 from evidence.validation.roofline import roofline_us
-from iossim.calibration.prediction.predict import predict
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.calibration.validation import OperatorEvaluation, evaluate_operators
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement
+from iossim.prediction.predict import predict
 
 
 @pytest.fixture(scope="module")

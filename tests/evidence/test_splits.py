@@ -9,13 +9,13 @@ from made_sets import DEVICE, made_set
 from evidence.profiles.chips import all_rows, chips, fit_lanes
 from evidence.validation.published_models import family_errors
 from evidence.validation.splits import LARGEST_PART, SplitRows, split_by_family, split_by_size
-from iossim.calibration.prediction.predict import predict
 from iossim.calibration.recording import lowered, work
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import parse_description
 from iossim.measurements.published_figures import operator_model
+from iossim.prediction.predict import predict
 
 RELUS = tuple(parse_description(f"relu rows={97 * n} cols=4096") for n in range(1, 201))
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import predict
 
 OWN, EVIDENCE = "validate", "evidence validate --part operators --split hash"
 either = pytest.mark.parametrize("command", [OWN, EVIDENCE])

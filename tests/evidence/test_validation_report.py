@@ -12,7 +12,7 @@ from made_sets import DEVICE, made_set
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.validation.report import PARTS, validate
 from iossim.base.errors import OptionError
-from iossim.calibration.prediction.accuracy import Residuals
+from iossim.calibration.accuracy import Residuals
 from iossim.hardware.load import device
 from iossim.hardware.provenance import KindError
 from iossim.measurements.measurement_set import write_measurements

@@ -12,9 +12,9 @@ from iossim.edge.access import ACCESS
 from iossim.hardware.lowering import cpu, gpu
 from iossim.ir.op import OPS, KindTable
 from iossim.ir.ops.unary import Relu
-from iossim.models.passes import elementwise_gradients  # noqa: F401  registers the rules of element-wise ops
-from iossim.models.passes.gradients import RULES
-from iossim.transforms.rewriting.symbolic_types import TYPINGS
+from iossim.microbatching import elementwise_gradients  # noqa: F401  registers the rules of element-wise ops
+from iossim.microbatching.gradients import RULES
+from iossim.proving.symbolic_types import TYPINGS
 
 KINDS = frozenset(OPS.own())
 TABLES: dict[str, Mapping[str, object]] = {

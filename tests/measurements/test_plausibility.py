@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from operators import operators
 
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.measurements.plausibility import check_plausible, fastest_possible_us
+from iossim.prediction.predict import predict
 
 SHAPES = [
     *(f"conv batch={n} in_channels=64 out_channels=128 kernel=3 in_size=28 stride=1 padding=1" for n in range(1, 33)),

@@ -16,8 +16,8 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.microbatching.training_pass import PREFIX
 from iossim.models.load import load
-from iossim.models.passes.training import PREFIX
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[torch]'")

@@ -28,6 +28,7 @@ from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
+from iossim.microbatching.micro_batches_transform import MicroBatch
 from iossim.models.seeded_network import seeded_network
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
@@ -39,7 +40,6 @@ from iossim.serving.coschedule import STREAMS as TOGETHER
 from iossim.serving.coschedule import coschedule
 from iossim.serving.coschedule_report import bound_words
 from iossim.tasks.task import Task, compare
-from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import Rewrite

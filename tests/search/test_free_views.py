@@ -15,6 +15,8 @@ from iossim.cost.model import problems_of
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.ops.slice import Concat
+from iossim.microbatching.divided_blocks import divide_blocks
+from iossim.microbatching.divisible import divisible
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -22,8 +24,6 @@ from iossim.search import ios
 from iossim.search.free_views import WithoutViews
 from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.options import SearchOptions
-from iossim.transforms.microbatching.divided_blocks import divide_blocks
-from iossim.transforms.microbatching.divisible import divisible
 
 
 class AsTheyAre:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iossim import api
 from iossim.ir.network import Network
+from iossim.microbatching.micro_batches_transform import MicroBatched
 from iossim.search.options import SearchOptions
-from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatched
 
 
 def divided(

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import predict
 
 DEVICE = "v100-sxm2"
 

@@ -14,9 +14,9 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import TensorType
+from iossim.proving.refute import evaluate_exact, evaluate_real, is_exact_graph, random_elements
 from iossim.transforms.rewriting.expression import IsConstant
 from iossim.transforms.rewriting.instance import Placed
-from iossim.transforms.rewriting.refute import evaluate_exact, evaluate_real, is_exact_graph, random_elements
 from iossim.transforms.rewriting.rule import Rule
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import predict
 
 #: Parameters that operators of all kinds and sizes tell, away from their defaults.
 TRUTH = {"gemm_efficiency": 0.7, "implicit_gemm_efficiency": 0.6, "stream_efficiency": 0.75}

@@ -22,6 +22,9 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
+from iossim.microbatching.divided_blocks import divide_blocks
+from iossim.microbatching.divisible import divisible
+from iossim.microbatching.micro_batches_transform import TRIED, DivisionChoices
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
@@ -32,11 +35,8 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
 from iossim.transforms.choices import BySchedule, GraphCost
-from iossim.transforms.join_choices import JoinChoices
+from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
-from iossim.transforms.microbatching.blocks_in_micro_batches import TRIED, DivisionChoices
-from iossim.transforms.microbatching.divided_blocks import divide_blocks
-from iossim.transforms.microbatching.divisible import divisible
 from iossim.transforms.replay import network_of
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search

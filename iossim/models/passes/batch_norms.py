@@ -1,10 +1,8 @@
-"""Batch norms of imported graphs: folded for inference, with batch statistics for training.
+"""Batch norms of imported graphs, folded for inference.
 
-*Folding.* A scale and shift per channel after a convolution is moved into its weight and bias:
+A scale and shift per channel after a convolution is moved into its weight and bias:
 ``m * (w * x + b) + s = (m * w) * x + (m * b + s)``. Older exporters write a batch norm as a normalisation, a product
 and a sum with constants per channel; each of them folds too, into a batch norm if there is no convolution.
-
-*Training.* The file's running mean and variance are neither read nor updated: that is for the training loop.
 """
 
 from __future__ import annotations
@@ -18,10 +16,8 @@ from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op, as_float32
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm, multiplier_and_shift
-from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import TensorType
 from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
 
@@ -152,47 +148,3 @@ def _absorb(
     bias_type = TensorType((affine.channels,), constants[weight].type.dtype)
     constants[folded_bias] = ShiftedConstant(bias_type, bias, affine)
     return replace(host, inputs=(x, folded_weight, folded_bias, *rest[1:]), outputs=outputs)
-
-
-class BatchStatistics(GraphPass):
-    """Computes batch mean and (biased) variance for each batch norm with constant ones.
-
-    The outputs change: they become those of a network in training.
-    """
-
-    def apply(self, graph: Graph) -> Graph:
-        taken = {*graph.types, *(node.name for node in graph.nodes)}
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            if isinstance(node.op, BatchNorm) and graph.constants.keys() >= set(node.inputs[3:]):
-                statistics = _statistics(graph, node, taken)
-                nodes += statistics
-                made = (statistics[0].outputs[0], statistics[-1].outputs[0])
-                nodes.append(replace(node, inputs=(*node.inputs[:3], *made)))
-            else:
-                nodes.append(node)
-        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
-
-
-def _statistics(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
-    """The ops that compute the mean of the batch (first) and its variance (last)."""
-    shape = graph.types[node.inputs[0]].shape
-    mean = mean_of_batch(len(shape))
-    names = []
-    for part in ("mean", "broadcast_mean", "centred", "squares", "variance"):
-        names.append(free_name(f"{node.name}.{part}", taken))
-        taken.add(names[-1])
-    (x, *_), (average, broadcast, centred, squares, variance) = node.inputs, names
-    per_channel = Reshape((1, shape[1], *[1] * (len(shape) - 2)))
-    return [
-        Node(average, mean, (x,), (average,)),
-        Node(broadcast, per_channel, (average,), (broadcast,)),
-        Node(centred, Nary("sub"), (x, broadcast), (centred,)),
-        Node(squares, Mul(), (centred, centred), (squares,)),
-        Node(variance, mean, (squares,), (variance,)),
-    ]
-
-
-def mean_of_batch(rank: int) -> Reduce:
-    """The mean of each channel over a batch."""
-    return Reduce("mean", tuple(axis for axis in range(rank) if axis != 1), keepdims=False)

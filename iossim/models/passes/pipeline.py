@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from iossim.base.errors import GraphError
-from iossim.base.registry import Extension, Group, Plugin
+from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
-from iossim.models.passes.batch_norms import BatchNormFolding, BatchStatistics
+from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.simplification import (
@@ -35,7 +35,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         DeadOpElimination(),
         IdentityElimination(),
         CommonSubexpressionElimination(kept),
-        BatchNormFolding() if trained is None else BatchStatistics(),
+        BatchNormFolding() if trained is None else needed_part("pass", "training", "BatchStatistics", "training")(),
     )
     for each in passes:
         graph = each.apply(graph)

@@ -17,8 +17,8 @@ from iossim.backends.cupy_cudnn.clock import FLUSH
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS
-from iossim.calibration.stored_measurements import measurement_set
 from iossim.cost.measured.record import Kind, MeasurementRecord
+from iossim.cost.measured.stored_measurements import measurement_set
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import MAIN, lower_stage

@@ -16,8 +16,8 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter
+from iossim.microbatching.training_pass import PREFIX
 from iossim.models.load import load
-from iossim.models.passes.training import PREFIX
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 

@@ -14,7 +14,7 @@ from evidence.rule_generation.equations import TEMPLATE, Evaluation, Term, apply
 from evidence.rule_generation.fingerprints import evaluate_stacked
 from evidence.rule_generation.vocabulary import Type, Vocabulary, describe, read_vocabulary
 from iossim.base.errors import OptionError
-from iossim.transforms.rewriting.refute import evaluate_op, random_elements
+from iossim.proving.refute import evaluate_op, random_elements
 
 SMALL = [
     ("mul,relu", "2x2*2", 3),

@@ -18,8 +18,8 @@ from evidence.rule_generation.equations import TEMPLATE, Equation, Evaluation, T
 from evidence.rule_generation.generate import generate
 from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, read_vocabulary
+from iossim.proving.refute import refute, trials
 from iossim.transforms.rewriting.expression import parse_expression
-from iossim.transforms.rewriting.refute import refute, trials
 from iossim.transforms.rewriting.rule_file import read_rules, write_rules
 from iossim.transforms.rewriting.rule_sets import read_published
 

@@ -7,10 +7,10 @@ from place_rules import RULES, SHIPPED
 from random_places import random_graph, same_outputs
 
 from iossim.ir.graph import Graph
+from iossim.proving.sampling import samples
 from iossim.transforms.rewriting.application import Application, Step, apply, replay
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.sampling import samples
 
 
 def check_graph(graph: Graph) -> None:

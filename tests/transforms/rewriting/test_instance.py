@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rule_instances import instantiate
 
+from iossim.proving.refute import evaluate_real
 from iossim.transforms.rewriting.expression import parse_expression
 from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, place
-from iossim.transforms.rewriting.refute import evaluate_real
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule
 
 

@@ -11,9 +11,9 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
+from iossim.proving.refute import evaluate_real
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.matching import find_matches
-from iossim.transforms.rewriting.refute import evaluate_real
 from iossim.transforms.rewriting.rule_sets import rule_set
 
 RULES = {rule.name: rule for name in ("metaflow", "simplify") for rule in rule_set(name)}

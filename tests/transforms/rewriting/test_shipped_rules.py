@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rule_instances import Instance, instantiate
 
-from iossim.transforms.rewriting.refute import evaluate_exact, evaluate_real, is_exact_graph, random_elements
+from iossim.proving.refute import evaluate_exact, evaluate_real, is_exact_graph, random_elements
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import RULE_SETS, rule_set
 

@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 
-from iossim.base.registry import Group, modules
+from iossim.base.registry import Group, guest_modules, modules
 from iossim.report.figures.figure import Figure
 from iossim.study.study_run import StudyRun
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A kind of figure; the modules of ``iossim.study.report.plots`` list theirs in ``PLOTS``."""
+    """A kind of figure, of ``PLOTS`` of a module of ``iossim.study.report.plots`` or a guest's ``NAME_plots``."""
 
     name: str
     #: Position on the page.
@@ -47,8 +48,9 @@ def in_folder(run: StudyRun, file: str) -> str:
 @cache
 def plots() -> dict[str, Plot]:
     """All kinds by name, in their order on the page."""
-    found: list[Plot] = [plot for module in modules(__name__) for plot in getattr(module, "PLOTS", ())]
-    return {plot.name: plot for plot in sorted(found, key=lambda plot: (plot.order, plot.name))}
+    found = [*modules(__name__), *map(import_module, guest_modules("plots").values())]
+    all_plots: list[Plot] = [plot for module in found for plot in getattr(module, "PLOTS", ())]
+    return {plot.name: plot for plot in sorted(all_plots, key=lambda plot: (plot.order, plot.name))}
 
 
 PLOTS: Group[Plot] = Group("plot {!r} is not known", plots, lambda name: plots().get(name))

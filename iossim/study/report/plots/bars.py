@@ -1,4 +1,4 @@
-"""Bar charts of studies: speed-up, latency, active warps, peak memory, and the gain of micro-batches."""
+"""Bar charts of studies: speed-up, latency, active warps, peak memory."""
 
 from __future__ import annotations
 
@@ -210,28 +210,13 @@ def _warps_finding(run: StudyRun) -> str:
     return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({where})."
 
 
-def _most(metric: str, words: Callable[[float, Row], str]) -> Callable[[StudyRun], str]:
+def most(metric: str, words: Callable[[float, Row], str]) -> Callable[[StudyRun], str]:
     def finding(run: StudyRun) -> str:
         found = [(value, row) for row in run.results.rows if (value := getattr(row, metric)) is not None]
-        most, row = max(found, key=lambda pair: pair[0], default=(0.0, None))
-        return "" if row is None else words(most, row)
+        largest, row = max(found, key=lambda pair: pair[0], default=(0.0, None))
+        return "" if row is None else words(largest, row)
 
     return finding
-
-
-def _micro_batches(name: str, metric: str, title: str, what: str) -> Bars:
-    return Bars(
-        name,
-        metric,
-        title,
-        "gain over undivided under the same limit (×)",
-        _most(metric, lambda most, row: f"The most is {most:.2f} times as fast: {row.model} on {row.device}, batch "
-              f"{row.batch}, under {row.workspace}."),
-        f"{what} in micro-batches that run one after another in one workspace, over the same undivided under the same "
-        "limits. Both are the best that these allow.",
-        f"Bars of how many times as fast as undivided: {what}",
-        lambda value: f"{value:.2f}x",
-    )  # fmt: skip
 
 
 _SPEEDUP = Bars(
@@ -291,7 +276,7 @@ _PEAK_MEMORY = Bars(
     "peak_memory_mib",
     "Peak memory",
     "peak memory (MiB)",
-    _most(
+    most(
         "peak_memory_mib",
         lambda most, row: f"The most is {most:,.0f} MiB: {row.model}, batch {row.batch}, {row.scheduler}.",
     ),
@@ -299,10 +284,6 @@ _PEAK_MEMORY = Bars(
     "alive together.",
     "Bars of the peak memory of each scheduler's schedule.",
     lambda value: f"{value:,.0f} MiB",
-)
-_ALL_CONVOLUTIONS = _micro_batches("micro_batches", "micro_batch_gain", "What micro-batches gain", "All convolutions")
-_ONE_CONVOLUTION = _micro_batches(
-    "largest_gain", "largest_gain", "What one kernel gains most", "The convolution that gains most"
 )
 
 
@@ -318,7 +299,7 @@ def _is_no_line(run: StudyRun) -> bool:
     return "batch" not in sizes or max(sizes.values()) > sizes["batch"]
 
 
-def _plot(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = None) -> Plot:
+def plot_of(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = None) -> Plot:
     """Plot of a metric; by default a report has it where any row has the metric."""
 
     def has_metric(run: StudyRun) -> bool:
@@ -332,11 +313,9 @@ def _has_limit_of_devices(run: StudyRun) -> bool:
 
 
 PLOTS = (
-    _plot(_DEVICES, 1, _has_limit_of_devices),
-    _plot(_SPEEDUP, 10, _has_schedulers),
-    _plot(_LATENCY, 20, _is_no_line),
-    _plot(_ACTIVE_WARPS, 60),
-    _plot(_PEAK_MEMORY, 65),
-    _plot(_ALL_CONVOLUTIONS, 66),
-    _plot(_ONE_CONVOLUTION, 67),
+    plot_of(_DEVICES, 1, _has_limit_of_devices),
+    plot_of(_SPEEDUP, 10, _has_schedulers),
+    plot_of(_LATENCY, 20, _is_no_line),
+    plot_of(_ACTIVE_WARPS, 60),
+    plot_of(_PEAK_MEMORY, 65),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from iossim.base.tables import Cell, Column
-from iossim.calibration.prediction.schedule_interval import BOUNDARIES
+from iossim.prediction.schedule_interval import BOUNDARIES
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import coloured, layer, need_altair, scheduler_legend, scheduler_scale, specification

@@ -1,0 +1,164 @@
+"""Predicted beside measured times: errors by the usual measures of accuracy, and residuals by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.calibration.samples import OperatorSamples, nuisances_us
+from iossim.hardware.parameters import Floats
+from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.provenance import Band, KindError
+from iossim.prediction.bands import residual_bands
+
+Mask = NDArray[np.bool_]
+
+#: Buckets of measured time: from, and below.
+_BUCKETS_US = {"<0.2 ms": (0.0, 200.0), "0.2-1 ms": (200.0, 1000.0), ">1 ms": (1000.0, np.inf)}
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Relative errors of predictions, predicted over measured less 1; all None without rows.
+
+    ``kendall_tau`` is the rank correlation of both times (Kendall 1938, tau-b), None where fewer than two differ.
+    """
+
+    rows: int
+    #: Mean absolute error: MAPE as a fraction.
+    mean_error: float | None = None
+    median_error: float | None = None
+    #: Mean signed error.
+    bias: float | None = None
+    kendall_tau: float | None = None
+
+    @staticmethod
+    def of(predicted_us: Floats, measured_us: Floats) -> Accuracy:
+        """Accuracy of predictions, shape ``[rows]``; rows without a prediction (nan) do not count."""
+        known = np.isfinite(predicted_us)
+        predicted_us, measured_us = predicted_us[known], measured_us[known]
+        if not len(measured_us):
+            return Accuracy(0)
+        errors = predicted_us / measured_us - 1.0
+        size = np.abs(errors)
+        return Accuracy(
+            len(errors),
+            float(np.mean(size)),
+            float(np.median(size)),
+            float(np.mean(errors)),
+            rank_correlation(predicted_us, measured_us),
+        )
+
+    def to_json(self) -> dict[str, int | float | None]:
+        return {
+            "rows": self.rows,
+            "mape": self.mean_error,
+            "median_error": self.median_error,
+            "bias": self.bias,
+            "kendall_tau": self.kendall_tau,
+        }
+
+
+def rank_correlation(first: Floats, second: Floats) -> float | None:
+    """Kendall's tau-b, or None if either has no two different values."""
+    from scipy.stats import kendalltau
+
+    if len(np.unique(first)) < 2 or len(np.unique(second)) < 2:
+        return None
+    return float(kendalltau(first, second).statistic)
+
+
+def coverage(low_us: Floats, high_us: Floats, measured_us: Floats) -> float | None:
+    """Fraction of measured times within their intervals; None without rows."""
+    return float(np.mean((low_us <= measured_us) & (measured_us <= high_us))) if len(measured_us) else None
+
+
+def width(low_us: Floats, high_us: Floats) -> float | None:
+    """Median of high over low; None without rows."""
+    return float(np.median(high_us / low_us)) if len(low_us) else None
+
+
+def buckets(measured_us: Floats) -> dict[str, Mask]:
+    """Rows of each bucket of measured time, by a name such as ``<0.2 ms``."""
+    return {name: (measured_us >= low) & (measured_us < high) for name, (low, high) in _BUCKETS_US.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Predicted and measured device times of operators of one kind in one data set, ``[rows]`` each.
+
+    ``key`` names the kind, and the precision unless it is fp32.
+    """
+
+    data_set: str
+    key: str
+    predicted_us: Floats
+    measured_us: Floats
+
+    @staticmethod
+    def joined(several: Sequence[Residuals]) -> Residuals:
+        """Rows of several, named as the first."""
+        predicted_us = np.concatenate([one.predicted_us for one in several])
+        measured_us = np.concatenate([one.measured_us for one in several])
+        return Residuals(several[0].data_set, several[0].key, predicted_us, measured_us)
+
+    @property
+    def errors(self) -> Floats:
+        """Signed errors relative to the measured time, ``[rows]``."""
+        return self.predicted_us / self.measured_us - 1
+
+    @property
+    def accuracy(self) -> Accuracy:
+        return Accuracy.of(self.predicted_us, self.measured_us)
+
+    def summary(self) -> KindError:
+        """Errors in a few numbers; raises ValueError without rows."""
+        found = self.accuracy
+        if found.mean_error is None or found.median_error is None:
+            raise ValueError(f"{self.data_set}: no rows of {self.key} with a prediction")
+        return KindError(
+            data_set=self.data_set,
+            kind=self.key,
+            rows=found.rows,
+            mape_percent=round(100 * found.mean_error, 2),
+            median_error_percent=round(100 * found.median_error, 2),
+            kendall_tau=None if found.kendall_tau is None else round(found.kendall_tau, 4),
+        )
+
+
+def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
+    """Predicted and measured device times; the measured ones are latencies without the recording's nuisances, whose
+    coefficients are ``overhead``: less the host's, and shortened to the time of an unslowed board.
+
+    Beside the host's overhead, times below ``least_us`` are indistinguishable: they count as that.
+    """
+    predicted_us, _ = samples.predict(profile)
+    return predicted_us, without_nuisances(samples, predicted_us, overhead)
+
+
+def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: Floats) -> Floats:
+    """Measured device times, ``[samples]``; on a slowed board in proportion to the prediction."""
+    host_us, slowed_us = nuisances_us(samples, overhead)
+    share = predicted_us / (predicted_us + slowed_us)
+    return np.maximum((samples.latency_us - host_us) * share, samples.least_us)
+
+
+def residuals_by_kind(data_set: str, keys: Sequence[str], predicted_us: Floats, measured_us: Floats) -> list[Residuals]:
+    """Residuals of the rows of each key, in alphabetical order of keys."""
+    names = np.array(keys)
+    return [
+        Residuals(data_set, key, predicted_us[names == key], measured_us[names == key]) for key in sorted(set(keys))
+    ]
+
+
+def bands_by_kind(residuals: Iterable[Residuals]) -> dict[str, list[Band]]:
+    """Bands of each kind over all data sets; a kind with too few rows has none."""
+    by_key: dict[str, list[Residuals]] = {}
+    for one in residuals:
+        by_key.setdefault(one.key, []).append(one)
+    joined = [Residuals.joined(by_key[key]) for key in sorted(by_key)]
+    bands = {one.key: residual_bands(one.predicted_us, one.measured_us) for one in joined}
+    return {key: found for key, found in bands.items() if found}

@@ -1,0 +1,67 @@
+"""``iossim validate``: errors of predictions against the user's own measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.options import option, takes_options, with_flags
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, pictures, present, wants_plot
+from iossim.cli.progress import progress_bars
+
+Devices = Annotated[
+    list[str] | None, option("--device -d", "NAME", "Only this device, or profile.yaml; may be repeated.")
+]
+Data = Annotated[list[Path] | None, option("--data", "DIR", "A folder or file of measurements; may be repeated.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("validate", help="Compare predictions with your own measurements.")(validate)
+
+
+@options.shown(options.PREDICT, "validate --data measured.jsonl")
+@takes_options
+def validate(
+    device: Devices = None,
+    data: Data = None,
+    out: options.Out = None,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare predictions with measured operators, stages of several groups, and whole networks.
+
+    Operators are judged on held-out shapes, which are chosen by their hash.
+    """
+    from iossim.base.errors import OptionError
+    from iossim.calibration.validation import validate as judge
+    from iossim.hardware.load import device as load_device
+
+    if not data:
+        raise OptionError(
+            "validate needs measurements; give --data FILES, as 'iossim bench' and 'iossim profile' write"
+        )
+    TimelineOutputs(out, plot=plot).check_files()
+    profiles = [load_device(name) for name in device] if device else None
+    with progress_bars(quiet=as_json, unit="") as progress:
+        found = judge(data, profiles, progress)
+    found = replace(found, notes=tuple(map(with_flags, found.notes)))
+
+    def files() -> dict[str, Writer]:
+        made = {"validation.json": json_file(found.to_json())}
+        if wants_plot(plot):
+            from iossim.calibration.accuracy_figures import operators_figures
+
+            made |= pictures(*operators_figures(found.operators))
+        return made
+
+    def parts() -> Iterator[Part]:
+        from iossim.calibration.accuracy_tables import accuracy_tables
+
+        yield accuracy_tables(found)
+
+    present(found.to_json, parts(), as_json, out=out, files=files)

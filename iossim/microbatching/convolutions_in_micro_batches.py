@@ -1,0 +1,229 @@
+"""Convolutions in micro-batches under limits on workspace: those of a network on a device, or those of a table.
+
+What is found for a network is a schedule that runs: its units one after another, the convolutions in their
+micro-batches. Kernels are benchmarked algorithm by algorithm at each batch size, as cuDNN's own benchmark does: by a
+model of the device, on the device (kept in the store), or by a JSON table of the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, RootModel, ValidationError
+
+from iossim.base.errors import OptionError
+from iossim.base.user_files import read_text
+from iossim.base.values import TimeUs, Value, first_problem
+from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.record import Kind, MeasurementRecord
+from iossim.cost.model import CostModel, problems_of
+from iossim.execution.backend import Samples, TimesAlgorithms, context_of
+from iossim.hardware.lowering.target import step_algorithms
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.microbatching.divided_blocks import part_name, parts_text
+from iossim.microbatching.divisible import unit_divisible
+from iossim.microbatching.division import BenchmarkRow, micro_batch_sizes
+from iossim.microbatching.kernels_under_limits import MicroBatching, micro_batch
+from iossim.microbatching.micro_batches_transform import OPTION, Division, with_micro_batches
+from iossim.microbatching.network_kernels import ConvKernel, KernelName, convolution_kernels, kernel_name
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import build_schedule
+from iossim.search.scheduler import Progress, ignore
+from iossim.search.unsearched import sequential_stages
+
+
+def simulated_rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkRow]:
+    """Rows of all algorithms that the device and its libraries have, the fastest first. An algorithm whose kernels
+    differ in workspace has a row for each that no other of them beats in both time and workspace.
+    """
+    algorithms = step_algorithms(kernel.step(), cost.profile)
+    candidates = [one for found in algorithms.values() for one in found]
+    names = [name for name, found in algorithms.items() for _ in found]
+    prices = cost.price_candidates(candidates)
+    workspace = np.array([one.workspace_bytes for one in candidates], dtype=np.int64)
+    least: dict[str, int] = {}
+    rows: list[BenchmarkRow] = []
+    for place in np.lexsort((workspace, prices)).tolist():
+        name, size = names[place], candidates[place].workspace_bytes
+        if np.isfinite(prices[place]) and size < least.get(name, size + 1):
+            least[name] = size
+            rows.append(BenchmarkRow(kernel.batch, name, float(prices[place]), size))
+    return rows
+
+
+class _Row(Value):
+    batch: Annotated[int, Field(ge=1)]
+    algorithm: Annotated[str, Field(min_length=1)]
+    time_us: Annotated[TimeUs, Field(gt=0)]
+    workspace_bytes: Annotated[int, Field(ge=0)]
+
+
+class _Table(RootModel[dict[str, list[_Row]]]):
+    """``{"conv2": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...], ...}``."""
+
+
+def read_table(path: Path) -> dict[str, tuple[BenchmarkRow, ...]]:
+    """The rows of each kernel, in the order of the file; raises OptionError naming kernel, row and field."""
+    try:
+        read = _Table.model_validate_json(
+            read_text(path, "benchmarks", "give a JSON file of rows by kernel", OptionError)
+        )
+    except ValidationError as error:
+        raise OptionError(f"benchmarks {path}: {first_problem(error)}") from None
+    found = {}
+    for kernel, rows in read.root.items():
+        if not rows:
+            raise OptionError(
+                f"benchmarks {path}: kernel {kernel!r} has no rows; add one for each batch size and algorithm"
+            )
+        found[kernel] = tuple(BenchmarkRow(**row.model_dump()) for row in rows)
+    if not found:
+        raise OptionError(f"benchmarks {path}: there is no kernel in it; give one a name and rows")
+    return found
+
+
+def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[BenchmarkRow]:
+    """Rows of all algorithms that the backend offers; raises OptionError where it cannot tell them apart."""
+    backend = model.backend
+    if not isinstance(backend, TimesAlgorithms):
+        raise OptionError(
+            f"`cost_model` {model.context.backend} does not time the algorithms of a convolution one by one; use the "
+            "simulator or cupy_cudnn, or give a table"
+        )
+    network = _alone(kernel)
+    # No signature of a stage: whoever looks those up finds no algorithms.
+    signature = f"algorithms of {network.signatures[0]}"
+    context = context_of(backend, network)
+    records = [] if model.again else model.store.of_kind(context, Kind.ALGORITHM)
+    # Of all that were measured of one kernel together the newest count.
+    kept = [record for record in records if record.signature == signature]
+    kept = [record for record in kept if record.date == kept[-1].date]
+    if not kept:
+        found = backend.algorithms(network, "kernel")
+        alike = partial(MeasurementRecord, context, Kind.ALGORITHM, signature, 1, 0)
+        words = f"{kernel.op.kind}, batch {kernel.batch}"
+        subjects = [{"words": words, "workspace_bytes": one.workspace_bytes} for one in found]
+        pairs = zip(found, subjects, strict=True)
+        kept = [alike(Samples((one.time_us,)), one.algorithm, subject=subject) for one, subject in pairs]
+        kept = [replace(record, date=kept[0].date) for record in kept]
+        model.store.add(kept)
+    return [
+        BenchmarkRow(kernel.batch, record.algorithm, record.samples.median_us, int(record.subject["workspace_bytes"]))
+        for record in kept
+    ]
+
+
+def _alone(kernel: ConvKernel) -> Network:
+    """The kernel alone, without a bias; raises OptionError for a gradient, which no backend offers algorithms of."""
+    op = kernel.op
+    if not isinstance(op, Conv):
+        raise OptionError("algorithms of gradients are not measured; use the simulator, or give a table")
+    x, weight = kernel.inputs
+    builder = GraphBuilder("kernel", kernel.precision)
+    value = builder.input("x", x.shape)
+    with builder.unit("kernel", "Conv"):
+        value = builder.add(op, value, builder.constant("w", weight.shape), name="kernel")
+    return builder.network([value])
+
+
+def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostModel) -> Schedule:
+    """The schedule of a network's units one after another, with the convolutions in the micro-batches found for them.
+
+    ``network`` has its gradients where these were divided, too. A micro-batch runs as the fastest variant of its unit
+    that needs no more workspace than its kernel was given, where the cost model knows workspaces.
+    """
+    kernels = {one.name: one.configuration for one in found.kernels}
+    sizes: dict[str, tuple[int, ...]] = {}
+    room_bytes: dict[str, int] = {}
+    whole: list[str] = []
+    for unit in network.units:
+        own = [kernels[name] for node in network.unit_nodes(unit) if (name := kernel_name(node)) in kernels]
+        if not own:
+            continue
+        names, (parts, *others) = [unit.name], {one.sizes for one in own}
+        if others or not unit_divisible(network, unit, parts):
+            whole.append(unit.name)
+        elif len(parts) > 1:
+            sizes[unit.name] = parts
+            names = [part_name(unit.name, index, parts_text(parts)) for index in range(len(parts))]
+        room_bytes |= dict.fromkeys(names, max(one.workspace_bytes for one in own))
+    divided = with_micro_batches(network, Division(units=sizes))
+    problems = problems_of(divided, cost_model)
+    stages = [_one_by_one(problem, cost_model, room_bytes) for problem in problems]
+    notes = [*divided.notes, f"Convolutions in micro-batches: {', '.join(sizes) or 'none'}."]
+    if whole:
+        notes.append(
+            f"These units hold several convolutions, or combine images, and run undivided: {', '.join(whole)}."
+        )
+    options = {OPTION: {name: len(own) for name, own in sizes.items()}}
+    return build_schedule(divided, problems, stages, cost_model, "sequential", options=options, notes=notes)
+
+
+def _one_by_one(problem: ScheduleProblem, cost_model: CostModel, room_bytes: Mapping[str, int]) -> list[PlannedStage]:
+    """A stage a unit, as its fastest variant in the workspace that it has; where none fits, the smallest."""
+    stages = sequential_stages(problem)
+    if not isinstance(cost_model, VariantCostModel):
+        return stages
+    for unit, (name, variants) in enumerate(zip(problem.unit_names, cost_model.variants(problem), strict=True)):
+        if variants[0].workspace_bytes > room_bytes.get(name, variants[0].workspace_bytes):
+            fitting = [each for each in variants if each.workspace_bytes <= room_bytes[name]]
+            chosen = min(fitting or variants, key=lambda each: each.alone_us if fitting else each.workspace_bytes)
+            stages[unit] = replace(stages[unit], variants=((unit, chosen.name),))
+    return stages
+
+
+@dataclass(frozen=True)
+class Benchmarks:
+    """Kernels, their batches, and what is known of each at the sizes of a policy."""
+
+    batches: Mapping[KernelName, int]
+    rows: Mapping[KernelName, tuple[BenchmarkRow, ...]]
+    policy: str
+
+    def divided(self, workspace_limit_bytes: int | None, total_workspace_limit_bytes: int | None) -> MicroBatching:
+        """The best under a limit of each kernel and one of all; raises OptionError where one is too small."""
+        return micro_batch(self.batches, self.rows, self.policy, workspace_limit_bytes, total_workspace_limit_bytes)
+
+
+def benchmarks(
+    network: Network, cost_model: CostModel, policy: str = "all", training: bool = False, progress: Progress = ignore
+) -> Benchmarks:
+    """Time the convolutions of a network; raises OptionError where it has none, or where the cost model knows no
+    algorithms. ``progress`` is told of the distinct kernels that are benchmarked, and how many there are.
+    """
+    kernels = convolution_kernels(network, training)
+    if not kernels:
+        raise OptionError(f"{network.name!r} has no convolution whose batch could be divided; give another model")
+    distinct = list(dict.fromkeys(kernels.values()))
+    known: dict[ConvKernel, tuple[BenchmarkRow, ...]] = {}
+    progress(0, len(distinct))
+    for done, kernel in enumerate(distinct):
+        sizes = micro_batch_sizes(policy, kernel.batch)
+        known[kernel] = tuple(row for size in sizes for row in _rows(kernel.of_batch(size), cost_model))
+        progress(done + 1, len(distinct))
+    return Benchmarks(
+        {name: kernel.batch for name, kernel in kernels.items()},
+        {name: known[kernel] for name, kernel in kernels.items()},
+        policy,
+    )
+
+
+def _rows(kernel: ConvKernel, cost_model: CostModel) -> list[BenchmarkRow]:
+    if isinstance(cost_model, DeviceCostModel):
+        return simulated_rows(kernel, cost_model)
+    if isinstance(cost_model, MeasuredCostModel):
+        return measured_rows(kernel, cost_model)
+    raise OptionError(
+        f"`cost_model` {cost_model.identity.name!r} does not time the algorithms of a convolution one by one; "
+        "use the simulator, or give a table"
+    )

@@ -1,0 +1,382 @@
+"""Gradients of op kinds, as other ops: the rules of reverse-mode differentiation.
+
+A rule gets the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
+gradient of each input, None for an input without one. A rule for another op kind is a function registered in
+:data:`RULES`; those of element-wise ops are in :mod:`iossim.microbatching.elementwise_gradients`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+from iossim.base.errors import ModelError
+from iossim.ir.constants import Constant, FilledConstant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import KindTable, Op
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.gather import Gather, GatherBackward
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm
+from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, GlobalAveragePool, MaxPool, MaxPoolBackward
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.reshape import Expand, Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Pad, Slice, Split
+from iossim.ir.ops.softmax import LogSoftmax, Softmax, SoftmaxLike
+from iossim.ir.ops.unary import Cast, Identity, Unary
+from iossim.ir.types import TensorType
+
+#: Infix after the name of an op in the names of its gradient's ops.
+BACKWARD = ".backward."
+
+
+@dataclass
+class Tape:
+    """The gradients' ops as rules add them, each in a unit; ``types`` are those of all values."""
+
+    graph: Graph
+    weights: Collection[str]
+    types: dict[str, TensorType] = field(init=False)
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    #: Name, kind, block and nodes of each unit.
+    units: list[tuple[str, str, int, list[Node]]] = field(default_factory=list)
+    #: The block of each value's producer.
+    blocks: dict[str, int] = field(default_factory=dict)
+    node: Node = field(init=False)
+    block: int = 0
+    _open: list[Node] | None = None
+
+    def __post_init__(self) -> None:
+        self.types = dict(self.graph.types)
+        learnt = set(self.weights)
+        for node in self.graph.nodes:
+            if learnt.intersection(node.inputs):
+                learnt.update(value for value in node.outputs if self.types[value].dtype.is_floating)
+        self._needed = learnt
+
+    def needed(self, value: str) -> bool:
+        """Whether the gradient of a value is required."""
+        return value in self._needed
+
+    def filled(self, shape: Sequence[int], value: float) -> str:
+        """A constant with equal elements."""
+        kind = TensorType(tuple(shape), self.types[self.node.outputs[0]].dtype)
+        name = f"{self.node.name}.backward.{value:g}.{'x'.join(map(str, shape))}"
+        self.constants[name] = FilledConstant(kind, value)
+        self.types[name] = kind
+        return name
+
+    def add(self, op: Op, *inputs: str) -> str:
+        """The output of a new op: a unit of its own outside :meth:`unit`."""
+        (value,) = self.add_all(op, *inputs)
+        return value
+
+    def add_all(self, op: Op, *inputs: str) -> tuple[str, ...]:
+        name = f"{self.node.name}{BACKWARD}{op.kind}{len(self.nodes)}"
+        types = op.infer([self.types[value] for value in inputs])
+        values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
+        node = Node(name, op, inputs, values)
+        self.nodes.append(node)
+        self.types.update(zip(values, types, strict=True))
+        self.blocks.update(dict.fromkeys(values, self.block))
+        if self._open is None:
+            self.units.append((name, op.kind.capitalize(), self.block, [node]))
+        else:
+            self._open.append(node)
+        return values
+
+    @contextmanager
+    def unit(self, kind: str) -> Iterator[None]:
+        """Ops added inside are one unit."""
+        if self._open is not None:  # a nested rule: part of the open unit
+            yield
+            return
+        self._open = []
+        yield
+        nodes, self._open = self._open, None
+        if nodes:
+            self.units.append((nodes[-1].name, f"{kind}-backward", self.block, nodes))
+
+    def total(self, value: str, parts: list[str]) -> str:
+        """The sum of a value's gradients from all of its consumers; computed once."""
+        if len(parts) > 1:
+            parts[:] = [self.add(Add(), *parts)]
+        return parts[0]
+
+
+Gradients = Sequence[str | None]
+Rule = Callable[..., Gradients]
+_Op = TypeVar("_Op", bound=Op)
+RULES = KindTable[Rule]()
+
+
+def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Gradients:
+    """The gradient of each input of a node, given those of its outputs; raises ModelError for a kind without rule."""
+    rule = RULES.get(node.op.kind)
+    if rule is None:
+        raise ModelError(
+            f"op {node.name!r} ({node.op.kind}) has no gradient here; "
+            "leave out `training`, or register a rule for its kind"
+        )
+    return rule(tape, node, *grads)
+
+
+def op_of(node: Node, kind: type[_Op]) -> _Op:
+    return cast(_Op, node.op)
+
+
+def summed(tape: Tape, grad: str, like: str) -> str:
+    """A gradient in the shape of the value before broadcasting: summed over the broadcast axes."""
+    have, want = tape.types[grad].shape, tape.types[like].shape
+    if have == want:
+        return grad
+    added = len(have) - len(want)
+    axes = tuple(axis for axis, size in enumerate(have) if axis < added or (want[axis - added] == 1 and size != 1))
+    with tape.unit("Sum"):
+        total = tape.add(Reduce("sum", axes, keepdims=True), grad) if axes else grad
+        return total if tape.types[total].shape == want else tape.add(Reshape(want), total)
+
+
+def mean_of_batch(rank: int) -> Reduce:
+    """The mean of each channel over a batch."""
+    return Reduce("mean", tuple(axis for axis in range(rank) if axis != 1), keepdims=False)
+
+
+RULES.register(Identity)(lambda tape, node, grad: [grad])
+RULES.register(Expand)(lambda tape, node, grad: [summed(tape, grad, node.inputs[0])])
+RULES.register(Flatten, Reshape)(lambda tape, node, grad: [tape.add(Reshape(tape.types[node.inputs[0]].shape), grad)])
+RULES.register(Split)(lambda tape, node, *grads: [tape.add(Concat(node.op.axis), *grads)])
+RULES.register(MaxPool)(
+    lambda tape, node, grad: [tape.add(MaxPoolBackward(**node.op.attributes()), node.inputs[0], grad)]
+)
+
+
+@RULES.register(Conv)
+def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, (x, weight, *bias) = op_of(node, Conv), node.inputs
+    shared = (op.strides, op.pads, op.dilations, op.groups)
+    sizes = tape.types[x].shape[2:], tape.types[weight].shape[2:]
+    data = ConvBackwardData(*shared, input_size=sizes[0])
+    filters = ConvBackwardFilter(*shared, kernel_size=sizes[1])
+    spatial = (0, *range(2, len(tape.types[grad].shape)))
+    return [
+        tape.add(data, grad, weight) if tape.needed(x) else None,
+        tape.add(filters, x, grad) if tape.needed(weight) else None,
+        *(tape.add(Reduce("sum", spatial, keepdims=False), grad) if tape.needed(each) else None for each in bias),
+    ]
+
+
+@RULES.register(Gemm)
+def _gemm(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, (a, b, *bias) = op_of(node, Gemm), node.inputs
+    found: list[str | None] = [None, None]
+    if tape.needed(a):
+        if op.trans_a:
+            found[0] = tape.add(Gemm(op.alpha, trans_a=op.trans_b, trans_b=True), b, grad)
+        else:
+            found[0] = tape.add(Gemm(op.alpha, trans_b=not op.trans_b), grad, b)
+    if tape.needed(b):
+        if op.trans_b:
+            found[1] = tape.add(Gemm(op.alpha, trans_a=True, trans_b=op.trans_a), grad, a)
+        else:
+            found[1] = tape.add(Gemm(op.alpha, trans_a=not op.trans_a), a, grad)
+    for each in bias:
+        total = summed(tape, grad, each) if tape.needed(each) else None
+        if total is not None and op.beta != 1:
+            total = tape.add(Mul(), total, tape.filled((1,), op.beta))
+        found.append(total)
+    return found
+
+
+@RULES.register(MatMul)
+def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
+    a, b = node.inputs
+    rows, columns = tape.types[a], tape.types[b]
+    if len(columns.shape) == 2 and len(rows.shape) >= 2:
+        inner, width = columns.shape
+        with tape.unit("MatMul"):
+            flat = tape.add(Reshape((-1, width)), grad)
+            grad_a = tape.add(Reshape(rows.shape), tape.add(Gemm(trans_b=True), flat, b)) if tape.needed(a) else None
+        if not tape.needed(b):
+            return [grad_a, None]
+        with tape.unit("MatMul"):
+            left, right = tape.add(Reshape((-1, inner)), a), tape.add(Reshape((-1, width)), grad)
+            return [grad_a, tape.add(Gemm(trans_a=True), left, right)]
+    if min(len(rows.shape), len(columns.shape)) < 2:
+        raise ModelError(
+            f"op {node.name!r} (matmul) multiplies a vector ({rows}, {columns}), which has no gradient here"
+        )
+    found: list[str | None] = [None, None]
+    if tape.needed(a):
+        with tape.unit("MatMul"):
+            found[0] = summed(tape, tape.add(MatMul(), grad, _turned(tape, b)), a)
+    if tape.needed(b):
+        with tape.unit("MatMul"):
+            found[1] = summed(tape, tape.add(MatMul(), _turned(tape, a), grad), b)
+    return found
+
+
+def _turned(tape: Tape, value: str) -> str:
+    """Each matrix transposed."""
+    *batch, rows, columns = range(len(tape.types[value].shape))
+    return tape.add(Transpose((*batch, columns, rows)), value)
+
+
+@RULES.register(Softmax, LogSoftmax)
+def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, (y,) = cast(SoftmaxLike, node.op), node.outputs
+    if op.flatten:
+        raise ModelError(f"op {node.name!r} (softmax over several axes) has no gradient here")
+    total = Reduce("sum", (op.axis % len(tape.types[y].shape),))
+    with tape.unit("Softmax"):
+        if isinstance(op, LogSoftmax):
+            return [tape.add(Nary("sub"), grad, tape.add(Mul(), tape.add(Unary("exp"), y), tape.add(total, grad)))]
+        mean = tape.add(total, tape.add(Mul(), grad, y))
+        return [tape.add(Mul(), tape.add(Add(), grad, tape.add(Unary("neg"), mean)), y)]
+
+
+@RULES.register(AveragePool)
+def _average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, size = op_of(node, AveragePool), tape.types[node.inputs[0]].shape[2:]
+    return [tape.add(AveragePoolBackward(**op.attributes(), input_size=size), grad)]
+
+
+@RULES.register(GlobalAveragePool)
+def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
+    shape = tape.types[node.inputs[0]].shape
+    with tape.unit("AveragePool"):
+        share = tape.add(Mul(), grad, tape.filled((1,), 1 / math.prod(shape[2:])))
+        return [tape.add(Expand(shape), share)]
+
+
+@RULES.register(BatchNorm)
+def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
+    """Constant statistics have no gradient; that of batch statistics is part of the gradient of ``x``."""
+    x, scale, bias, mean, variance = node.inputs
+    channels, norm = tape.types[scale].shape, op_of(node, BatchNorm)
+    zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)
+    others = tuple(axis for axis in range(len(tape.types[x].shape)) if axis != 1)
+    makers = [tape.graph.producer.get(value) for value in (mean, variance)]
+    of_batch = makers[0] is not None and (makers[0].op, makers[0].inputs) == (mean_of_batch(len(others) + 1), (x,))
+    if not of_batch and any(maker is not None for maker in makers):
+        raise ModelError(f"op {node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here")
+    found: list[str | None] = [None] * 5
+    if tape.needed(scale) or of_batch:
+        with tape.unit("BatchNorm"):
+            normal = tape.add(norm, x, ones, zeros, mean, variance)
+            found[1] = tape.add(Reduce("sum", others, keepdims=False), tape.add(Mul(), grad, normal))
+    if tape.needed(bias) or of_batch:
+        found[2] = tape.add(Reduce("sum", others, keepdims=False), grad)
+    if tape.needed(x):
+        with tape.unit("BatchNorm"):
+            centred = grad
+            if of_batch:
+                share = tape.filled((1,), 1 / math.prod(tape.types[x].shape[axis] for axis in others))
+                means = [tape.add(Mul(), total, share) for total in found[1:3] if total is not None]
+                centred = tape.add(Nary("sub"), grad, tape.add(norm, x, *means, mean, variance))
+            found[0] = tape.add(norm, centred, scale, zeros, zeros, variance)
+    return found
+
+
+@RULES.register(LayerNorm)
+def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, (x, scale, *bias) = op_of(node, LayerNorm), node.inputs
+    rank = len(tape.types[x].shape)
+    mean = Reduce("mean", tuple(range(op.axis % rank, rank)))
+    with tape.unit("LayerNorm"):
+        centred = tape.add(Nary("sub"), x, tape.add(mean, x))
+        variance = tape.add(mean, tape.add(Mul(), centred, centred))
+        deviation = tape.add(Unary("sqrt"), tape.add(Add(), variance, tape.filled((1,), op.epsilon)))
+        normal = tape.add(Nary("div"), centred, deviation)
+        found: list[str | None] = [None, None]
+        if tape.needed(x):
+            scaled = tape.add(Mul(), grad, scale)
+            along = tape.add(Mul(), normal, tape.add(mean, tape.add(Mul(), scaled, normal)))
+            rest = tape.add(Nary("sub"), tape.add(Nary("sub"), scaled, tape.add(mean, scaled)), along)
+            found[0] = tape.add(Nary("div"), rest, deviation)
+        if tape.needed(scale):
+            found[1] = summed(tape, tape.add(Mul(), grad, normal), scale)
+    return [*found, *(summed(tape, grad, each) if tape.needed(each) else None for each in bias)]
+
+
+@RULES.register(Concat)
+def _concat(tape: Tape, node: Node, grad: str) -> Gradients:
+    axis = op_of(node, Concat).axis
+    return tape.add_all(Split(axis, tuple(tape.types[each].shape[axis] for each in node.inputs)), grad)
+
+
+@RULES.register(Transpose)
+def _transpose(tape: Tape, node: Node, grad: str) -> Gradients:
+    order = op_of(node, Transpose).permutation
+    return [tape.add(Transpose(tuple(order.index(axis) for axis in range(len(order)))), grad)]
+
+
+@RULES.register(Reduce)
+def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, (x,), (y,) = op_of(node, Reduce), node.inputs, node.outputs
+    shape = tape.types[x].shape
+    axes = {axis % len(shape) for axis in op.axes}
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    if not axes:
+        raise ModelError(f"op {node.name!r} (reduce) reduces nothing, and has no gradient here")
+    with tape.unit("Reduce"):
+        if not op.keepdims:
+            grad = tape.add(Reshape(kept), grad)
+        if op.function in ("sum", "mean"):
+            if op.function == "mean":
+                share = math.prod(shape[axis] for axis in axes)
+                grad = tape.add(Mul(), grad, tape.filled((1,), 1 / share))
+            return [tape.add(Expand(shape), grad)]
+        if not op.keepdims:
+            y = tape.add(Reshape(kept), y)
+        return [tape.add(Mul(), _slope_of_reduction(tape, node, op, x, y), grad)]
+
+
+def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> str:
+    """The derivative of a reduction other than a sum by each element; equal maxima share it."""
+    match op.function:
+        case "max" | "min":
+            hit = tape.add(Cast(str(tape.types[x].dtype)), tape.add(Nary("equal"), x, y))
+            return tape.add(Nary("div"), hit, tape.add(Reduce("sum", op.axes), hit))
+        case "l1":
+            return tape.add(Unary("sign"), x)
+        case "l2":
+            return tape.add(Nary("div"), x, y)
+        case "sum_square":
+            return tape.add(Mul(), x, tape.filled((1,), 2.0))
+        case "log_sum_exp":
+            return tape.add(Unary("exp"), tape.add(Nary("sub"), x, y))
+        case _:
+            raise ModelError(f"op {node.name!r} (reduce, {op.function}) has no gradient here")
+
+
+@RULES.register(Slice)
+def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, shape = op_of(node, Slice), tape.types[node.inputs[0]].shape
+    if set(op.steps) - {1}:
+        raise ModelError(f"op {node.name!r} (slice) has steps, and no gradient here")
+    before, after = [0] * len(shape), [0] * len(shape)
+    for axis, start, end in zip(op.axes, op.starts, op.ends, strict=True):
+        taken = range(shape[axis])[start:end]
+        before[axis], after[axis] = taken.start, shape[axis] - taken.stop
+    return [tape.add(Pad((*before, *after)), grad)]
+
+
+@RULES.register(Gather)
+def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
+    data, indices = node.inputs
+    axis = op_of(node, Gather).axis
+    size = tape.types[data].shape[axis]
+    return [tape.add(GatherBackward(axis, size), grad, indices) if tape.needed(data) else None, None]
+
+
+@RULES.register(Cast)
+def _cast(tape: Tape, node: Node, grad: str) -> Gradients:
+    x = tape.types[node.inputs[0]].dtype
+    return [tape.add(Cast(str(x)), grad) if x.is_floating else None]

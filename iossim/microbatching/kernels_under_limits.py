@@ -1,0 +1,353 @@
+"""Division of a network's kernels: each under its own limit (WR), or all under one (WD), beside undivided.
+
+One limit for activations and workspaces together leaves for workspaces what the tensors that are alive do not take. A
+plan's launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In a
+moment each queue runs its kernels one after another in one workspace, so that it has a front as a kernel has one: sums
+of times, the largest workspace. Moments have no kernel in common, and workspaces end with their moment, so that each is
+a program of its own (:func:`~iossim.microbatching.division.divide`) and all are exact together. Whether an
+arena has room for all at addresses as well, packing tells: where it does not, the limit is lowered by what is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, chain
+from math import fsum, inf
+from typing import Any, ClassVar
+
+from iossim.base.display import Printed
+from iossim.base.errors import OptionError
+from iossim.execution.memory import plan_memory
+from iossim.execution.plan import Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
+from iossim.microbatching.division import SAME, BenchmarkRow, Configuration, Division, divide, front, within
+from iossim.microbatching.network_kernels import FORWARD, KernelName
+
+#: How often the limit is lowered until the arena keeps it.
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Kernels by queue, in the order in which they run, and the bytes of all tensors that are alive meanwhile."""
+
+    queues: tuple[tuple[str, ...], ...]
+    alive_bytes: int
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """The configuration of each kernel, and the arena of the plan with their workspaces. No choice that keeps the
+    limit takes less than ``lower_bound_us``; that is what this one takes, unless packing cost something.
+    """
+
+    chosen: Mapping[str, Configuration]
+    lower_bound_us: float
+    arena_bytes: int
+
+    @property
+    def time_us(self) -> float:
+        return fsum(one.time_us for one in self.chosen.values())
+
+
+def divide_in_memory(
+    fronts: Mapping[str, Sequence[Configuration]], plan: Plan, kernels: Mapping[str, Sequence[str]], limit_bytes: int
+) -> InMemory:
+    """The best configurations with which a plan keeps the limit. ``kernels``: those of each unit. Raises OptionError,
+    with the least that would do, where the limit is less.
+    """
+    runs = _runs(plan)
+    moments = _moments(plan, runs, kernels)
+    needed = max((moment.alive_bytes + _least(fronts, moment) for moment in moments), default=0)
+    target, bound_us = limit_bytes, -inf
+    for _ in range(_ATTEMPTS):
+        if needed > target:
+            break
+        chosen, lower_us = _divided(fronts, moments, target)
+        bound_us = max(bound_us, lower_us) if target == limit_bytes else bound_us
+        arena_bytes = plan_memory(with_workspaces(plan, kernels, chosen)).arena_bytes
+        if arena_bytes <= limit_bytes:
+            return InMemory({kernel: chosen[kernel] for kernel in fronts}, bound_us, arena_bytes)
+        target -= arena_bytes - limit_bytes
+    # Below the limit it is packing that fails: what is too much comes on top.
+    needed += limit_bytes - target
+    raise OptionError(
+        f"`memory_limit` {limit_bytes}B: activations and workspaces need {needed} bytes; give {needed}B or more"
+    )
+
+
+def _divided(
+    fronts: Mapping[str, Sequence[Configuration]], moments: Sequence[Moment], limit_bytes: int
+) -> tuple[dict[str, Configuration], float]:
+    """The best configurations beside what is alive, and a lower bound."""
+    chosen: dict[str, Configuration] = {}
+    bounds: list[float] = []
+    for moment in moments:
+        own = {str(number): _in_a_row([fronts[kernel] for kernel in row]) for number, row in enumerate(moment.queues)}
+        division = divide(own, limit_bytes - moment.alive_bytes)
+        bounds.append(division.lower_bound_us)
+        for number, row in enumerate(moment.queues):
+            room = division.chosen[str(number)].workspace_bytes
+            chosen |= {kernel: _fastest(fronts[kernel], room) for kernel in row}
+    return chosen, fsum(bounds)
+
+
+def _in_a_row(fronts: Sequence[Sequence[Configuration]]) -> list[Configuration]:
+    """The front of kernels that run one after another in one workspace; sizes as an arena has them."""
+    least = max(aligned(front[-1].workspace_bytes) for front in fronts)
+    rooms = {aligned(one.workspace_bytes) for front in fronts for one in front}
+    found: list[Configuration] = []
+    for room in sorted(room for room in rooms if room >= least):
+        time_us = fsum(_fastest(front, room).time_us for front in fronts)
+        if not found or time_us < found[-1].time_us:
+            found.append(Configuration((), time_us, room))
+    return found[::-1]
+
+
+def _fastest(front: Sequence[Configuration], room_bytes: int) -> Configuration:
+    return next(one for one in front if aligned(one.workspace_bytes) <= room_bytes)
+
+
+def _least(fronts: Mapping[str, Sequence[Configuration]], moment: Moment) -> int:
+    return sum(max(aligned(fronts[kernel][-1].workspace_bytes) for kernel in row) for row in moment.queues)
+
+
+def _runs(plan: Plan) -> list[list[Queued]]:
+    """A plan's commands in moments: those of a segment together, or one by one where a single queue has them."""
+    found: list[list[Queued]] = []
+    for segment in segments(plan):
+        alone = len({command.queue for command in segment}) <= 1
+        found += [[command] for command in segment] if alone else [segment]
+    return found
+
+
+def _moments(plan: Plan, runs: Sequence[Sequence[Queued]], kernels: Mapping[str, Sequence[str]]) -> list[Moment]:
+    """The moments; alive in one is what is accessed in it, or before it and behind it."""
+    touched: dict[str, list[int]] = {}
+    for place, run in enumerate(runs):
+        for command in run:
+            for name in chain(*accesses(command)):
+                touched.setdefault(plan.region(name).storage, []).append(place)
+    for name in plan.inputs:
+        touched.setdefault(plan.region(name).storage, []).extend((0, len(runs) - 1))
+    for name in plan.outputs:
+        touched.setdefault(plan.region(name).storage, []).append(len(runs) - 1)
+    alive = [0] * (len(runs) + 1)
+    for storage in plan.storages:
+        if places := touched.get(storage.name):
+            alive[min(places)] += aligned(storage.bytes)
+            alive[max(places) + 1] -= aligned(storage.bytes)
+    moments = []
+    for run, alive_bytes in zip(runs, accumulate(alive), strict=False):
+        rows: dict[Queue, list[str]] = {}
+        for command in run:
+            if isinstance(command, Launch) and (own := _kernels_of(command, kernels)):
+                rows.setdefault(command.queue, []).extend(own)
+        moments.append(Moment(tuple(map(tuple, rows.values())), alive_bytes))
+    return moments
+
+
+def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[str]], chosen: Mapping[str, Configuration]) -> Plan:
+    """The plan with a workspace of its own for each launch, as large as the largest of its kernels."""
+    buffers, commands = dict(plan.buffers), list(plan.commands)
+    for number, command in enumerate(plan.commands):
+        own = _kernels_of(command, kernels) if isinstance(command, Launch) else []
+        size = max((chosen[kernel].workspace_bytes for kernel in own), default=0)
+        if isinstance(command, Launch) and size:
+            workspace = workspace_buffer(command.units, command.queue, size)
+            buffers[workspace.name] = workspace
+            commands[number] = replace(command, workspace=workspace.name)
+    return replace(plan, buffers=buffers, commands=tuple(commands))
+
+
+def _kernels_of(launch: Launch, kernels: Mapping[str, Sequence[str]]) -> list[str]:
+    return [kernel for unit in launch.units for kernel in kernels.get(unit, ())]
+
+
+#: A batch is divided where that takes less than this part of the time undivided.
+WORTH_DIVIDING = 0.99
+
+#: Of each kernel the configurations that it may have, the fastest first.
+Fronts = Mapping[str, Sequence[Configuration]]
+
+
+@dataclass(frozen=True)
+class DividedKernel:
+    """Algorithm of a kernel, and that of the undivided kernel under the same limits; None if there is none. ``front``:
+    all configurations that no other beats, whatever the limits.
+    """
+
+    name: KernelName
+    batch: int
+    configuration: Configuration
+    undivided: Configuration | None
+    front: tuple[Configuration, ...]
+
+    @property
+    def gain(self) -> float | None:
+        """Speed-up over undivided; None if it cannot run undivided."""
+        return None if self.undivided is None else self.undivided.time_us / self.configuration.time_us
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layer": self.name.layer,
+            "pass": self.name.direction,
+            "configuration": [asdict(part) for part in self.configuration.parts],
+            "time_us": self.configuration.time_us,
+            "undivided_us": None if self.undivided is None else self.undivided.time_us,
+            "workspace_bytes": self.configuration.workspace_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class MicroBatching(Printed):
+    """All kernels. ``division`` tells of the limit that they share, ``memory`` of one that they share with
+    activations; without either each has its own best.
+    """
+
+    kernels: tuple[DividedKernel, ...]
+    policy: str
+    workspace_limit_bytes: int | None
+    total_workspace_limit_bytes: int | None
+    division: Division | None = None
+    memory_limit_bytes: int | None = None
+    memory: InMemory | None = None
+
+    drawn_by: ClassVar[str] = "iossim.microbatching.notebook"
+
+    def __repr__(self) -> str:
+        return f"<MicroBatching of {len(self.kernels)} kernels, policy {self.policy}: {self.time_us:,.1f} us>"
+
+    @property
+    def time_us(self) -> float:
+        return fsum(one.configuration.time_us for one in self.kernels)
+
+    @property
+    def undivided_us(self) -> float | None:
+        """All undivided under the same limits; None where some kernel cannot."""
+        times = [one.undivided.time_us for one in self.kernels if one.undivided is not None]
+        return fsum(times) if len(times) == len(self.kernels) else None
+
+    @property
+    def gain(self) -> float | None:
+        """Speed-up over undivided; None if some kernel cannot run undivided."""
+        return None if self.undivided_us is None else self.undivided_us / self.time_us
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Total of all kernels."""
+        return sum(one.configuration.workspace_bytes for one in self.kernels)
+
+    @property
+    def lower_bound_us(self) -> float:
+        """No choice under the limits takes less."""
+        found = self.division or self.memory
+        return self.time_us if found is None else min(found.lower_bound_us, self.time_us)
+
+    @property
+    def proved(self) -> bool:
+        return self.time_us - self.lower_bound_us <= SAME * self.time_us
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "policy": self.policy,
+            "workspace_limit_bytes": self.workspace_limit_bytes,
+            "total_workspace_limit_bytes": self.total_workspace_limit_bytes,
+            "time_us": self.time_us,
+            "undivided_us": self.undivided_us,
+            "lower_bound_us": self.lower_bound_us,
+            "proved": self.proved,
+            "workspace_bytes": self.workspace_bytes,
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "arena_bytes": None if self.memory is None else self.memory.arena_bytes,
+            "kernels": [one.to_json() for one in self.kernels],
+        }
+
+
+def micro_batch(
+    batches: Mapping[KernelName, int],
+    rows: Mapping[KernelName, Sequence[BenchmarkRow]],
+    policy: str = "all",
+    workspace_limit_bytes: int | None = None,
+    total_workspace_limit_bytes: int | None = None,
+    memory_limit_bytes: int | None = None,
+    in_memory: Callable[[Fronts], InMemory] | None = None,
+) -> MicroBatching:
+    """Divide kernels of these batches, by their rows.
+
+    Each keeps the first limit, all together the second, and the third together with activations: ``in_memory`` is
+    what keeps it. None limits nothing. Raises OptionError where a limit is less than what is needed, and names the
+    least that would do.
+    """
+    known: dict[tuple[int, tuple[BenchmarkRow, ...], str], tuple[Configuration, ...]] = {}
+
+    def undominated(name: KernelName, policy: str) -> tuple[Configuration, ...]:
+        key = batches[name], tuple(rows[name]), policy
+        if key not in known:
+            known[key] = front(key[1], key[0], policy)
+        return known[key]
+
+    def fitting(own: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+        limit = workspace_limit_bytes
+        return own if limit is None else tuple(one for one in own if one.workspace_bytes <= limit)
+
+    all_of = {name: undominated(name, policy) for name in batches}
+    whole = {name: fitting(undominated(name, "undivided")) for name in batches}
+    fronts = {name: _worth_dividing(fitting(own), whole[name]) for name, own in all_of.items()}
+    for name, own in fronts.items():
+        if not own:
+            direction = f" ({name.direction})" if name.direction != FORWARD else ""
+            called = f"layer {name.layer!r}{direction}"
+            within(all_of[name], workspace_limit_bytes or 0, batches[name], called)  # says why
+    division: Division | None = None
+    # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration counts.
+    chosen = {
+        name: next((one for one in whole[name][:1] if own[0].time_us >= WORTH_DIVIDING * one.time_us), own[0])
+        for name, own in fronts.items()
+    }
+    undivided = {name: own[0] for name, own in whole.items() if own}
+    if total_workspace_limit_bytes is not None:
+        division = divide({str(name): own for name, own in fronts.items()}, total_workspace_limit_bytes)
+        chosen = {name: division.chosen[str(name)] for name in fronts}
+        undivided = _all_undivided(whole, lambda fronts: divide(fronts, total_workspace_limit_bytes).chosen)
+    memory = None
+    if in_memory is not None:
+        memory = in_memory({str(name): own for name, own in fronts.items()})
+        chosen = {name: memory.chosen[str(name)] for name in fronts}
+        undivided = _all_undivided(whole, lambda fronts: in_memory(fronts).chosen)
+    kernels = tuple(
+        DividedKernel(name, batches[name], chosen[name], undivided.get(name), all_of[name]) for name in batches
+    )
+    return MicroBatching(
+        kernels, policy, workspace_limit_bytes, total_workspace_limit_bytes, division, memory_limit_bytes, memory
+    )
+
+
+def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """A front without the divisions that gain too little on an undivided configuration that needs no more workspace.
+    ``whole`` is the front of the undivided configurations.
+    """
+    worth = [
+        one
+        for one in own
+        if one.micro_batches > 1
+        and all(
+            each.workspace_bytes > one.workspace_bytes or one.time_us < WORTH_DIVIDING * each.time_us for each in whole
+        )
+    ]
+    found: list[Configuration] = []
+    for one in sorted((*whole, *worth), key=lambda one: (one.time_us, one.workspace_bytes, one.micro_batches)):
+        if not found or one.workspace_bytes < found[-1].workspace_bytes:
+            found.append(one)
+    return tuple(found)
+
+
+def _all_undivided(
+    fronts: Mapping[KernelName, tuple[Configuration, ...]], choose: Callable[[Fronts], Mapping[str, Configuration]]
+) -> dict[KernelName, Configuration]:
+    """All undivided under one limit; none where that cannot be."""
+    try:
+        found = choose({str(name): own for name, own in fronts.items()}) if all(fronts.values()) else {}
+    except OptionError:
+        return {}
+    return {name: found[str(name)] for name in fronts if found}

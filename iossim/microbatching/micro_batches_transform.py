@@ -1,0 +1,420 @@
+"""Blocks in micro-batches, chosen with the schedule: each block in as many as make its optimal schedule fastest.
+
+Also how a saved schedule says that its network is in micro-batches (:class:`Division`), of blocks or of units.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import inf, prod
+from typing import Any
+
+from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
+from iossim.base.numbers import read_json
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
+from iossim.cost.model import CostModel
+from iossim.cost.workspace_limit import workspace_limited
+from iossim.ir.network import Block, Network
+from iossim.microbatching.divided_blocks import (
+    JOINED,
+    divide_blocks,
+    divide_units,
+    divided_units,
+    estimated_transitions,
+)
+from iossim.microbatching.divisible import batch_of, divisible
+from iossim.microbatching.scheduled_first import scheduled_first
+from iossim.models.passes.blocks import narrow_blocks
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.search.free_views import WithoutViews
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import Progress, StartProgress
+from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
+
+AUTO = "auto"
+#: What ``auto`` tries of each block.
+TRIED = (2, 4)
+#: Blocks whose micro-batches have more transitions than about so many (each takes seconds) are searched by ``auto``
+#: in whole stages of their undivided schedule.
+MOST_TRANSITIONS = 1_000_000
+#: The same under a limit on workspace, where a stage is priced in many ways.
+MOST_LIMITED_TRANSITIONS = 2_100
+#: Under a limit neighbouring blocks are one up to so many transitions only.
+JOINED_LIMITED = 1_000
+#: Views of other blocks may leave a block with so many times as many.
+WITH_VIEWS = 4
+#: The option of a source that says which blocks run in micro-batches.
+OPTION = "micro_batches"
+
+
+@dataclass(frozen=True)
+class Division:
+    """Division of a network: the arguments of
+    :func:`~iossim.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``.
+    """
+
+    parts: Mapping[str, int] = field(default_factory=dict)
+    joined: int = JOINED
+    clusters: tuple[tuple[str, ...], ...] = ()
+    units: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def of(self, network: Network) -> Network:
+        if self.units:
+            return divide_units(network, self.units)
+        return divide_blocks(network, self.parts, self.joined, self.clusters) if self.parts else network
+
+    def to_json(self) -> dict[str, Any]:
+        if self.units:
+            return {"units": dict(self.units)}
+        return {"blocks": dict(self.parts), "joined": self.joined, "clusters": self.clusters}
+
+    @staticmethod
+    def of_json(saved: Any) -> Division:
+        """Inverse of :meth:`to_json`; raises TypeError, ValueError, KeyError or AttributeError for anything else."""
+        if "units" in saved:
+            return Division(units={str(name): tuple(map(int, sizes)) for name, sizes in saved["units"].items()})
+        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
+        return Division(parts, int(saved["joined"]), tuple(tuple(map(str, names)) for names in saved["clusters"]))
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatched:
+    """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or
+    none, where none gain.
+
+    ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen``
+    counts the ways that were tried. ``wide`` names those of ``parts`` that were searched in whole stages of their
+    undivided schedule.
+    """
+
+    network: Network
+    parts: Mapping[str, int]
+    units: Mapping[str, int]
+    before_us: float | None = None
+    after_us: float | None = None
+    seen: int = 0
+    wide: tuple[str, ...] = ()
+
+    interrupted: bool = False
+
+    name = "micro_batches"
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        return {"in micro-batches": self.network} if self.parts else {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "blocks": dict(self.parts),
+            "before_us": self.before_us,
+            "after_us": self.after_us,
+            "seen": self.seen,
+            "sentence": self.sentence(),
+        }
+
+    def sentence(self) -> str:
+        """The outcome, in words."""
+        tried = f"; {self.seen} ways tried" if self.seen else ""
+        if not self.parts:
+            return f"Micro-batches gain nothing: the batch is undivided{tried}."
+        wide = f"; in whole stages of the undivided schedule: {', '.join(self.wide)}" if self.wide else ""
+        gain = (
+            ""
+            if self.before_us is None or self.after_us is None
+            else f", {self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms"
+        )
+        listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
+        return f"Micro-batches: {listed}{gain}{tried}{wide}."
+
+    def remarked(self, found: Schedule) -> Schedule:
+        """The schedule of the network, with a remark on what dividing did, and the divided units as an option."""
+        return found.model_copy(
+            update={
+                "remarks": [*found.remarks, self.sentence()],
+                "options": {**found.options, OPTION: dict(self.units)},
+            }
+        )
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The network in micro-batches: ``policy`` says into how many each block is divided that can be, or ``auto``.
+
+    ``auto`` takes for each block the number (1, 2 or 4) with which the whole schedule is the fastest, block after
+    block until none gains, from each of several beginnings; never slower by the scheduler than undivided. Under a
+    limit on workspace all are scheduled under it. Raises OptionError for a policy that is not known.
+    """
+
+    policy: str | int
+
+    def __post_init__(self) -> None:
+        number = int(self.policy) if isinstance(self.policy, str) and self.policy.isdecimal() else self.policy
+        if self.policy != AUTO and not is_count(number):
+            raise OptionError(
+                f"`micro_batch` {self.policy!r} is not known; give {AUTO}, or how many micro-batches, as 2"
+            )
+
+    @property
+    def count(self) -> int | None:
+        """Number of micro-batches; None for ``auto``."""
+        return None if self.policy == AUTO else int(self.policy)
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """Raise OptionError for ``auto`` with a cost model that measures."""
+        measures = isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE
+        if measures and self.count is None:
+            raise OptionError(
+                f"`micro_batch` auto schedules a network in many ways, and `cost_model` {prices.identity.name} "
+                "measures; give simulator, or say how many"
+            )
+
+    def apply(
+        self,
+        network: Network,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+        memo: SearchMemo | None = None,
+    ) -> MicroBatched:
+        """The divided network; raises OptionError where the batch or no block can be divided into equal parts."""
+        batch = batch_of(network)
+        if batch is None:
+            raise OptionError(
+                f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
+                "one that has"
+            )
+        narrow, limit = narrow_blocks(network), options.workspace_limit_bytes
+        if self.count is None:
+            self.check(prices, scheduler)
+            found = _chosen(narrow, prices, scheduler, options, progress("micro-batches (ways)"))
+        else:
+            found = _in_equal_parts(narrow, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
+        # What is not divided stays as it was, with blocks of any number of units.
+        return found if found.parts or found.units else replace(found, network=network)
+
+
+def _chosen(
+    network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: Progress
+) -> MicroBatched:
+    """The blocks in as many micro-batches as is fastest."""
+    limit = options.workspace_limit_bytes
+    if limit is not None:
+        prices = workspace_limited(prices, network, limit)
+    cost = BySchedule(prices, scheduler, replace(options, workspace_limit_bytes=None), SearchMemo(prices))
+    choices = DivisionChoices(cost, cost, limit is not None, lambda seen: progress(seen, seen))
+    choices.way_us(network, choices.given(network))
+    try:
+        choices.search(network)
+    except KeyboardInterrupt:  # of those that were tried
+        return choices.outcome(network, interrupted=True)
+    return choices.outcome(network)
+
+
+def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
+    if batch % count:
+        fitting = [str(size) for size in range(2, min(batch, 64) + 1) if batch % size == 0]
+        remedy = f"give {AUTO} or one of {', '.join(fitting)}" if fitting else "load a larger `batch`"
+        raise OptionError(f"`micro_batch` {count}: a batch of {batch} has no {count} equal parts; {remedy}")
+    parts = {block.name: count for block in network.blocks if count > 1 and divisible(network, block, count)}
+    if count > 1 and not parts:
+        raise OptionError(
+            f"`micro_batch` {count}: no block of {network.name!r} can be divided: its operators combine images, "
+            "or blocks have too many units; give less, or a smaller `max_block`"
+        )
+    division = Division(parts, joined)
+    return MicroBatched(with_micro_batches(network, division), parts, divided_units(network, parts))
+
+
+#: Into how many micro-batches each block is divided.
+Counts = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """Divisions to try of each block of a network, and its approximate number of transitions undivided. ``wide_from``:
+    the least number of micro-batches, by block, with which it is searched in the whole stages ``stages``.
+    """
+
+    choices: tuple[Counts, ...]
+    undivided: Mapping[str, float]
+    wide_from: Mapping[str, int]
+    stages: Mapping[str, list[tuple[str, ...]]]
+
+    def is_wide(self, block: str, count: int) -> bool:
+        return block in self.wide_from and count >= self.wide_from[block]
+
+    def most(self, count: int) -> Counts:
+        """Each block in as many as may be tried, up to a number."""
+        return tuple(max(own for own in choices if own <= count) for choices in self.choices)
+
+
+class DivisionChoices(Choices[Counts]):
+    """The cost of a network with each block in as many micro-batches as is best; begun undivided, in as many as can
+    be, and as it is best by the schedules ``guided`` (cheap to ask) and for the stages of the undivided schedule.
+    """
+
+    def __init__(
+        self,
+        inner: GraphCost,
+        by_schedule: BySchedule,
+        limited: bool = False,
+        tell: Callable[[int], None] = lambda seen: None,
+        guide: bool = True,
+    ) -> None:
+        super().__init__(inner, tell)
+        self.by_schedule, self.limited = by_schedule, limited
+        self.most_transitions = MOST_LIMITED_TRANSITIONS if limited else MOST_TRANSITIONS
+        self.joined = JOINED_LIMITED if limited else JOINED
+        self.searches = by_schedule.scheduler != "sequential"
+        self._guided: DivisionChoices | None = None
+        if guide and self.searches:
+            cost = replace(by_schedule, scheduler="sequential")
+            self._guided = DivisionChoices(cost, cost, limited, guide=False)
+            self._guided.blocks = self.blocks  # type: ignore[method-assign]
+        self._blocks: dict[Network, _Blocks] = {}
+        #: By key of a problem, whether it is searched, and about how many transitions it has in so many.
+        self._searchable: dict[str, bool] = {}
+        self._transitions: dict[tuple[str, int], float] = {}
+
+    @staticmethod
+    def fits(network: Network) -> bool:
+        """Whether there is anything to choose."""
+        return narrow_blocks(network) is network and (batch_of(network) or 1) > 1
+
+    def blocks(self, network: Network) -> _Blocks:
+        if network not in self._blocks:
+            problems = {block.name: ScheduleProblem.of_block(network, block) for block in network.blocks}
+            choices: list[Counts] = []
+            undivided: dict[str, float] = {}
+            wide_from: dict[str, int] = {}
+            whole = batch_of(network) is None
+            for block in network.blocks:
+                problem = problems[block.name]
+                counts = () if whole else tuple(count for count in TRIED if divisible(network, block, count))
+                choices.append((1, *counts))
+                undivided[block.name] = self._transitions_of(problem, 1)
+                wide = [count for count in counts if self._transitions_of(problem, count) > self.most_transitions]
+                wide_from |= {block.name: min(wide)} if wide else {}
+            stages = {}
+            if wide_from:
+                found = self.by_schedule.found(network).blocks
+                pairs = zip(network.blocks, found, strict=True)
+                stages = {block.name: [tuple(stage.units) for stage in own.stages] for block, own in pairs}
+            self._blocks[network] = _Blocks(tuple(choices), undivided, wide_from, stages)
+        return self._blocks[network]
+
+    def _transitions_of(self, problem: ScheduleProblem, count: int) -> float:
+        key = problem.key, count
+        if key not in self._transitions:
+            self._transitions[key] = estimated_transitions(problem, count)
+        return self._transitions[key]
+
+    def given(self, network: Network) -> Counts:
+        return (1,) * len(network.blocks)
+
+    def starts(self, network: Network) -> Iterator[Counts]:
+        blocks = self.blocks(network)
+        yield from (blocks.most(count) for count in TRIED)
+        if self._guided is not None:
+            self._guided.search(network)
+            yield self._guided.best(network)
+            parts, _ = scheduled_first(network, self.by_schedule.cost_model, self.by_schedule.found(network), TRIED)
+            yield tuple(parts.get(block.name, 1) for block in network.blocks)
+
+    def coordinates(self, network: Network) -> int:
+        return len(network.blocks)
+
+    def changes(self, network: Network, way: Counts, place: int) -> list[Counts]:
+        own = self.blocks(network).choices[place]
+        return [(*way[:place], count, *way[place + 1 :]) for count in own if count != way[place]]
+
+    def every(self, network: Network) -> list[Counts]:
+        choices = self.blocks(network).choices
+        return list(product(*choices)) if prod(map(len, choices)) <= EVERY else []
+
+    def moved(self, way: Counts, like: Network, network: Network) -> Counts:
+        pairs = zip(like.blocks, way, strict=True)
+        counts = {name: count for block, count in pairs for name in _nodes(like, block)}
+        moved = []
+        for block, choices in zip(network.blocks, self.blocks(network).choices, strict=True):
+            count = next((counts[name] for name in _nodes(network, block) if name in counts), 1)
+            moved.append(count if count in choices else 1)
+        return tuple(moved)
+
+    def touched(self, like: Network, network: Network) -> list[int]:
+        known = {_nodes(like, block) for block in like.blocks}
+        return [place for place, block in enumerate(network.blocks) if _nodes(network, block) not in known]
+
+    def made(self, network: Network, way: Counts) -> Network | None:
+        try:
+            made = self.division(network, way).of(network)
+        except GraphError:  # views of other blocks take one beyond a problem's size
+            return None
+        searchable = not self.searches or all(self._is_searchable(network, made, block) for block in made.blocks)
+        return made if searchable else None
+
+    def _is_searchable(self, network: Network, made: Network, block: Block) -> bool:
+        """Whether a block has about as few transitions as were asked for, with views of other blocks."""
+        problem = WithoutViews.of(ScheduleProblem.of_block(made, block)).problem
+        if problem.key not in self._searchable:
+            own = self.blocks(network).undivided.get(block.name, 0.0)
+            most = inf if problem.clusters else WITH_VIEWS * max(self.most_transitions, self.joined, own)
+            found = estimated_transitions(problem, 1)
+            self._searchable[problem.key] = found <= most and (found < inf or own == inf)
+        return self._searchable[problem.key]
+
+    def division(self, network: Network, way: Counts) -> Division:
+        blocks = self.blocks(network)
+        parts = {block.name: count for block, count in zip(network.blocks, way, strict=True) if count > 1}
+        wide = [name for name, count in parts.items() if blocks.is_wide(name, count)]
+        return Division(parts, self.joined, tuple(stage for name in wide for stage in blocks.stages[name]))
+
+    def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
+        division = self.division(network, self.best(network))
+        return with_micro_batches(to, division), divided_units(to, division.parts)
+
+    def outcome(self, network: Network, interrupted: bool = False) -> MicroBatched:
+        """The network in the best of the ways that were tried."""
+        division, tried = self.division(network, self.best(network)), self.tried(network)
+        made, units = self.applied(network, network)
+        return MicroBatched(
+            made,
+            division.parts,
+            units,
+            tried[self.given(network)][0],
+            tried[self.best(network)][0],
+            self.seen,
+            tuple(name for name, count in division.parts.items() if self.blocks(network).is_wide(name, count)),
+            interrupted,
+        )
+
+
+def _nodes(network: Network, block: Block) -> tuple[str, ...]:
+    return tuple(node.name for unit in block.units for node in network.unit_nodes(network.units[unit]))
+
+
+def with_micro_batches(network: Network, division: Division) -> Network:
+    """The divided network, whose source says how. Raises OptionError for a network that was divided before."""
+    if not division.parts and not division.units:
+        return network
+    if OPTION in dict(network.source.options):
+        raise OptionError(f"network {network.name!r} is in micro-batches already; divide the model that it was made of")
+    option = (OPTION, json.dumps(division.to_json(), separators=(",", ":")))
+    return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
+
+
+def again(network: Network, text: str) -> Network:
+    """The network divided as the text of its source says; raises ScheduleError for a text that says no parts."""
+    try:
+        division = Division.of_json(read_json(text))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ScheduleError(
+            f"option {OPTION!r} of the schedule's source names no micro-batches of blocks or units; write it anew"
+        ) from None
+    return with_micro_batches(network, division)

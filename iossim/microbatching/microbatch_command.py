@@ -1,0 +1,130 @@
+"""``iossim microbatch``: convolutions divided along their batch, so that faster algorithms fit the workspace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iossim.base.errors import OptionError
+from iossim.cli import options
+from iossim.cli.options import argument, option, takes_options
+from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot, wrapped
+from iossim.cli.progress import progress_bars
+
+Model = Annotated[str | None, argument("[MODEL]", "A model, as for 'iossim optimize'; leave it out with --table.")]
+Table = Annotated[
+    Path | None,
+    option(
+        "--table",
+        "BENCH.json",
+        'Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, '
+        '"workspace_bytes": 4096}, ...]}.',
+    ),
+]
+Workspace = Annotated[str | None, option("--workspace", "SIZE", "Workspace limit of each kernel (WR): 64MiB.")]
+Total = Annotated[
+    str | None, option("--total-workspace", "SIZE", "Workspace limit of all kernels together (WD): 120MiB.")
+]
+Memory = Annotated[
+    str | None, option("--memory-limit", "SIZE", "Memory limit of activations and workspaces in one arena: 512MiB.")
+]
+Policy = Annotated[str, option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
+Pass = Annotated[str, option("--pass", "NAME", "forward, or training: gradients as well.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "microbatch", help="Split convolutions into micro-batches so that faster algorithms fit the workspace."
+    )(microbatch)
+
+
+@options.shown(options.SCHEDULE, "microbatch alexnet -d p100-sxm2 -b 256 --workspace 64MiB")
+@takes_options
+def microbatch(
+    model: Model = None,
+    device: options.Device = None,
+    *,
+    batch: options.Batch = None,
+    dtype: options.ModelDataType = None,
+    engine: options.Engine = "auto",
+    cost_model: options.CostModelName = "simulator",
+    store: options.Store = None,
+    table: Table = None,
+    workspace: Workspace = None,
+    total_workspace: Total = None,
+    memory_limit: Memory = None,
+    policy: Policy = "all",
+    direction: Pass = "forward",
+    as_json: options.Json = False,
+    out: options.Out = None,
+    plot: options.Plot = None,
+) -> None:
+    """Divide the batch of each convolution so that a faster algorithm fits the workspace, as u-cuDNN does.
+
+    The micro-batches of a kernel run one after another in one workspace. With --workspace each kernel has its own
+    limit; with --total-workspace all share one, divided by an integer program; with --memory-limit activations share
+    it too.
+    """
+    from iossim import api
+    from iossim.base.user_files import check_writable
+    from iossim.microbatching import microbatch_api
+    from iossim.microbatching.convolutions_in_micro_batches import runnable_schedule
+    from iossim.microbatching.words import front_figure, micro_batch_table, total_words, workspace_figure
+    from iossim.models.load import load
+
+    if (model is None) == (table is None):
+        raise OptionError(
+            "microbatch takes a model or a table, not both; give MODEL --device NAME, or --table BENCH.json"
+        )
+    if out is not None:
+        check_writable(out)
+    if table is not None:
+        given = {
+            "--device": device is not None,
+            "--dtype": dtype is not None,
+            "--store": store is not None,
+            "--memory-limit": memory_limit is not None,
+            "--engine": engine != "auto",
+            "--cost-model": cost_model != "simulator",
+            "--pass": direction != "forward",
+        }
+        if needless := [name for name, is_given in given.items() if is_given]:
+            reason = "a table holds the times of its kernels, and nothing else counts"
+            raise OptionError(f"{reason}; leave {needless[0]} out, or give a MODEL")
+        found = microbatch_api.microbatch_table(
+            table, batch=batch, policy=policy, workspace=workspace, total_workspace=total_workspace
+        )
+        title = f"{table.name}, policy {policy}"
+    else:
+        if device is None and cost_model == "simulator":
+            raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' shows them)")
+        # A schedule to be written needs gradients as separate ops; their kernels are known without.
+        training = out is not None and direction == "training"
+        network = load(model, batch=batch, dtype=dtype, training=training)
+        prices = api.cost_model(cost_model, device, network.precision, engine, store)
+        with progress_bars(quiet=as_json, unit="kernels") as bars:
+            found = microbatch_api.microbatch(
+                network,
+                device,
+                cost_model=prices,
+                policy=policy,
+                workspace=workspace,
+                total_workspace=total_workspace,
+                memory_limit=memory_limit,
+                direction=direction,
+                progress=bars("benchmarks"),
+            )
+        named = f", {prices.identity.engine} engine" if prices.identity.engine else ""
+        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}{named}"
+        title = f"{where}, {direction}, policy {policy}"
+
+    def files() -> dict[str, Writer]:
+        made: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}
+        if wants_plot(plot):
+            made |= pictures(front_figure(found, title), workspace_figure(found, title))
+        return made if model is None else {**made, "schedule.json": runnable_schedule(found, network, prices).save}
+
+    parts = [wrapped(title, "bold"), micro_batch_table(found), total_words(found)]
+    present(found.to_json, parts, as_json, out=out, files=files)

@@ -1,0 +1,134 @@
+"""Training as one graph: a network with the gradients of its activations (backward data) and weights (backward filter).
+
+Reverse-mode differentiation, op by op from the outputs, whose gradients are inputs ``grad:OUTPUT``. The graph returns
+the network's outputs, and ``grad:WEIGHT`` of every weight. The blocks are followed by those of the gradients,
+``BLOCK.backward``, in reverse order. The two gradients of a layer are independent: a scheduler may
+run them concurrently.
+
+Batch norms of imported graphs use statistics of the batch. The file's running mean and variance are neither read nor
+updated: that is for the training loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import iossim.microbatching.elementwise_gradients  # noqa: F401  (importing it registers its rules)
+from iossim.base.errors import ModelError
+from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Block, Network, make_unit
+from iossim.ir.ops.nary import Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.types import TensorType
+from iossim.microbatching.gradients import Tape, gradients, mean_of_batch
+from iossim.models.passes.blocks import split_blocks
+from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
+
+#: Prefix of the name of a value's gradient.
+PREFIX = "grad:"
+
+
+def training_network(network: Network, max_block: int | None = None) -> Network:
+    """The network with its gradients; raises ModelError for an op without gradient, and if there is no weight."""
+    graph = network.graph
+    tape = Tape(graph, network.weights_to_learn)
+    of_block = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
+    contributions: dict[str, list[str]] = {}
+    inputs = {name: graph.types[name] for name in graph.inputs}
+    for value in graph.outputs:
+        if tape.needed(value):
+            name = f"{PREFIX}{value}"
+            inputs[name] = tape.types[name] = graph.types[value]
+            contributions.setdefault(value, []).append(name)
+    unit_of_node = {graph.nodes[index].name: place for place, unit in enumerate(network.units) for index in unit.nodes}
+    for node in reversed(graph.nodes):
+        tape.node, tape.block = node, of_block[unit_of_node[node.name]]
+        if contributions.keys().isdisjoint(node.outputs) or not any(map(tape.needed, node.inputs)):
+            continue
+        grads = [
+            tape.total(value, contributions[value])
+            if value in contributions
+            else tape.filled(tape.types[value].shape, 0.0)  # nothing differentiable reads it
+            for value in node.outputs
+        ]
+        for value, grad in zip(node.inputs, gradients(tape, node, grads), strict=True):
+            if grad is not None and tape.needed(value):
+                contributions.setdefault(value, []).append(grad)
+    learnt = [name for name in tape.weights if name in contributions]
+    if not learnt:
+        raise ModelError(f"network {network.name!r} has no weight that its outputs depend on; leave out `training`")
+    renamed = {}
+    for name in learnt:
+        tape.block = max(tape.blocks[each] for each in contributions[name])
+        renamed[tape.total(name, contributions[name])] = f"{PREFIX}{name}"
+    return split_blocks(_assembled(network, tape, inputs, renamed), max_block)
+
+
+def _assembled(network: Network, tape: Tape, inputs: dict[str, TensorType], renamed: dict[str, str]) -> Network:
+    """One network of both; the producer of a weight's gradient outputs it under its final name."""
+
+    def own(value: str) -> str:
+        return renamed.get(value, value)
+
+    made = [
+        replace(node, inputs=tuple(map(own, node.inputs)), outputs=tuple(map(own, node.outputs))) for node in tape.nodes
+    ]
+    graph = Graph.create(
+        inputs,
+        [*network.graph.outputs, *renamed.values()],
+        [*network.graph.nodes, *made],
+        {**network.graph.constants, **tape.constants},
+    )
+    units = [
+        make_unit(graph, unit.name, unit.kind, [graph.position[node.name] for node in network.unit_nodes(unit)])
+        for unit in network.units
+    ]
+    blocks = list(network.blocks)
+    for number in sorted({block for _, _, block, _ in tape.units}, reverse=True):
+        members = []
+        for name, kind, block, nodes in tape.units:
+            if block == number:
+                members.append(len(units))
+                units.append(make_unit(graph, name, kind, [graph.position[node.name] for node in nodes]))
+        blocks.append(Block(f"{network.blocks[number].name}.backward", tuple(members)))
+    return replace(network, name=f"{network.name}.training", graph=graph, units=tuple(units), blocks=tuple(blocks))
+
+
+class BatchStatistics(GraphPass):
+    """Computes batch mean and (biased) variance for each batch norm with constant ones.
+
+    The outputs change: they become those of a network in training.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        taken = {*graph.types, *(node.name for node in graph.nodes)}
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            if isinstance(node.op, BatchNorm) and graph.constants.keys() >= set(node.inputs[3:]):
+                statistics = _statistics(graph, node, taken)
+                nodes += statistics
+                made = (statistics[0].outputs[0], statistics[-1].outputs[0])
+                nodes.append(replace(node, inputs=(*node.inputs[:3], *made)))
+            else:
+                nodes.append(node)
+        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
+
+
+def _statistics(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
+    """The ops that compute the mean of the batch (first) and its variance (last)."""
+    shape = graph.types[node.inputs[0]].shape
+    mean = mean_of_batch(len(shape))
+    names = []
+    for part in ("mean", "broadcast_mean", "centred", "squares", "variance"):
+        names.append(free_name(f"{node.name}.{part}", taken))
+        taken.add(names[-1])
+    (x, *_), (average, broadcast, centred, squares, variance) = node.inputs, names
+    per_channel = Reshape((1, shape[1], *[1] * (len(shape) - 2)))
+    return [
+        Node(average, mean, (x,), (average,)),
+        Node(broadcast, per_channel, (average,), (broadcast,)),
+        Node(centred, Nary("sub"), (x, broadcast), (centred,)),
+        Node(squares, Mul(), (centred, centred), (squares,)),
+        Node(variance, mean, (squares,), (variance,)),
+    ]

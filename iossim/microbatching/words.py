@@ -1,0 +1,180 @@
+"""Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace
+of each kernel (u-cuDNN's figures 10 and 12).
+"""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from iossim.base.memory import size_text
+from iossim.base.tables import Cell, Column, records_table
+from iossim.microbatching.division import Configuration
+from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, DividedKernel, MicroBatching
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
+
+
+def micro_batch_table(found: MicroBatching) -> Table:
+    """One row per kernel: its micro-batches, its time divided and undivided, its workspace and share of the total."""
+    total = found.workspace_bytes
+    several = len({one.name.direction for one in found.kernels}) > 1
+    rows: list[dict[str, Cell]] = [
+        {
+            "layer": one.name.layer,
+            **({"pass": one.name.direction.replace("_", " ")} if several else {}),
+            "configuration": str(one.configuration),
+            "undivided_us": None if one.undivided is None else one.undivided.time_us,
+            "divided_us": one.configuration.time_us,
+            "workspace": size_text(one.configuration.workspace_bytes),
+            "share_percent": 100 * one.configuration.workspace_bytes / total if total else 0.0,
+        }
+        for one in found.kernels
+    ]
+    columns = [
+        Column("layer", shortens=True),
+        *([Column("pass")] if several else []),
+        Column("configuration", wraps=True),
+        Column("undivided_us", digits=1),
+        Column("divided_us", digits=1),
+        Column("workspace"),
+        Column("share_percent", "share", digits=0),
+    ]
+    table = records_table("", rows, columns)
+    table.columns[-2].justify = "right"
+    return table
+
+
+def total_words(found: MicroBatching) -> str:
+    """Total time of all kernels, divided and undivided, their workspace, and how good the choice is."""
+    count = len(found.kernels)
+    words = f"{count} kernel{'s' * (count > 1)} take{'s' * (count == 1)} {_time_text(found.time_us)}"
+    whole_us = found.undivided_us
+    if whole_us is None:
+        words += "; undivided some of them do not fit the limit"
+    else:
+        words += f", undivided {_time_text(whole_us)} under the same limit: {whole_us / found.time_us:.2f} times"
+    worth = f"a batch is divided where that gains {1 - WORTH_DIVIDING:.0%}"
+    bound = f"no choice takes less than {_time_text(found.lower_bound_us)}"
+    if found.memory is not None:
+        words += f". The arena with activations has {size_text(found.memory.arena_bytes)}"
+        return f"{words}; {'proved the best' if found.proved else bound} ({worth})."
+    if found.division is None:
+        return f"{words}. Each is the fastest under its limit ({worth})."
+    words += f". Their workspaces have {size_text(found.workspace_bytes)} together"
+    if found.division.proved:
+        return f"{words}; proved the best under the limit (greedy: {_time_text(found.division.greedy_us)}; {worth})."
+    return f"{words}; {bound} (gap {found.division.gap:.2%}; {worth})."
+
+
+def _time_text(time_us: float) -> str:
+    return f"{time_us:,.1f} us" if time_us < 1e3 else f"{time_us / 1e3:,.3f} ms"
+
+
+_MIB = 1 << 20
+_FRONT, _CHOSEN, _WHOLE = PALETTE[0], PALETTE[5], "#8b939c"
+_HEIGHT_PIXELS, _ROW_PIXELS = 300, 20
+
+
+def front_figure(found: MicroBatching, title: str) -> Figure:
+    """Configurations of the kernel that gains most: the Pareto front, the chosen one, and the undivided one."""
+    alt = need_altair()
+    kernel = max(found.kernels, key=_gained_us)
+    records: list[dict[str, Cell]] = [_point("front", one) for one in kernel.front]
+    records.append(_point("chosen", kernel.configuration))
+    if kernel.undivided is not None:
+        records.append(_point("undivided", kernel.undivided))
+    limit = found.workspace_limit_bytes
+    if limit is not None:
+        records.append({"what": "limit", "workspace_mib": limit / _MIB})
+    x = alt.X("workspace_mib:Q", title="workspace, MiB", scale=alt.Scale(type="symlog", nice=False))
+    y = alt.Y("time_ms:Q", title="time, ms", scale=alt.Scale(type="log", nice=False, padding=12))
+    times, sizes = alt.Tooltip("time_ms:Q", format=".3~f"), alt.Tooltip("workspace_mib:Q", format=".2~f")
+    tooltip = ["configuration:N", times, sizes]
+    front = only("front")
+    line = only("limit").mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1).encode(x=x)
+    spec = specification(
+        front.mark_line(interpolate="step-after", strokeWidth=1.4, color=_FRONT).encode(x=x, y=y),
+        front.mark_point(filled=True, size=28, opacity=1, color=_FRONT).encode(x=x, y=y, tooltip=tooltip),
+        *(
+            only(what)
+            .mark_point(filled=True, size=110, opacity=1, color=colour, shape=shape)
+            .encode(x=x, y=y, tooltip=tooltip)
+            for what, colour, shape in (("chosen", _CHOSEN, "diamond"), ("undivided", _WHOLE, "square"))
+        ),
+        *([] if limit is None else [line]),
+        height=_HEIGHT_PIXELS,
+    )
+    gain = ""
+    if kernel.undivided is not None:
+        times = kernel.undivided.time_us / kernel.configuration.time_us
+        gain = f", {times:.2f} times as fast as undivided"
+    return Figure(
+        name="front",
+        title=f"{title}: {kernel.name}",
+        finding=f"{kernel.name} runs as {kernel.configuration}{gain}.",
+        records=tuple(records),
+        panels=(Panel("", spec),),
+        legend=(
+            LegendEntry("no other is faster in less", _FRONT, "line"),
+            LegendEntry("chosen", _CHOSEN, "diamond"),
+            *([LegendEntry("undivided", _WHOLE, "square")] if kernel.undivided is not None else []),
+            *([LegendEntry("limit", "#222222", "dashes")] if limit is not None else []),
+        ),
+        panel_pixels=720,
+    )
+
+
+def workspace_figure(found: MicroBatching, title: str) -> Figure:
+    """Workspace of each kernel, and below it its time, divided and undivided."""
+    alt = need_altair()
+    several = len({one.name.direction for one in found.kernels}) > 1
+    names = [str(one.name) if several else one.name.layer for one in found.kernels]
+    records: list[dict[str, Cell]] = [
+        {
+            "kernel": name,
+            "configuration": str(one.configuration),
+            "workspace_mib": one.configuration.workspace_bytes / _MIB,
+            "time_ms": one.configuration.time_us / 1e3,
+            "undivided_ms": None if one.undivided is None else one.undivided.time_us / 1e3,
+        }
+        for name, one in zip(names, found.kernels, strict=True)
+    ]
+    y = alt.Y("kernel:N", sort=names, title=None, axis=alt.Axis(labelLimit=260))
+    place = {"y": y, "tooltip": ["kernel:N", "configuration:N"]}
+    sizes, times = (
+        layer().mark_bar(color=colour, cornerRadiusEnd=1).encode(x=alt.X(f"{key}:Q", title=title), **place)
+        for colour, key, title in ((_FRONT, "workspace_mib", "workspace, MiB"), (_CHOSEN, "time_ms", "time, ms"))
+    )
+    undivided = layer().mark_tick(color="#222222", thickness=1.8, size=14, opacity=1)
+    workspaces = specification(sizes, height={"step": _ROW_PIXELS})
+    both = specification(times, undivided.encode(x="undivided_ms:Q", **place), height={"step": _ROW_PIXELS})
+    most = max(found.kernels, key=lambda one: one.configuration.workspace_bytes)
+    finding = "No kernel needs a workspace."
+    if size := most.configuration.workspace_bytes:
+        finding = f"{most.name} has {size_text(size)} of {size_text(found.workspace_bytes)}."
+    return Figure(
+        name="workspaces",
+        title=title,
+        finding=finding,
+        records=tuple(records),
+        panels=(Panel("", workspaces), Panel("", both)),
+        legend=(
+            LegendEntry("workspace", _FRONT),
+            LegendEntry("time divided", _CHOSEN),
+            LegendEntry("time undivided", "#222222", "bound"),
+        ),
+        panel_pixels=460,
+    )
+
+
+def _point(what: str, one: Configuration) -> dict[str, Cell]:
+    return {
+        "what": what,
+        "configuration": str(one),
+        "time_ms": one.time_us / 1e3,
+        "workspace_mib": one.workspace_bytes / _MIB,
+    }
+
+
+def _gained_us(one: DividedKernel) -> float:
+    return 0.0 if one.undivided is None else one.undivided.time_us - one.configuration.time_us

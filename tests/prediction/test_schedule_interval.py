@@ -1,0 +1,215 @@
+"""Intervals of schedules and of their differences."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import log
+
+import numpy as np
+import pytest
+
+import iossim
+from iossim.cost.random import RandomCostModel
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.provenance import Band, Provenance
+from iossim.prediction.schedule_interval import REPEAT_NOISE, ConcurrencySlopes, ScheduleErrors, schedule_errors
+from iossim.search.assemble import reprice
+from iossim.tasks.comparison import Comparison
+from iossim.tasks.stream_explain import in_sequence
+
+#: Hardly any residuals: what is left is what the parameters' resamples do.
+EXACT = {kind: [Band(rows=30, low=0.9999, high=1.0001)] for kind in ("conv", "gemm", "add")}
+
+
+@cache
+def compared(model: str, name: str = "v100-sxm2") -> Comparison:
+    return iossim.compare(iossim.load(model), device(name))
+
+
+def with_provenance(**fields: object) -> DeviceProfile:
+    provenance = Provenance(kind="fitted", note="", **fields)  # type: ignore[arg-type]
+    return device("v100-sxm2").model_copy(update={"provenance": provenance})
+
+
+def resampled(spread: float, count: int = 24) -> dict[str, list[float]]:
+    parameters = device("v100-sxm2").parameters
+    generator = np.random.default_rng(0)
+    names = ("gemm_efficiency", "implicit_gemm_efficiency", "winograd_fused_efficiency", "direct_efficiency")
+    return {
+        name: [min(1.0, getattr(parameters, name) * float(np.exp(spread * generator.normal()))) for _ in range(count)]
+        for name in names
+    }
+
+
+@pytest.mark.parametrize("model", ["squeezenet", "inception_v3"])
+def test_around_the_latency(model: str) -> None:
+    comparison = compared(model)
+    for found in comparison.schedules:
+        interval = ScheduleErrors(comparison.network, device("v100-sxm2")).interval(found)
+        assert 0 < interval.low_us < found.latency_us < interval.high_us
+        assert [interval.low_us, interval.high_us] == found.interval_us
+
+
+@pytest.mark.parametrize("engine", ["graph", "paper"])
+def test_streams_have_an_interval_that_concurrency_widens(engine: str) -> None:
+    network = iossim.load("squeezenet")
+    prices = iossim.cost_model("simulator", "v100-sxm2", engine=engine)
+    found = iossim.optimize_streams(network, None, cost_model=prices)
+    alone = in_sequence(network, prices, found)
+    errors = schedule_errors(network, prices)
+    assert errors is not None
+    interval, of_one = errors.interval(found), errors.interval(alone)
+    assert found.interval_us == [interval.low_us, interval.high_us]
+    assert interval.low_us < found.latency_us < interval.high_us
+    if engine == "graph":  # where the host's launches, which a long stream waits for, are no part of the error
+        assert interval.high_us / interval.low_us > of_one.high_us / of_one.low_us
+    assert errors.noise(found, found) == pytest.approx(REPEAT_NOISE)
+    again = iossim.simulate(found, None, network=network, cost_model=prices)
+    assert again.interval_us == pytest.approx(found.interval_us)
+
+
+def test_a_schedule_ties_with_itself_by_repeat_noise_alone() -> None:
+    comparison = compared("squeezenet")
+    for found in comparison.schedules:
+        errors = ScheduleErrors(comparison.network, device("v100-sxm2"))
+        assert errors.noise(found, found) == pytest.approx(REPEAT_NOISE)
+
+
+def test_what_both_contain_cancels() -> None:
+    """The noise of a difference is far below that of the latencies, as their parts make it."""
+    comparison = compared("inception_v3")
+    both, sequential = comparison["ios-both"], comparison["sequential"]
+    assert both.interval_us is not None
+    profile = device("v100-sxm2")
+    alone = log(both.interval_us[1] / both.latency_us) / profile.provenance.network_width
+    errors = ScheduleErrors(comparison.network, profile)
+    noise = errors.noise(both, sequential)
+    assert noise == errors.noise(sequential, both)
+    assert REPEAT_NOISE < noise < 0.6 * alone
+    assert "sequential" not in both.ties
+
+
+def test_wider_bands_widen_the_interval() -> None:
+    comparison = compared("squeezenet")
+    found = comparison["ios-both"]
+    widths = []
+    for high in (1.1, 1.3, 2.0):
+        bands = {kind: [Band(rows=30, low=1 / high, high=high)] for kind in ("conv", "gemm", "add")}
+        interval = ScheduleErrors(comparison.network, with_provenance(bands=bands)).interval(found)
+        widths.append(interval.high_us / interval.low_us)
+    assert widths == sorted(widths)
+    assert widths[2] > 1.2 * widths[0]
+
+
+def test_resamples_move_a_latency_as_pricing_it_again_does() -> None:
+    """What is linear in the shares of the units against whole repricings under each vector."""
+    profile = with_provenance(bands=EXACT, resamples=resampled(0.1))
+    comparison = compared("inception_v3")
+    network, found = comparison.network, comparison["sequential"]
+    errors = ScheduleErrors(network, profile)
+    predicted = errors._deviation(errors._shares(found))
+    logs = []
+    for index in range(24):
+        values = {name: several[index] for name, several in profile.provenance.resamples.items()}
+        prices = iossim.api.cost_model("simulator", with_values(profile, values))
+        logs.append(log(reprice(found, network, prices).latency_us / found.latency_us))
+    # Pooling has a wide band of its own beside the resamples.
+    without = ScheduleErrors(network, with_provenance(bands=EXACT))
+    rest = without._deviation(without._shares(found))
+    assert np.sqrt(predicted**2 - rest**2) == pytest.approx(np.sqrt(np.mean(np.square(logs))), rel=0.2)
+
+
+@pytest.mark.parametrize("scheduler", ["greedy", "ios-both", "sequential"])
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("paper", "bare_launch_us"),
+        ("paper", "synchronise_us"),
+        ("graph", "graph_gap_factor"),
+        ("graph", "fork_us"),
+        ("graph", "join_us"),
+        ("graph", "bare_launch_us"),
+        ("paper", "fork_us"),
+    ],
+)
+def test_slopes_are_those_of_pricing_again(engine: str, name: str, scheduler: str) -> None:
+    """Launches all cost the same, so they move together; what an engine does not ask for changes nothing."""
+    profile, network = device("v100-sxm2"), compared("squeezenet").network
+    prices = iossim.api.cost_model("simulator", profile, engine=engine)
+    found = reprice(compared("squeezenet")[scheduler], network, prices)
+    slope = ConcurrencySlopes(network, profile, [name]).of(found)[name]
+    own = profile.parameter_values[name]
+    step = 0.05 * own
+    changed = {name: own + step}
+    if name == "bare_launch_us":
+        changed |= dict.fromkeys(("library_call_us", "library_kernel_us"), own + step)
+    again = reprice(found, network, iossim.api.cost_model("simulator", with_values(profile, changed), engine=engine))
+    assert slope * step == pytest.approx(again.latency_us / found.latency_us - 1, rel=0.05, abs=2e-5)
+    assert slope >= 0
+
+
+def test_intervals_see_how_little_is_known_of_concurrency() -> None:
+    """With resamples of its parameters concurrent schedules get wider intervals, in proportion; sequential ones do not."""
+    comparison = compared("inception_v3")
+    network, synchronise_us = comparison.network, device("v100-sxm2").engine.synchronise_us
+    generator = np.random.default_rng(0)
+    deviations: dict[str, list[float]] = {"greedy": [], "sequential": []}
+    for spread in (0.0, 4.0, 8.0):
+        resamples = {"synchronise_us": [synchronise_us + spread * float(z) for z in generator.normal(size=24)]}
+        errors = ScheduleErrors(network, with_provenance(bands=EXACT, resamples=resamples))
+        for scheduler, several in deviations.items():
+            several.append(errors._deviation(errors._shares(comparison[scheduler])))
+    none, some, more = deviations["greedy"]
+    assert none < some < more
+    assert np.sqrt(more**2 - none**2) == pytest.approx(2 * np.sqrt(some**2 - none**2), rel=0.5)
+    assert deviations["sequential"] == pytest.approx([deviations["sequential"][0]] * 3)
+
+
+def test_stages_of_several_groups_are_less_known_on_hoppers_tensor_cores_the_more_there_are() -> None:
+    deviations = {}
+    for name, dtype in (("h100-sxm", "bf16"), ("h100-sxm", "fp32"), ("a100-sxm-40gb", "bf16")):
+        errors = ScheduleErrors(iossim.load("squeezenet", dtype=dtype), device(name))
+        deviations[name, dtype] = [errors._deviation({("stage", ((),) * groups): 1.0}) for groups in (2, 8)]
+    few, many = deviations.pop(("h100-sxm", "bf16"))
+    assert 0.2 < few < many < 0.4
+    assert list(deviations.values()) == [[pytest.approx(0.05)] * 2] * 2
+
+
+@pytest.mark.parametrize(("argument", "is_work"), [("", False), (":copies", True)])
+def test_what_lies_in_place_takes_no_time_of_a_schedule(argument: str, is_work: bool) -> None:
+    network = iossim.load("squeezenet")
+    prices = iossim.cost_model(f"simulator{argument}", "t4", engine="graph")
+    errors = schedule_errors(network, prices)
+    assert errors is not None
+    found = iossim.optimize(network, "t4", cost_model=prices, scheduler="sequential")
+    assert ("concat" in errors.time_by_kind_us(found)) == is_work
+
+
+def test_costs_that_no_fit_told_widen_intervals_by_what_is_known_of_them() -> None:
+    """What a generation's launches cost has a deviation of its own, until a profile says otherwise."""
+    comparison = compared("inception_v3")
+    network, greedy = comparison.network, comparison["greedy"]
+    known = {"synchronise_us": [device("v100-sxm2").engine.synchronise_us] * 24}
+    widths = []
+    for resamples in ({}, known):
+        errors = ScheduleErrors(network, with_provenance(bands=EXACT, resamples=resamples))
+        widths.append(errors._deviation(errors._shares(greedy)))
+    assert widths[0] > widths[1]
+
+
+def test_prices_that_predict_no_device_have_no_noise() -> None:
+    network = iossim.load("squeezenet")
+    assert schedule_errors(network, RandomCostModel()) is None
+    found = iossim.optimize(network, None, cost_model="random:1")
+    assert found.interval_us is None
+    assert found.ties == []
+
+
+def test_optimize_and_simulate_say_the_same_as_compare() -> None:
+    comparison = compared("squeezenet")
+    found = iossim.optimize(comparison.network, device("v100-sxm2"))
+    assert found.interval_us == comparison["ios-both"].interval_us
+    assert found.ties == [name for name in comparison["ios-both"].ties if name == "sequential"]
+    again = iossim.simulate(found, network=comparison.network)
+    assert again.interval_us == found.interval_us

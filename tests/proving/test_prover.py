@@ -1,0 +1,205 @@
+"""Proofs: what follows is proved with the axioms it takes, what is wrong somewhere never, and what is unknown says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.proving.congruence import Congruence, Symbol, Term
+from iossim.proving.prover import Proof, prove
+from iossim.proving.symbolic import Arithmetic, Claim, Tuple, integer, same
+from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.rule_file import read_rules
+from iossim.transforms.rewriting.rule_sets import rule_set
+
+CONV = "strides=s, pads=p, dilations=d, groups=g"
+
+
+def rule(source: str, target: str, outputs: str = "{z: z}", conditions: str = "") -> Rule:
+    """A rule of ops and conditions that stand behind each other, with semicolons between them."""
+    fields = {"source": source, "target": target, "conditions": conditions}
+    lists = [
+        f"{name}:\n" + "".join(f"  - {item.strip()}\n" for item in text.split(";"))
+        for name, text in fields.items()
+        if text
+    ]
+    return read_rules(f"rule: tried\n{''.join(lists)}outputs: {outputs}\n", "test")[0]
+
+
+PROVED: dict[str, tuple[Rule, set[str]]] = {
+    "associative, whatever the ranks": (
+        rule("u = add(x, y); z = add(u, v)", "u = add(x, v); z = add(y, u)"),
+        {"add-associates", "add-commutes"},
+    ),
+    "distributive, though they broadcast": (
+        rule("u = add(x, y); z = mul(v, u)", "a = mul(v, x); b = mul(v, y); z = add(a, b)"),
+        {"mul-commutes", "mul-over-add"},
+    ),
+    "columns of one matrix": (
+        rule(
+            "a = matmul(x, v); b = matmul(x, w)",
+            "u = concat(v, w, axis=1); c = matmul(x, u); m, n = split(c, axis=1, sizes=(v.shape[1], w.shape[1]))",
+            "{a: m, b: n}",
+            "len(x.shape) == 2; len(v.shape) == 2",
+        ),
+        {"matmul-of-joined-columns", "split-in-2", "first-part-of-concat", "last-part-of-concat"},
+    ),
+    "a dilation that only 1 makes fit": (
+        rule(
+            "z = conv(x, w, strides=(1, 1), pads=p, dilations=d)",
+            "v = pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1));"
+            "z = conv(x, v, strides=(1, 1), pads=(p[0] + 1, p[1] + 1, p[2] + 1, p[3] + 1), dilations=d)",
+            conditions="w.shape[2:] == (3, 3)",
+        ),
+        {"enlarged-filters"},
+    ),
+    "an axis that any number of tensors are joined along": (
+        rule("z = concat(*a, x, y, *b, axis=k)", "u = concat(x, y, axis=k); z = concat(*a, u, *b, axis=k)"),
+        {"concat-associates"},
+    ),
+    "filters of one input, biases or not": (
+        rule(
+            f"m = conv(x, v, b?, {CONV}); n = conv(x, w, c?, {CONV}); z = concat(m, n, axis=1)",
+            f"u = concat(v, w, axis=0); e = concat(b?, c?, axis=0); z = conv(x, u, e?, {CONV})",
+            conditions="g == 1",
+        ),
+        {"conv-of-joined-filters", "conv-with-zeros-for-bias"},
+    ),
+    "images, in groups too": (
+        rule(
+            "m = conv(x, w, groups=g); n = conv(y, w, groups=h); z = concat(m, n, axis=0)",
+            "u = concat(x, y, axis=0); z = conv(u, w, groups=u.shape[1] // w.shape[1])",
+        ),
+        {"conv-of-joined-images"},
+    ),
+}
+#: Each is wrong at some shapes or attributes.
+WRONG: dict[str, Rule] = {
+    "not commutative": rule("z = matmul(x, y)", "z = matmul(y, x)"),
+    "filters in groups": rule(
+        f"m = conv(x, v, {CONV}); n = conv(x, w, {CONV}); z = concat(m, n, axis=1)",
+        f"u = concat(v, w, axis=0); z = conv(x, u, {CONV})",
+    ),
+    "channels in groups": rule(
+        f"m = conv(x, v, {CONV}); n = conv(y, w, {CONV}); z = add(m, n)",
+        f"u = concat(x, y, axis=1); a = concat(v, w, axis=1); z = conv(u, a, {CONV})",
+        conditions="w.shape == v.shape; x.shape == y.shape",
+    ),
+    "joined groups that are one": rule(
+        "m = conv(x, v, groups=g); n = conv(y, w, groups=h); z = concat(m, n, axis=1)",
+        "u = concat(x, y, axis=1); a = concat(v, w, axis=0); z = conv(u, a, groups=u.shape[1] // a.shape[1])",
+    ),
+    "one axis twice": rule(
+        "u = concat(x, y, axis=1); v = concat(a, b, axis=1); z = concat(u, v, axis=-1)",
+        "u = concat(x, a, axis=-1); v = concat(y, b, axis=-1); z = concat(u, v, axis=1)",
+        conditions="len(x.shape) == 2; x.shape == y.shape; x.shape == a.shape; x.shape == b.shape",
+    ),
+    "sums that broadcast before they are joined": rule(
+        "u = add(x, y); v = add(a, b); z = concat(u, v, axis=0)",
+        "u = concat(x, a, axis=0); v = concat(y, b, axis=0); z = add(u, v)",
+    ),
+    "another order": rule("z = concat(x, y, axis=0)", "z = concat(y, x, axis=0)", conditions="x.shape == y.shape"),
+    "a relu lost": rule("u = relu(x); z = add(u, y)", "u = add(x, y); z = relu(u)"),
+    "the scale of a convolution lost": rule("u = conv(x, w); z = mul(u, y)", "z = conv(x, w)"),
+    "a wider window": rule(
+        "z = conv(x, w, strides=(1, 1), pads=p, dilations=d)",
+        "v = pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1));"
+        "z = conv(x, v, strides=(1, 1), pads=(p[0] + 2, p[1] + 2, p[2], p[3]), dilations=(1, 1))",
+        conditions="w.shape[2:] == (3, 3); d == (1, 1)",
+    ),
+    "a split at another place": rule(
+        "u = relu(x); v = relu(y)",
+        "t = concat(x, y, axis=0); r = relu(t); a, b = split(r, axis=0, sizes=(x.shape[0], y.shape[0]))",
+        "{u: b, v: a}",
+        "x.shape == y.shape",
+    ),
+    "rests joined otherwise": rule("z = concat(x, *r, axis=0)", "z = concat(*r, x, axis=0)"),
+}
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_what_follows_is_proved(name: str) -> None:
+    tried, axioms = PROVED[name]
+    found = prove(tried)
+    assert found.proved, found.reason
+    assert set(found.axioms) == axioms
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_not_proved(name: str) -> None:
+    found = prove(WRONG[name])
+    assert not found.proved
+    assert found.reason
+
+
+def test_unknown_says_why() -> None:
+    strange = prove(rule("z = softmax(x, axis=0)", "u = softmax(x, axis=0); z = softmax(u, axis=0)"))
+    assert strange == Proof(False, "no derivation: axioms say nothing more of its terms; no axioms of softmax")
+    nowhere = prove(rule("z = relu(x)", "z = relu(x)", conditions="len(x.shape) == 2; x.shape == (1, 2, 3)"))
+    assert nowhere == Proof(False, "its conditions and ops allow no shapes at all")
+    assert "out of time" in prove(PROVED["columns of one matrix"][0], seconds=0.0).reason
+    of_rest = rule("a = concat(*r, axis=0); z = relu(a)", "z = relu(*r)")
+    assert "relu of *r" in prove(of_rest).reason
+    left_out = rule("z = conv(x, w, b?)", "z = conv(x, w, b)")
+    assert prove(left_out).proved, "a bias that is left out is zeros"
+
+
+def test_rests_and_what_is_left_out_are_tried_each_way() -> None:
+    only_without = rule("z = conv(x, w, b?)", "z = conv(x, w)")
+    assert prove(only_without).reason.startswith("no derivation")
+    only_with = rule("z = add(x, *r)", "z = add(*r, x)")
+    assert prove(only_with) == Proof(True, "", ("add-commutes",))
+
+
+def test_what_metaflow_and_simplifying_rules_take_follows() -> None:
+    some = {
+        "enlarge-3x3-to-5x5",
+        "identity-beside-sum",
+        "fold-shift",
+        "merge-products",
+        "split-of-concat-of-3",
+        "flatten-of-flatten",
+    }
+    rules = [each for name in ("metaflow", "simplify") for each in rule_set(name) if each.name in some]
+    assert {each.name for each in rules if prove(each).proved} == some
+
+
+@pytest.mark.slow
+def test_all_of_metaflow_is_proved() -> None:
+    assert [each.name for each in rule_set("metaflow") if not prove(each, 120.0).proved] == []
+
+
+def test_equal_arguments_make_equal_terms() -> None:
+    congruence = Congruence()
+    a, b, c = (congruence.add(Term(Symbol(name), ())) for name in "abc")
+    fa, fb = (congruence.add(Term(Symbol("f"), (each,))) for each in (a, b))
+    gfa, gfb = (congruence.add(Term(Symbol("g"), (each, c))) for each in (fa, fb))
+    assert congruence.find(gfa) != congruence.find(gfb)
+    assert congruence.merge(a, b)
+    assert congruence.find(gfa) == congruence.find(gfb)
+    assert not congruence.merge(fa, fb)
+    assert congruence.merge(fa, a), "a term may be equal to its own argument"
+    assert congruence.get(Term(Symbol("f"), (fb,))) == congruence.find(a)
+    assert congruence.get(Term(Symbol("g"), (c, c))) is None
+
+
+def test_arithmetic_of_unknowns() -> None:
+    arithmetic = Arithmetic()
+    x, w = Tuple.unknown("x", 2), Tuple.unknown("w", 2)
+    g, h = (Tuple.unknown(name, 1).at(0) for name in "gh")
+    channels = arithmetic.times(w.at(1), g)
+    arithmetic.assume(Claim(x.at(1) == channels), Claim(w.at(1) >= 1), Claim(x.at(1) == arithmetic.times(h, w.at(1))))
+    assert arithmetic.knows(g == h)
+    assert arithmetic.knows(arithmetic.quotient(x.at(1), w.at(1)) == g)
+    assert not arithmetic.knows(g >= 1)
+    assert arithmetic.value_of(arithmetic.times(integer(3), integer(4))) == 12
+
+
+def test_tuples_of_unknown_length() -> None:
+    arithmetic = Arithmetic()
+    a, b, c = (Tuple.unknown(name) for name in "abc")
+    arithmetic.assume(same(a, b), same(b, c))
+    assert arithmetic.knows(same(a, c))
+    d = Tuple.unknown("d")
+    assert not arithmetic.knows(same(a, d))
+    arithmetic.assume(Claim(d.length == a.length), Claim(d.at(0) == a.at(0)), Claim(d.at(1) == a.at(1)))
+    assert not arithmetic.knows(same(a, d)), "some places are not all"
