@@ -2,22 +2,30 @@
 
 Workers evaluate points, then price schedules across points (:mod:`iossim.study.evaluate`); only this process writes.
 Each result is in the journal before it counts as done, and the tables are made from the journal in the order of the
-points, so that they are independent of the number of workers and attempts.
+points, so that they are independent of the number of workers and attempts. Workers are the cores of this machine, or
+those of a Dask cluster, by the same code.
 """
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from iossim._version import __version__
-from iossim.base.errors import OptionError, public
+from iossim.base.errors import OptionError, did_you_mean, public
 from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
@@ -30,7 +38,134 @@ from iossim.study.run_directory import RunDirectory, read_run
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import read_scenario
 from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
-from iossim.study.workers import Workers, open_workers
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Executor = Literal["processes", "dask"]
+
+#: Seconds until an unresponsive scheduler is given up.
+_PATIENCE = "20s"
+_KILLED = "a worker was killed, perhaps for want of memory; go on with `resume`, and fewer workers"
+
+
+class Workers(Protocol):
+    """Execution of pieces of work; ``count`` is the number of concurrent ones."""
+
+    count: int
+
+    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """Results of the tasks in order of completion; tasks are taken on demand."""
+        ...
+
+
+@contextmanager
+def open_workers(count: int | None, executor: str, address: str | None) -> Iterator[Workers]:
+    """``processes`` on this machine (by default one per core), or those of the ``dask`` cluster at ``address``.
+
+    Raises OptionError for an executor that is unknown, is not installed, or does not answer.
+    """
+    if executor not in get_args(Executor):
+        raise OptionError(f"`executor` {executor!r} is not known; {did_you_mean(executor, get_args(Executor))}")
+    if executor == "dask":
+        if count is not None:
+            raise OptionError("`workers` is for processes of this machine; a Dask cluster has its own: leave it out")
+        with _dask_client(address) as client:
+            yield _Dask(client)
+        return
+    if address is not None:
+        raise OptionError("`address` is the address of a Dask cluster; give `executor` dask too")
+    if count is not None and count < 1:
+        raise OptionError(f"`workers` {count} is not possible; give 1 or more")
+    yield _Processes(count or len(usable_cores()))
+
+
+class _Processes:
+    """Processes of joblib; with a single one, this process itself."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        # Tasks take seconds: they are dealt singly, so that none waits after another in one process.
+        pool = Parallel(self.count, backend="loky", return_as="generator_unordered", batch_size=1)
+        parent = os.getpid()
+        results = pool(delayed(_work_for)(parent, work, task) for task in tasks)
+        try:
+            yield from results
+        except TerminatedWorkerError:
+            raise OptionError(_KILLED) from None
+        finally:
+            with warnings.catch_warnings(action="ignore"):  # joblib's warnings on abandoned tasks: the reason is known
+                results.close()
+
+
+def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> Result:
+    if os.getpid() != parent:
+        _end_with(parent)
+    return work(task)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: a killed parent cannot say so, and its workers would wait for more."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="iossim-parent", daemon=True).start()
+
+
+class _Dask:
+    """Workers of a cluster: as many running tasks as it has threads, and as many again queued."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.count = sum(client.ncores().values())
+
+    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        from distributed import KilledWorker, as_completed
+
+        waiting = iter(tasks)
+        first = [self._submit(work, task) for task in islice(waiting, 2 * self.count)]
+        running = as_completed(first, loop=self._client.loop)
+        for future in running:
+            try:
+                result: Result = future.result()
+            except KilledWorker:
+                raise OptionError(_KILLED) from None
+            for task in islice(waiting, 1):
+                running.add(self._submit(work, task))
+            yield result
+
+    def _submit(self, work: Callable[[Task], Result], task: Task) -> Any:
+        return self._client.submit(work, task, pure=False)
+
+
+@contextmanager
+def _dask_client(address: str | None) -> Iterator[Any]:
+    if address is None:
+        raise OptionError("`executor` dask needs a cluster; give `address` tcp://HOST:8786")
+    try:
+        from distributed import Client
+    except ImportError:
+        reason = "needs Dask, which is not installed; pip install 'iossim[cluster]'"
+        raise OptionError(f"`executor` dask {reason}") from None
+    try:
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        reason = f"{str(error).strip() or type(error).__name__}; start one with 'dask scheduler'"
+        raise OptionError(f"no Dask scheduler answers at {address}: {reason}") from None
+    with client:
+        if not client.ncores():
+            remedy = f"start some with 'dask worker {address}'"
+            raise OptionError(f"the Dask cluster at {address} has no workers; {remedy}")
+        yield client
+
 
 #: Packages that results or their speed may depend on.
 _PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed")

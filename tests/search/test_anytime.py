@@ -28,7 +28,7 @@ from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.search import anytime
@@ -37,7 +37,7 @@ from iossim.search.options import Budget, SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
 from iossim.serving.coschedule import STREAMS as TOGETHER
 from iossim.serving.coschedule import coschedule
-from iossim.serving.coschedule_report import bound_words
+from iossim.serving.coschedule_command import bound_words
 from iossim.tasks.task import Task, compare
 from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
 from iossim.transforms.rewriting.backtracking import RewriteBudget
