@@ -19,7 +19,7 @@ from iossim.cost.table import RecordingCostModel, TableCostModel, read_table
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.search.assemble import reprice
 from iossim.search.scheduler import schedule
 from iossim.tasks.checks import latency_at_most, no_slower_than, race_free, runs_without_races, valid

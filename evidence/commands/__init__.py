@@ -1,1 +1,1 @@
-"""The commands of ``python -m evidence``, one module each, found by import."""
+"""The commands of ``python -m evidence``, found by import."""

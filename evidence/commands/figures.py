@@ -1,15 +1,19 @@
-"""``python -m evidence figures``: the figures that documents quote, computed, stored, and written into the
-documents.
+"""``python -m evidence figures``, ``pictures`` and ``predictions``: what is computed and written into the repository.
+
+The figures that documents quote are computed, stored, and written into the documents; the pictures are those of
+docs/how_it_works.md; the checked-in table of predictions is recomputed, and what moved is printed.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from iossim.cli.progress import progress_bars
 
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how_it_works"
 Sections = Annotated[
     list[str] | None,
     typer.Argument(
@@ -21,6 +25,8 @@ Sections = Annotated[
 
 def register(app: typer.Typer) -> None:
     app.command("figures", help="Write the figures that documents quote.")(figures)
+    app.command("pictures", help="Draw the pictures of docs/how_it_works.md.")(pictures)
+    app.command("predictions", help="Write the table of predictions anew, and print what moved.")(predictions)
 
 
 def figures(section: Sections = None) -> None:
@@ -43,3 +49,46 @@ def figures(section: Sections = None) -> None:
             write_results({**read_results(), name: found})
     for document in write_documents(read_results()):
         typer.echo(f"wrote {document}", err=True)
+
+
+def pictures() -> None:
+    """Draw the sample network of the IOS thesis on a V100 under the paper's engine, and store the pictures."""
+    from iossim.base.user_files import write_atomically
+
+    FOLDER.mkdir(exist_ok=True)
+    for name, svg in drawn().items():
+        write_atomically(FOLDER / name, svg)
+        typer.echo(f"wrote {FOLDER / name}", err=True)
+
+
+def drawn() -> dict[str, str]:
+    """The pictures by file name; the same text each time."""
+    from evidence.guide.drawing import ops_to_units, states_and_stages, units_to_blocks
+    from evidence.guide.runs import blocks_on_sms, timelines
+    from iossim.api import cost_model, optimize
+    from iossim.cost.capabilities import DeviceCostModel
+    from iossim.cost.model import problems_of
+    from iossim.models.load import load
+
+    network = load("ios_sample")
+    prices = cost_model("simulator", "v100-sxm2", network.precision, "paper")
+    assert isinstance(prices, DeviceCostModel)
+    schedules = [optimize(network, "v100-sxm2", scheduler=name, engine="paper") for name in ("sequential", "ios-both")]
+    return {
+        "units.svg": ops_to_units(network),
+        "blocks.svg": units_to_blocks(network, load("inception_v3")),
+        "states.svg": states_and_stages(problems_of(network, prices)[0], prices),
+        "timeline.svg": timelines(network, schedules, prices),
+        "sms.svg": blocks_on_sms(network, schedules, ("c", "d"), prices.profile),
+    }
+
+
+def predictions() -> None:
+    """Write evidence/predictions.csv and print each row that moved by more than 1%."""
+    from evidence.predictions import TABLE, computed, moved, read, write
+
+    now = computed()
+    for line in moved(read() if TABLE.exists() else {}, now):
+        typer.echo(line)
+    write(now)
+    typer.echo(f"wrote {TABLE}", err=True)

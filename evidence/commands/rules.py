@@ -18,7 +18,7 @@ from iossim.cli.options import whole_number
 from iossim.cli.outputs import present, table
 
 if TYPE_CHECKING:
-    from evidence.rule_generation.coverage import Coverage
+    from evidence.rule_generation.derivation import Coverage
 
 Ops = Annotated[
     str | None,
@@ -64,7 +64,7 @@ def generate_rules(
     as_json: options.Json = False,
 ) -> None:
     """Generate the rules of a vocabulary, and count the candidates left by each pruning. They are not verified yet."""
-    from evidence.rule_generation.coverage import coverage
+    from evidence.rule_generation.derivation import coverage
     from evidence.rule_generation.generate import generate
     from evidence.rule_generation.vocabulary import TASO_INPUTS, TASO_OPS, read_vocabulary
     from iossim.base.user_files import check_writable, write_atomically
@@ -116,7 +116,7 @@ def _peak_gb() -> float | None:
 
 def _told(of: str, covered: Mapping[str, Coverage]) -> Iterator[str]:
     """Number of rules with each coverage, and the names of those that were neither found nor derived."""
-    from evidence.rule_generation.coverage import AMONG_FOUND
+    from evidence.rule_generation.derivation import AMONG_FOUND
 
     counts = Counter(covered.values())
     yield f"{of}: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}"

@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evidence.tables.concurrency_tables import concurrency_tables
-from evidence.tables.sm_share_tables import sm_share_tables
+from evidence.tables.concurrency_tables import concurrency_tables, sm_share_tables
 from evidence.tables.split_tables import (
     coverage_table,
     device_summary_table,

@@ -18,13 +18,13 @@ from typing import Any
 from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text
-from iossim.deploy.graphs import deployed_graph
 from iossim.deploy.open_model import OpenDimensions, OpenModel, Shapes, shapes_of
 from iossim.deploy.runtime import (
     MODEL_FILE,
     OLDEST,
     WEIGHTS_FILE,
     Provider,
+    deployed_graph,
     input_shapes,
     optimised_nodes,
     streams_of_nodes,

@@ -11,24 +11,76 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import first_line
-from iossim.deploy.graphs import DeployedGraph
 from iossim.execution.backend import BackendError
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.graph import Graph
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.merging import merged_convolution, merged_graph
 from iossim.ir.network import Block, Network, Unit, make_unit
+from iossim.ir.ops.slice import Split
 from iossim.models.onnx.export import write_onnx
 from iossim.models.onnx.open_shapes import Dimension, OpenShapes
 from iossim.models.onnx.spelling import Names
 from iossim.models.passes.blocks import cut_blocks
 from iossim.models.passes.unit_patterns import unit_kind
+from iossim.schedule.schedule import StreamSchedule
+
+#: Axis of channels in a tensor of images.
+_CHANNELS = 1
+
+
+@dataclass(frozen=True, eq=False)
+class DeployedGraph:
+    """A graph of standard ops, and the stream of the launch that makes each of its values."""
+
+    graph: Graph
+    stream_of: Mapping[str, int]
+
+
+def deployed_graph(network: Network, streams: StreamSchedule) -> DeployedGraph:
+    """The graph of ``network`` in which units merged by ``streams``, which fit it, are one convolution each.
+
+    Outputs keep their names. Raises ScheduleError for units that do not merge.
+    """
+    gone: set[str] = set()
+    made: list[Node] = []
+    constants: dict[str, Constant] = dict(network.graph.constants)
+    stream_of: dict[str, int] = {}
+    for stream, own in enumerate(streams.streams):
+        for launch in own:
+            units = [network.units[network.unit_index[name]] for name in launch.units]
+            replaced = [node for unit in units for node in network.unit_nodes(unit)]
+            stream_of |= {value: stream for node in replaced for value in node.outputs}
+            if len(units) == 1:
+                continue
+            indices = [network.unit_index[name] for name in launch.units]
+            merged = merged_graph(network, indices)
+            (whole,) = merged.outputs
+            begins = merged_convolution(network, indices).channel_begin
+            sizes = tuple(end - begin for begin, end in pairwise(begins))
+            nodes = [replace(node, name=f"{whole}.{place}") for place, node in enumerate(merged.nodes)]
+            split = Split(_CHANNELS, sizes)
+            nodes.append(Node(f"{whole}.split", split, (whole,), tuple(unit.outputs[0] for unit in units)))
+            stream_of |= {value: stream for node in nodes for value in node.outputs}
+            gone.update(node.name for node in replaced)
+            made += nodes
+            constants |= merged.constants
+    if not made:
+        return DeployedGraph(network.graph, stream_of)
+    graph = network.graph
+    nodes = [*(node for node in graph.nodes if node.name not in gone), *made]
+    inputs = {name: graph.types[name] for name in graph.inputs}
+    return DeployedGraph(Graph.create(inputs, graph.outputs, nodes, constants), stream_of)
+
 
 #: Oldest version whose sessions take a file of streams.
 OLDEST = (1, 14)

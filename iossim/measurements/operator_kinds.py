@@ -37,20 +37,15 @@ the IR's product of the transposed operands in reverse order: a dense layer is t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from iossim.base.errors import GraphError, did_you_mean
 from iossim.ir.types import Precision
-from iossim.measurements import kinds
+from iossim.measurements.kinds import families
 from iossim.measurements.kinds.kind import OperatorKind, RecordError, Sizes, shown
 from iossim.measurements.operator import Operator
 
-_FAMILIES = (import_module(f"{kinds.__name__}.{module.name}") for module in iter_modules(kinds.__path__))
-KINDS: dict[str, OperatorKind] = {
-    kind.name: kind for family in _FAMILIES if hasattr(family, "KINDS") for kind in family.KINDS
-}
+KINDS: dict[str, OperatorKind] = {kind.name: kind for kind in families.KINDS}
 ALIASES = {alias: kind.name for kind in KINDS.values() for alias in kind.aliases}
 
 #: All columns of sizes, to distinguish shape columns from others.

@@ -9,7 +9,7 @@ It is not an entry point of pytest, which every pytest of an environment would l
 Fixtures:
 
 - ``iossim_device``: a small GPU, an eighth of a T4, which small networks already fill.
-- ``iossim_network``: makes a network from a seed (:func:`~iossim.models.seeded_network.seeded_network`).
+- ``iossim_network``: makes a network from a seed (:func:`~iossim.models.random_graphs.seeded_network`).
 - ``iossim_table``: makes a cost model from a few prices written in a test.
 - ``iossim_recorded``: makes a :class:`~iossim.cost.table.RecordingCostModel` of another cost model or of the
   simulator of ``iossim_device``.
@@ -59,7 +59,7 @@ def iossim_device() -> DeviceProfile:
 @pytest.fixture(scope="session")
 def iossim_network() -> Callable[..., Network]:
     """``iossim_network(seed, units=8, blocks=2, batch=1)`` is a small network."""
-    from iossim.models.seeded_network import seeded_network
+    from iossim.models.random_graphs import seeded_network
 
     return seeded_network
 

@@ -20,7 +20,7 @@ from iossim.execution.made_inputs import made_arrays
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.search.scheduler import schedule
 
 

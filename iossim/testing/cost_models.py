@@ -12,18 +12,43 @@ from abc import ABC, abstractmethod
 import numpy as np
 import pytest
 
-from iossim.cost.model import START, CostModel, problems_of
+from iossim.cost.model import START, CostModel, LateWork, StageBounds, problems_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import ModelSource, Network
 from iossim.models.layers import conv_relu, join
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.counting import distinct_stages
 from iossim.search.options import StageSpace
 from iossim.search.scheduler import schedule
-from iossim.testing.least_prices import least_price_us
+
+
+def least_price_us(bounds: StageBounds, groups: list[int]) -> float:
+    """Lower bound of a concurrent stage's price; its groups (masks) in the order of issue."""
+    units = bits(sum(groups))
+    issue_us = np.zeros(len(bounds.serial_us)) if bounds.issue_us is None else bounds.issue_us
+    issued_us = np.cumsum([0.0, *(issue_us[bits(group)].sum() for group in groups)])[:-1]
+    least_us = [before + bounds.serial_us[bits(group)].sum() for before, group in zip(issued_us, groups, strict=True)]
+    least_us += bounds.work_us[units].sum(axis=0).tolist()
+    if len(groups) == 1:
+        least_us.append(bounds.single_us[units].sum())
+    elif bounds.late is not None:
+        least_us += _late_us(bounds.late, groups, issued_us)
+    return float(max(least_us))
+
+
+def _late_us(late: LateWork, groups: list[int], issued_us: np.ndarray) -> list[float]:
+    asks_us = issued_us + [late.lead_us[bits(group)[0]] for group in groups]
+    first_us, second_us = asks_us.min(), asks_us[1:].min()
+    share = late.share[bits(groups[0])].max(axis=0)
+    work_us = late.work_us[bits(sum(groups))].sum(axis=0)
+    least_us = work_us + first_us + (1 - share) * (second_us - first_us)
+    return [
+        least for least, most in zip(least_us.tolist(), late.most_groups.tolist(), strict=True) if len(groups) <= most
+    ]
+
 
 #: Tolerated relative difference of sums of the same numbers in another order.
 ROUNDING = 1e-9

@@ -13,7 +13,7 @@ import pytest
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice

@@ -24,7 +24,7 @@ from iossim.prediction.predict import predict
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule
-from iossim.testing.least_prices import least_price_us
+from iossim.testing.cost_models import least_price_us
 
 
 def on_cores(cores: int, **parameters: float) -> DeviceProfile:

@@ -15,7 +15,7 @@ from iossim.hardware.override import overridden
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.search.scheduler import schedule
 
 

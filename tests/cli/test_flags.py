@@ -22,7 +22,7 @@ COMMANDS = {
     "iossim/hardware/host_cpu.py",
     "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",
-    "iossim/hardware/template.py",
+    "iossim/hardware/write.py",
     "iossim/measurements/formats/nsight_compute.py",
     "iossim/measurements/other_exports.py",
     "iossim/measurements/profilers/kernels.py",

@@ -13,7 +13,7 @@ from random_networks import merged_stages, random_inputs, random_network, random
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.deployment_report import outputs_sentence, overlap_sentence, verdict
-from iossim.deploy.graphs import deployed_graph
+from iossim.deploy.runtime import deployed_graph
 from iossim.execution.backend import Samples
 from iossim.execution.execution import Span
 from iossim.execution.measured_run import MeasuredRow, ratio_of

@@ -25,8 +25,8 @@ import iossim
 from iossim.base.errors import ScheduleError
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, check_deployment
 from iossim.deploy.folder import Deployment, read_deployment, write_deployment
-from iossim.deploy.graphs import DeployedGraph
 from iossim.deploy.runtime import (
+    DeployedGraph,
     OptimisedNode,
     check_version,
     optimised_nodes,

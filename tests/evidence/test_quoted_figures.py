@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evidence.commands.pictures import FOLDER
+from evidence.commands.figures import FOLDER
 from evidence.measured_search import BARS, BUDGETS
 from evidence.quoted import sections
 from evidence.quoted.blocks import FiguresError, blocks, documents, filled, read_results
@@ -36,7 +36,7 @@ def test_pictures_of_how_it_works_are_those_drawn_and_say_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
-    monkeypatch.setattr("evidence.commands.pictures.FOLDER", tmp_path)
+    monkeypatch.setattr("evidence.commands.figures.FOLDER", tmp_path)
     assert main(["pictures"], commands="evidence.commands") == 0
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == kept
     page = FOLDER.with_suffix(".md").read_text(encoding="utf-8")

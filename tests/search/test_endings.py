@@ -20,7 +20,7 @@ from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import Lattice, build_lattice, no_merges
 from iossim.search.options import StageSpace
 from iossim.search.relaxation import Endings, Labels
-from iossim.testing.least_prices import least_price_us
+from iossim.testing.cost_models import least_price_us
 
 
 def random_bounds(units: int, seed: int) -> StageBounds:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.models.passes.retype import retype
+from iossim.models.partition import retype
 
 
 def stored_in(network: Network, precision: Precision) -> Network:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.cost.model import START, CostModelIdentity, Prices
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits

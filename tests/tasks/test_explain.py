@@ -17,7 +17,7 @@ from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.report.explanation import long_lines, overview, rewriting_dot, rewriting_lines, short_lines
 from iossim.schedule.schedule import Schedule
 from iossim.search.scheduler import schedule

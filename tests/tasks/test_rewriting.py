@@ -11,7 +11,7 @@ from iossim import api
 from iossim.base.errors import OptionError
 from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent

@@ -9,7 +9,7 @@ from random_networks import random_schedule
 
 import iossim
 from iossim.base.errors import ScheduleError
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 from iossim.tasks.schedule_diff import Change, diff
 

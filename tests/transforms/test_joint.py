@@ -28,7 +28,7 @@ from iossim.microbatching.micro_batches_transform import TRIED, DivisionChoices
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo

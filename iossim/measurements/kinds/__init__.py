@@ -1,1 +1,1 @@
-"""The kinds of operators in tables, one file per family, found by listing the package."""
+"""The kinds of operators in tables: what a kind is, and all kinds, family by family."""

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from test_enumeration import built
 
-from evidence.rule_generation.coverage import AMONG_FOUND, coverage
-from evidence.rule_generation.derivation import Derivations
+from evidence.rule_generation.derivation import AMONG_FOUND, Derivations, coverage
 from evidence.rule_generation.equations import TEMPLATE, Equation, Evaluation, Term, apply, generalised, holds, ops
 from evidence.rule_generation.generate import generate
 from evidence.rule_generation.to_rules import to_rules

@@ -23,7 +23,7 @@ from iossim.ir.ops.unary import Unary
 from iossim.ir.types import DType, TensorType
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.passes.retype import Retype
+from iossim.models.partition import Retype
 
 node = helper.make_node
 

@@ -23,10 +23,10 @@ from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Identity, Relu
 from iossim.ir.types import DType, Precision, TensorType
+from iossim.models.partition import Retype, retype
 from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.pipeline import canonicalise
-from iossim.models.passes.retype import Retype, retype
 from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,

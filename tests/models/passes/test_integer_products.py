@@ -22,8 +22,8 @@ from iossim.ir.ops.quantize import Dequantize, Quantize
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx as write_network
+from iossim.models.partition import retype
 from iossim.models.passes.integer_products import IntegerProducts
-from iossim.models.passes.retype import retype
 
 IMAGE = (2, 6, 8, 7)
 #: Scales and zero points: of images by uint8 and by int8, of filters one, one each, and around another number.

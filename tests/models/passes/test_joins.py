@@ -19,7 +19,7 @@ from iossim.models.partition import network_of
 from iossim.models.passes.blocks import cut_blocks
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.passes.unit_fusion import with_units
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 
 
 def partition(network: Network) -> set[tuple[int, ...]]:

@@ -10,7 +10,7 @@ from iossim.backends.numpy_reference.execute import evaluate_graph as evaluate
 from iossim.base.errors import OptionError
 from iossim.models.load import load, load_source
 from iossim.models.passes.blocks import single_block
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 
 
 @pytest.mark.parametrize("seed", range(4))

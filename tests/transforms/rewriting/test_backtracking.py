@@ -17,7 +17,7 @@ from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import single_block
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import Candidate, RewriteBudget, Search, search, touched
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators

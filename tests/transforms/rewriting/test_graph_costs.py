@@ -16,7 +16,7 @@ from iossim.cost.model import CostModel, Prices, WrappedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.ir.network import Network
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch
 from iossim.search.scheduler import schedule
 from iossim.transforms.rewriting import graph_costs as module

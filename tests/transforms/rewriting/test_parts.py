@@ -14,7 +14,7 @@ from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.unary import Relu
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting.application import replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators

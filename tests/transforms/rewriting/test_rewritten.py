@@ -17,7 +17,7 @@ from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting.application import Step, apply, replay
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network

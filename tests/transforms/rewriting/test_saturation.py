@@ -16,7 +16,7 @@ from iossim.ir.types import Precision
 from iossim.models.layers import conv_relu, join
 from iossim.models.passes.blocks import single_block
 from iossim.models.passes.unit_fusion import with_units
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting import scheduled
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search

@@ -12,7 +12,7 @@ from iossim import api
 from iossim.base.errors import IossimError, OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.ir.network import Network
-from iossim.models.seeded_network import seeded_network
+from iossim.models.random_graphs import seeded_network
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import ReplayError, Step
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
