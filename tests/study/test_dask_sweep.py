@@ -30,7 +30,7 @@ def test_a_cluster_writes_the_same(tmp_path: Path, processes: bool) -> None:
 
 @pytest.mark.slow
 def test_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iossim.study.sweep._PATIENCE", "1s")
+    monkeypatch.setattr("iossim.study.workers._PATIENCE", "1s")
     with pytest.raises(OptionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1") as refused:
         run_study(SCENARIO, tmp_path / "run", executor="dask", address="tcp://127.0.0.1:1")
     assert "\n" not in str(refused.value)
