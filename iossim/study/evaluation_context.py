@@ -50,9 +50,8 @@ class LruCache(threading.local, Generic[V]):
 
 _MIB = 1 << 20
 
-# Points of one model are consecutive, those of its batch sizes again for each device. Networks load their weights only
-# on demand.
-_NETWORKS: LruCache[Network] = LruCache(16)
+# Points of one network are consecutive. Networks load their weights only on demand.
+_NETWORKS: LruCache[Network] = LruCache(2)
 _PROFILES: LruCache[DeviceProfile] = LruCache(64)
 _CONTEXTS: LruCache[EvaluationContext] = LruCache(2)
 _BENCHMARKS: LruCache[Benchmarks] = LruCache(4)

@@ -470,18 +470,21 @@ class ScheduleErrors:
         return sqrt(fsum(variances))
 
 
-#: What was asked for last: the points of a study that follow one another are often of one device.
-_LAST_RATES: dict[Issue, list[tuple[DeviceProfile, DeviceRates]]] = {}
+#: Those asked for first, by the identity of a profile that they hold: a study needs the same few at each of its points.
+_RATES: dict[tuple[int, Issue], list[tuple[DeviceProfile, DeviceRates]]] = {}
 
 
 def _rates(profile: DeviceProfile, issue: Issue) -> list[tuple[DeviceProfile, DeviceRates]]:
     """The profile, then with each bootstrapped vector, and their rates."""
-    if issue not in _LAST_RATES or _LAST_RATES[issue][0][0] is not profile:
-        resamples = profile.provenance.resamples
-        moved = (dict(zip(resamples, values, strict=True)) for values in zip(*resamples.values(), strict=True))
-        every = profile, *(with_values(profile, values) for values in moved)
-        _LAST_RATES[issue] = [(one, device_rates(one, issue)) for one in every]
-    return _LAST_RATES[issue]
+    key = id(profile), issue
+    if (known := _RATES.get(key)) is not None:
+        return known
+    resamples = profile.provenance.resamples
+    moved = (dict(zip(resamples, values, strict=True)) for values in zip(*resamples.values(), strict=True))
+    found = [(one, device_rates(one, issue)) for one in (profile, *(with_values(profile, each) for each in moved))]
+    if len(_RATES) < _KEPT:
+        _RATES[key] = found
+    return found
 
 
 def _fastest_us(table: CandidateTable, profile: DeviceProfile, rates: DeviceRates) -> Floats:
