@@ -26,7 +26,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
 from typing import TypeVar
@@ -97,18 +96,11 @@ class ConcurrencySlopes:
         model = self.model(schedule.engine)
         if isinstance(schedule, StreamSchedule):
             return {name: self._plan_change_us(name, schedule, model) / schedule.latency_us for name in self._names}
-        batches: list[list[StageBatch]] = []
-        for block in schedule.blocks:
-            if block.stages:
-                problem = self._problem(block)
-                batches.append(list(batches_of(problem, planned(problem, block))))
-
-        @cache
-        def base_us() -> float:
-            interference = self._profile.parameters.interference
-            return _sum_us(batches, lambda batch: model.price_changed(batch, interference, 1.0))
-
-        changes_us = {name: self._change_us(name, schedule, model, batches, base_us) for name in self._names}
+        found = [(self._problem(block), block) for block in schedule.blocks if block.stages]
+        blocks = [list(batches_of(problem, planned(problem, block))) for problem, block in found]
+        interference = self._profile.parameters.interference
+        base_us = _sum_us(blocks, lambda batch: model.price_changed(batch, interference, 1.0))
+        changes_us = {name: self._change_us(name, schedule, model, blocks, base_us) for name in self._names}
         return {name: change_us / schedule.latency_us for name, change_us in changes_us.items()}
 
     def model(self, engine: str) -> DeviceCostModel:
@@ -127,14 +119,9 @@ class ConcurrencySlopes:
         return (plan_us(schedule, self._network, changed) - plan_us(schedule, self._network, model)) / step
 
     def _change_us(
-        self,
-        name: str,
-        schedule: Schedule,
-        model: DeviceCostModel,
-        batches: Sequence[Sequence[StageBatch]],
-        base_us: Callable[[], float],
+        self, name: str, schedule: Schedule, model: DeviceCostModel, blocks: list[list[StageBatch]], base_us: float
     ) -> float:
-        """Change of the latency when a parameter changes by 1; ``batches`` are its stages, by block."""
+        """Change of the latency when a parameter changes by 1; the stages of ``blocks`` take ``base_us``."""
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]
         if name == "synchronise_us":
@@ -148,12 +135,12 @@ class ConcurrencySlopes:
         step = max(_STEP * own, _LEAST_STEP)
         if name == "bare_launch_us":
             factor = 1.0 + step / own if own else 1.0
-            changed_us = _sum_us(batches, lambda batch: model.price_changed(batch, interference, factor))
+            changed_us = _sum_us(blocks, lambda batch: model.price_changed(batch, interference, factor))
         else:
             if name not in self._changed:
                 self._changed[name] = model.at(with_values(self._profile, {name: own + step}))
-            changed_us = _sum_us(batches, self._changed[name].price_stages)
-        return (changed_us - base_us()) / step
+            changed_us = _sum_us(blocks, self._changed[name].price_stages)
+        return (changed_us - base_us) / step
 
     def _problem(self, block: BlockSchedule) -> ScheduleProblem:
         index = self._block_of[block.stages[0].units[0]]
