@@ -26,7 +26,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
 from typing import TypeVar
@@ -40,6 +39,7 @@ from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.compute_capability import SINCE_HOPPER
+from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import copy_step, merged_step, unit_steps
@@ -96,7 +96,12 @@ class ConcurrencySlopes:
         model = self.model(schedule.engine)
         if isinstance(schedule, StreamSchedule):
             return {name: self._plan_change_us(name, schedule, model) / schedule.latency_us for name in self._names}
-        return {name: self._change_us(name, schedule, model) / schedule.latency_us for name in self._names}
+        found = [(self._problem(block), block) for block in schedule.blocks if block.stages]
+        blocks = [list(batches_of(problem, planned(problem, block))) for problem, block in found]
+        interference = self._profile.parameters.interference
+        base_us = _sum_us(blocks, lambda batch: model.price_changed(batch, interference, 1.0))
+        changes_us = {name: self._change_us(name, schedule, model, blocks, base_us) for name in self._names}
+        return {name: change_us / schedule.latency_us for name, change_us in changes_us.items()}
 
     def model(self, engine: str) -> DeviceCostModel:
         """The simulator under an engine."""
@@ -113,8 +118,10 @@ class ConcurrencySlopes:
         assert isinstance(changed, StreamCostModel)
         return (plan_us(schedule, self._network, changed) - plan_us(schedule, self._network, model)) / step
 
-    def _change_us(self, name: str, schedule: Schedule, model: DeviceCostModel) -> float:
-        """Change of the latency when a parameter changes by 1."""
+    def _change_us(
+        self, name: str, schedule: Schedule, model: DeviceCostModel, blocks: list[list[StageBatch]], base_us: float
+    ) -> float:
+        """Change of the latency when a parameter changes by 1; the stages of ``blocks`` take ``base_us``."""
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]
         if name == "synchronise_us":
@@ -126,30 +133,24 @@ class ConcurrencySlopes:
             return 0.0
         own, interference = self._profile.parameter_values[name], self._profile.parameters.interference
         step = max(_STEP * own, _LEAST_STEP)
-        base_us = self._stages_us(schedule, lambda batch: model.price_changed(batch, interference, 1.0))
         if name == "bare_launch_us":
             factor = 1.0 + step / own if own else 1.0
-            changed_us = self._stages_us(schedule, lambda batch: model.price_changed(batch, interference, factor))
+            changed_us = _sum_us(blocks, lambda batch: model.price_changed(batch, interference, factor))
         else:
             if name not in self._changed:
                 self._changed[name] = model.at(with_values(self._profile, {name: own + step}))
-            changed_us = self._stages_us(schedule, self._changed[name].price_stages)
+            changed_us = _sum_us(blocks, self._changed[name].price_stages)
         return (changed_us - base_us) / step
-
-    def _stages_us(self, schedule: Schedule, price: Callable[[StageBatch], Prices]) -> float:
-        total_us = 0.0
-        for block in schedule.blocks:
-            if block.stages:
-                problem = self._problem(block)
-                batches = batches_of(problem, planned(problem, block))
-                total_us += sum(float(price(batch).sum()) for batch in batches)
-        return total_us
 
     def _problem(self, block: BlockSchedule) -> ScheduleProblem:
         index = self._block_of[block.stages[0].units[0]]
         if index not in self._problems:
             self._problems[index] = ScheduleProblem.of_block(self._network, self._network.blocks[index])
         return self._problems[index]
+
+
+def _sum_us(blocks: Iterable[Iterable[StageBatch]], price: Callable[[StageBatch], Prices]) -> float:
+    return sum((sum(float(price(batch).sum()) for batch in block) for block in blocks), 0.0)
 
 
 Part = Hashable
@@ -242,14 +243,11 @@ class ScheduleErrors:
         self._network = network
         self._profile = profile
         resamples = profile.provenance.resamples
-        count = len(next(iter(resamples.values()), ()))
-        self._resampled = [
-            with_values(profile, {name: values[index] for name, values in resamples.items()}) for index in range(count)
-        ]
         engine = Engine.PAPER if model is None else model.engine
         self._in_place = model.in_place if isinstance(model, SimulatorCostModel) else engine.facts.in_place
         self._steps = PlacedSteps(network, self._in_place)
         self._libraries, self._issue = engine.libraries_on(profile.architecture), engine.issue
+        self._resamples = len(next(iter(resamples.values()), ()))
         self._width = profile.provenance.network_width if engine is Engine.PAPER else 1.0
         self._units: dict[Part, _UnitError] = {}
         own, spread = profile.parameter_values, profile.spread
@@ -406,18 +404,14 @@ class ScheduleErrors:
         flat = [step for several in steps.values() for step in several]
         lowered = [step_candidates(step, self._profile) for step in flat]
         table = CandidateTable.of(self._profile, lowered, libraries=self._libraries)
-        (own_us, *moved_us) = (_fastest_us(table, *profile_and_rates) for profile_and_rates in self._rates)
+        rates = _rates(self._profile, self._issue)
+        (own_us, *moved_us) = (_fastest_us(table, *profile_and_rates) for profile_and_rates in rates)
         moved = np.array(moved_us).reshape(len(moved_us), len(flat))
         begin = 0
         for part, several in steps.items():
             end = begin + len(several)
             self._units[part] = self._unit_error(several, own_us[begin:end], moved[:, begin:end])
             begin = end
-
-    @cached_property
-    def _rates(self) -> list[tuple[DeviceProfile, DeviceRates]]:
-        """The profile, then with each bootstrapped vector, and their rates."""
-        return [(one, device_rates(one, self._issue)) for one in (self._profile, *self._resampled)]
 
     def _unit_error(self, steps: Sequence[Step], own_us: Floats, moved_us: Floats) -> _UnitError:
         """Error of a unit; ``own_us`` are times of steps, ``moved_us`` those of resamples, ``[resamples, steps]``."""
@@ -458,9 +452,26 @@ class ScheduleErrors:
                 kinds[kind].append(share * deviation)
             moved.append(share * unit.moved)
         variances += [fsum(several) ** 2 for several in kinds.values()]
-        count = len(self._resampled)
-        variances += [fsum(one[index] for one in moved) ** 2 / count for index in range(count)]
+        columns = zip(*(one.tolist() for one in moved), strict=True)
+        variances += [fsum(column) ** 2 / self._resamples for column in columns]
         return sqrt(fsum(variances))
+
+
+#: Those asked for first, by the identity of a profile that they hold: a study needs the same few at each of its points.
+_RATES: dict[tuple[int, Issue], list[tuple[DeviceProfile, DeviceRates]]] = {}
+
+
+def _rates(profile: DeviceProfile, issue: Issue) -> list[tuple[DeviceProfile, DeviceRates]]:
+    """The profile, then with each bootstrapped vector, and their rates."""
+    key = id(profile), issue
+    if (known := _RATES.get(key)) is not None:
+        return known
+    resamples = profile.provenance.resamples
+    moved = (dict(zip(resamples, values, strict=True)) for values in zip(*resamples.values(), strict=True))
+    found = [(one, device_rates(one, issue)) for one in (profile, *(with_values(profile, each) for each in moved))]
+    if len(_RATES) < _KEPT:
+        _RATES[key] = found
+    return found
 
 
 def _fastest_us(table: CandidateTable, profile: DeviceProfile, rates: DeviceRates) -> Floats:

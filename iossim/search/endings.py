@@ -215,7 +215,6 @@ def find_endings(
     of_unit, lead_us, share, most_groups = bounds
     leaving = labels.leaving
     least, stages, sources, reached = endings
-    known_keys, prices_us = known
     count, columns = of_unit.shape
     late = len(most_groups)
     resources = columns + _SINGLE - late
@@ -239,7 +238,7 @@ def find_endings(
     for target in range(begin, end):
         if steps >= STEPS_AT_A_TIME:
             return target, filled, False
-        mark = filled
+        mark = seen = filled
         single_limit_us = limit_us(labels, target, 0, tolerance) if bounded else np.inf
         several_limit_us = limit_us(labels, target, 1, tolerance) if bounded else np.inf
         most_us = max(single_limit_us, several_limit_us)
@@ -315,7 +314,7 @@ def find_endings(
             group_issue_us[here] = joined_issue_us
             group_lead_us[here] = lead_us[unit]
             at[here] = state
-            stage[here] = masks[target] ^ masks[state]
+            stage[here] = stage[depth] | added
             depth = here
             if kept >= max_groups:
                 continue
@@ -337,12 +336,9 @@ def find_endings(
                 reached_us = leaving[state, 1] + least_us
                 if reached_us >= several_limit_us:
                     continue
-            slot = find_slot(stage[here], known_keys)
-            if known_keys[slot] != 0:
-                known_us = leaving[state, 1 if kept else 0] + max(prices_us[slot], -prices_us[slot])
-                if known_us > (several_limit_us if kept else single_limit_us):
-                    continue
-                reached_us = max(reached_us, known_us * _ROUNDED)
+            if filled == len(stages):
+                filled = _unless_known(seen, filled, single_limit_us, several_limit_us, leaving, known, endings)
+                seen = filled
             if filled == len(stages):
                 return target, mark, True
             least[filled] = reached_us
@@ -350,4 +346,36 @@ def find_endings(
             sources[filled] = state
             reached[filled] = 2 * target + (1 if kept else 0)
             filled += 1
+        filled = _unless_known(seen, filled, single_limit_us, several_limit_us, leaving, known, endings)
     return end, filled, False
+
+
+@jit
+def _unless_known(
+    begin: int,
+    filled: int,
+    single_limit_us: float,
+    several_limit_us: float,
+    leaving: Floats,
+    known: FloatTable,
+    endings: Endings,
+) -> int:
+    """Drop those of ``endings[begin:filled]``, of one state, that a known price rules out; returns how many are left.
+
+    The table is larger than caches. In a loop without further branches the processor waits for several of its places
+    at a time; the value at an empty place is 0, and changes nothing.
+    """
+    least, stages, sources, reached = endings
+    known_keys, prices_us = known
+    left = begin
+    for index in range(begin, filled):
+        price_us = prices_us[find_slot(stages[index], known_keys)]
+        bit = reached[index] & 1
+        known_us = leaving[sources[index], bit] + max(price_us, -price_us)
+        least[left] = max(least[index], known_us * _ROUNDED)
+        stages[left] = stages[index]
+        sources[left] = sources[index]
+        reached[left] = reached[index]
+        if not known_us > (several_limit_us if bit else single_limit_us):
+            left += 1
+    return left

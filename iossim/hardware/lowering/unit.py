@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
@@ -70,7 +71,13 @@ def unit_steps(network: Network, unit: Unit) -> list[Step]:
     """The steps of a unit, in execution order; none for one that only views slices of the batch."""
     if unit.kind == BATCH_VIEW:
         return []
-    return list(_Fusion(network.graph, network.unit_nodes(unit), network.precision).steps())
+    known = _STEPS.setdefault(network, {})
+    if unit.name not in known:
+        known[unit.name] = list(_Fusion(network.graph, network.unit_nodes(unit), network.precision).steps())
+    return list(known[unit.name])
+
+
+_STEPS: WeakKeyDictionary[Network, dict[str, list[Step]]] = WeakKeyDictionary()
 
 
 def main_kind(network: Network, unit: Unit) -> str:
