@@ -427,9 +427,10 @@ def gpu_streams(results: Results) -> str:
 def startup(results: Results) -> str:
     found = results["first-command"]
     return _sentences(
-        "The first command of an installation compiles its loops, by the machine's C compiler or, without one, by "
-        "numba, which takes a quarter of a minute. With a compiler the README's first command takes "
-        f"{found['first_cpu_s']:.1f} s of CPU time, and {found['again_cpu_s']:.1f} s when it is repeated."
+        "A wheel contains compiled loops for the platform that built it. In a checkout, the first command compiles "
+        "them by the machine's C compiler or, without one, by numba, which takes a quarter of a minute. With a "
+        f"compiler the README's first command takes {found['first_cpu_s']:.1f} s of CPU time there, and "
+        f"{found['again_cpu_s']:.1f} s when it is repeated, or from a wheel."
     )
 
 
