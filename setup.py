@@ -1,6 +1,6 @@
 """List the packages, and where those under the three top-level folders lie; compile what a wheel ships compiled.
 
-Everything else is in pyproject.toml, but for the dependencies: where there is no C compiler, numba is one.
+Everything else is in pyproject.toml. Where there is no C compiler, numba is one more dependency.
 
 ``backends/``, ``hw_profiles/`` and ``scenarios/`` stand at the top of the repository and install inside the package, as
 ``iossim.backends``, ``iossim.hw_profiles`` and ``iossim.scenarios``, so that a user's site-packages gets one name only.
@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -28,19 +29,8 @@ if "editable_wheel" not in sys.argv:
     packages += ["iossim.hw_profiles", "iossim.scenarios"]
     folders |= {f"iossim.{name}": name for name in ("backends", "hw_profiles", "scenarios")}
 
-DEPENDENCIES = [
-    "numpy>=1.26",
-    "scipy>=1.12",
-    "simpy>=4.1",
-    "pydantic>=2.7",
-    "typer>=0.12",
-    "rich>=13.7",
-    "pyyaml>=6.0",
-    "onnx>=1.17",
-    "ml_dtypes>=0.4",
-    "joblib>=1.4",
-    "threadpoolctl>=3.1",
-]
+with (Path(__file__).parent / "pyproject.toml").open("rb") as file:
+    DEPENDENCIES = tomllib.load(file)["tool"]["iossim"]["dependencies"]
 #: As ``iossim.base.native.library.compiler`` looks for one.
 COMPILER = next(filter(shutil.which, filter(None, [os.environ.get("IOSSIM_COMPILER"), "cc", "gcc", "clang"])), None)
 #: The wheel of a machine with a compiler has compiled code, or its user has the compiler.
