@@ -18,7 +18,7 @@ from rich.table import Table
 
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
-from iossim.base.tables import keyed_table, plain_text
+from iossim.base.tables import Cell, keyed_table, plain_text
 from iossim.calibration.prediction.network_table import NetworkTable
 from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
@@ -197,17 +197,17 @@ def _(found: Explanation) -> list[str | Table]:
 @html.register
 def _(found: Explanation) -> str:
     first, *rest = overview(found)
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {
             "stage": one.number,
-            "block": one.block,
+            "block": str(one.block),
             "groups": len(one.stage.groups),
             "units": len(one.stage.units),
             "time_us": one.stage.latency_us,
             "share_percent": 100 * one.share,
             "limited_by": str(one.facts.bound) if one.facts and one.facts.bound else "",
             "saves_us": one.saves_us,
-            "next_best_us": one.next_best and one.next_best.more_us,
+            "next_best_us": one.next_best.more_us if one.next_best else None,
         }
         for one in found.by_importance[:MOST_ROWS]
     ]
