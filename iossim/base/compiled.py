@@ -79,7 +79,11 @@ class Compiled:
             try:
                 return call(*arguments)
             except (TypeError, ValueError, BufferError):
-                return self.by_numba(*arguments)
+                try:
+                    other = self.by_numba
+                except OptionError:  # without numba, a call with other types is Python's; its callees are compiled
+                    other = self.py_func
+                return other(*arguments)
 
         return run
 
