@@ -60,7 +60,7 @@ class Compiled:
         return self._call(*arguments)
 
     def _first_call(self, *arguments: Any) -> Any:
-        self._call = self._by_c() or self.by_numba
+        self._call = self._by_c() or self._otherwise()
         return self._call(*arguments)
 
     @property
@@ -79,13 +79,19 @@ class Compiled:
             try:
                 return call(*arguments)
             except (TypeError, ValueError, BufferError):
-                try:
-                    other = self.by_numba
-                except OptionError:  # without numba, a call with other types is Python's; its callees are compiled
-                    other = self.py_func
-                return other(*arguments)
+                return self._otherwise()(*arguments)
 
         return run
+
+    def _otherwise(self) -> Callable[..., Any]:
+        """Numba's function; Python's own where numba is missing and the callees are compiled by C."""
+        try:
+            found: Callable[..., Any] = self.by_numba
+        except OptionError:
+            if _made.get(self.py_func.__module__) is None:
+                raise
+            return self.py_func
+        return found
 
     @cached_property
     def by_numba(self) -> Any:
