@@ -188,8 +188,8 @@ def _install(wheels: Path, target: Path) -> None:
 
 
 def _project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return found
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return {**read["project"], **read["tool"]["iossim"]}
 
 
 def _required(requirements: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -75,7 +75,7 @@ def test_an_editable_install_is_found_from_the_folder_above_the_checkout(tmp_pat
     """There a folder ``iossim`` is no package, and must not hide the one inside it."""
     pytest.importorskip("setuptools")
     own = checkout(tmp_path / "iossim")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "build_backend.py", "README.md", "LICENSE"):
         (own / name).symlink_to(ROOT / name)
     build = "from setuptools import build_meta; print(build_meta.build_editable(sys.argv[1]))"
     subprocess.run(

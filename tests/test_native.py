@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -18,12 +19,10 @@ from numpy.typing import NDArray
 from iossim import api
 from iossim.base import compile_time, compiled
 from iossim.base.compiled import Compiled, jit
+from iossim.base.errors import OptionError
 from iossim.base.native import library
 from iossim.base.native.translation import Translation, translate
 from iossim.base.native.types import UntranslatableError
-
-#: What has no counterpart in C: functions of the measured search, which return arrays or use more of NumPy.
-BY_NUMBA = {"_accumulate", "_describe", "_enumerate", "_predict", "_rows", "_solve"}
 
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="there is no C compiler")
 
@@ -176,7 +175,36 @@ def test_all_but_a_few_functions_are_translated() -> None:
             Translation([each.py_func], compiled.callee)
         except UntranslatableError:
             missing.add(each.py_func.__name__)
-    assert missing == BY_NUMBA
+    assert not missing
+
+
+@needs_compiler
+def test_a_library_that_came_with_the_package_needs_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = [abs_of.py_func]  # type: ignore[attr-defined]
+    name = library.library_name(functions, compiled.callee)
+    assert library.make(tmp_path / name, translate(functions, compiled.callee))
+    monkeypatch.setattr(library, "SHIPPED", tmp_path)
+    monkeypatch.setattr(library, "compiler", lambda: None)
+    made = compiled._load_or_make(name, functions)
+    assert made is not None
+    assert by_name(made, functions[0])(-2.5) == 2.5
+    assert compiled._load_or_make("of-another-source.so", functions) is None
+
+
+def by_name(made: library.Library, function: Callable[..., Any]) -> Callable[..., Any]:
+    call = made.function(function)
+    assert call is not None
+    return call
+
+
+def test_without_library_compiler_and_numba_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "compiler", lambda: None)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr(compiled, "_made", {})
+    with pytest.raises(OptionError, match=r"^test_native cannot be compiled: .* pip install numba$"):
+        Compiled(abs_of.py_func, {})(1.0)  # type: ignore[attr-defined]
 
 
 def test_a_name_changes_with_what_a_function_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ INSTALLED = (
     "iossim/backends/b.py",
     "iossim/hw_profiles/t4.yaml",
     "iossim-1.dist-info/RECORD",
+    "iossim/base/native/shipped/iossim.a-0123456789abcdef.so",
 )
-BUILDS = ("README.md", "LICENSE", "pyproject.toml", "setup.py")
+BUILDS = ("README.md", "LICENSE", "pyproject.toml", "setup.py", "build_backend.py")
 
 
 def judged(tmp_path: Path, wheel: tuple[str, ...], sdist: tuple[str, ...]) -> tuple[int, list[str]]:

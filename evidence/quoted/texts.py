@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -11,6 +14,8 @@ from evidence.quoted.sections import BOARDS, DIRECT, KINDS, SEARCHED
 from iossim.search.scheduler import scheduler_names
 
 Results = Mapping[str, Any]
+#: Tables of the pages of results, as the programs that these pages name print them: a CSV file each.
+TABLES = Path(__file__).parent / "tables"
 #: Width that sentences are wrapped to.
 _WIDTH = 118
 
@@ -378,7 +383,7 @@ def gpu_example(results: Results) -> str:
         f"One GPU has run it, an H200: Inception V3 in bf16 takes {row['ios-both']:.2f} ms by its measured schedule, "
         f"{row['sequential']:.2f} ms sequentially, {row['torch-compile-cuda-graph']:.2f} ms by torch.compile in a "
         f"CUDA graph, {row['torch-cuda-graph']:.2f} ms without compiling "
-        "([measured on an H200](docs/hardware.md#measured-on-an-h200))."
+        "([measured on an H200](docs/results/hardware.md#measured-on-an-h200))."
     )
 
 
@@ -427,10 +432,18 @@ def gpu_streams(results: Results) -> str:
 def startup(results: Results) -> str:
     found = results["first-command"]
     return _sentences(
-        "The first command of an installation compiles its loops, by the machine's C compiler or, without one, by "
-        "numba, which takes a quarter of a minute. With a compiler the README's first command takes "
-        f"{found['first_cpu_s']:.1f} s of CPU time, and {found['again_cpu_s']:.1f} s when it is repeated."
+        "A wheel contains compiled loops for the platform that built it. In a checkout, the first command compiles "
+        "them by the machine's C compiler or, without one, by numba, which takes a quarter of a minute. With a "
+        f"compiler the README's first command takes {found['first_cpu_s']:.1f} s of CPU time there, and "
+        f"{found['again_cpu_s']:.1f} s when it is repeated, or from a wheel."
     )
+
+
+def stored_table(path: Path, _: Results) -> str:
+    """A CSV file as a table."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return _table(header, rows)
 
 
 #: Function that writes each block, by the name in a document's marker.
@@ -460,6 +473,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "gpu-example": gpu_example,
     "gpu-gains": gpu_gains,
     "gpu-streams": gpu_streams,
+    **{path.stem: partial(stored_table, path) for path in sorted(TABLES.glob("*.csv"))},
 }
 
 

@@ -1,8 +1,9 @@
-"""Compiled functions: by the machine's C compiler, or by numba, kept on disk between processes.
+"""Compiled functions: by a C compiler, when the wheel was built or here, or by numba; kept on disk between processes.
 
-Annotated functions are translated to C (:mod:`iossim.base.native`) and compiled into one library per module at the
-first call, within half a second; such a call needs no numba, which takes as long to import as everything else together.
-Without a C compiler, and for code that has no counterpart in C, numba compiles: both round alike, and a test checks it.
+Annotated functions are translated to C (:mod:`iossim.base.native`) and compiled into one library per module: by
+``build_backend.py`` into the wheel, or else at the first call, within half a second. Such a call needs no numba, which
+takes as long to import as everything else together. Without a library and a C compiler, and for code of plugins that
+has no counterpart in C, numba compiles, where it is installed: both round alike, and a test checks it.
 
 Numba checks a function's own file only, not those of its callees. So its cache folder is named after a hash of the
 source of every compiled module (one whose text names ``iossim.base.compiled``), which also replaces numba's stamp, the
@@ -26,7 +27,7 @@ from threading import RLock
 from typing import Any, ParamSpec, TypeVar, overload
 
 from iossim.base.compile_time import compiling
-from iossim.base.errors import warn_once
+from iossim.base.errors import OptionError, warn_once
 from iossim.base.native import library
 from iossim.base.user_files import own_folder, user_cache
 
@@ -59,7 +60,7 @@ class Compiled:
         return self._call(*arguments)
 
     def _first_call(self, *arguments: Any) -> Any:
-        self._call = self._by_c() or self.by_numba
+        self._call = self._by_c() or self._otherwise()
         return self._call(*arguments)
 
     @property
@@ -69,7 +70,7 @@ class Compiled:
         return has_types and self.options.keys() <= _HINTS
 
     def _by_c(self) -> Callable[..., Any] | None:
-        made = _library(self.py_func.__module__) if self.may_be_c and library.compiler() else None
+        made = _library(self.py_func.__module__) if self.may_be_c and library.is_usable() else None
         call = None if made is None else made.function(self.py_func)
         if call is None:
             return None
@@ -78,15 +79,31 @@ class Compiled:
             try:
                 return call(*arguments)
             except (TypeError, ValueError, BufferError):
-                return self.by_numba(*arguments)
+                return self._otherwise()(*arguments)
 
         return run
+
+    def _otherwise(self) -> Callable[..., Any]:
+        """Numba's function; Python's own where numba is missing and the callees are compiled by C."""
+        try:
+            found: Callable[..., Any] = self.by_numba
+        except OptionError:
+            if _made.get(self.py_func.__module__) is None:
+                raise
+            return self.py_func
+        return found
 
     @cached_property
     def by_numba(self) -> Any:
         """Numba's function."""
         with compiling():
-            import numba
+            try:
+                import numba
+            except ImportError:
+                raise OptionError(
+                    f"{self.py_func.__module__} cannot be compiled: iossim was installed without compiled code of "
+                    "this platform, and there is no C compiler (cc, gcc or clang) and no numba; pip install numba"
+                ) from None
 
             folder = cache_folder()
             config: Any = numba.config
@@ -140,7 +157,9 @@ def _library(module: str) -> library.Library | None:
 
 
 def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Library | None:
-    folder = code_folder("native")
+    with suppress(OSError):
+        return library.Library(library.SHIPPED / name)
+    folder = code_folder("native") if library.compiler() else None
     if folder is None:
         return None
     path = folder / name

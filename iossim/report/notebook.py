@@ -18,7 +18,7 @@ from rich.table import Table
 
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
-from iossim.base.tables import keyed_table, plain_text
+from iossim.base.tables import Cell, keyed_table, plain_text
 from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
@@ -192,6 +192,32 @@ def _(found: Explanation) -> list[str | Table]:
     return [*overview(found), *slowest_lines(found, TO_ALL)]
 
 
+@html.register
+def _(found: Explanation) -> str:
+    first, *rest = overview(found)
+    rows: list[dict[str, Cell]] = [
+        {
+            "stage": one.number,
+            "block": str(one.block),
+            "groups": len(one.stage.groups),
+            "units": len(one.stage.units),
+            "time_us": one.stage.latency_us,
+            "share_percent": 100 * one.share,
+            "limited_by": str(one.facts.bound) if one.facts and one.facts.bound else "",
+            "saves_us": one.saves_us,
+            "next_best_us": one.next_best.more_us if one.next_best else None,
+        }
+        for one in found.by_importance[:MOST_ROWS]
+    ]
+    hidden = len(found.stages) - len(rows)
+    return whole(
+        first,
+        lines(*rest),
+        html_table(keyed_table("", rows, digits=1)),
+        lines(f"{hidden} more: {TO_ALL}") if hidden else "",
+    )
+
+
 @picture.register
 def _(found: Explanation) -> Picture:
     return picture(found.schedule)
@@ -258,6 +284,7 @@ def svg(figure: Figure, titled: bool = True) -> Picture:
     """
     svg = svg_picture(figure, next(figure.slices(), {}), titled)
     own = sha256(svg.encode()).hexdigest()[:8]
+    svg = svg.replace("<svg ", "<svg style='max-width:100%;height:auto' ", 1)  # no wider than the cell
     return Picture(re.sub(r"\b(clip|gradient_)(\d+)\b", rf"\g<1>{own}_\g<2>", svg))
 
 

@@ -131,7 +131,7 @@ _KEYS: dict[str, frozenset[str]] = {
 }
 _SENTENCE = (
     "is a sentence, which is no longer read; write a mapping, as '{best: scheduler}' or "
-    "'{metric: speedup, of: ios-both, at_least: 1.1}' (docs/studies.md has the keys)"
+    "'{metric: speedup, of: ios-both, at_least: 1.1}' (docs/detail/studies.md has the keys)"
 )
 
 

@@ -113,7 +113,7 @@ MALFORMED: list[tuple[Any, ...]] = [
     (changed("at_most: 10", "atmost: 10"), 21, "constraints[0].atmost", "not known", "did you mean 'at_most'?"),
     (changed("at_most: 10", "at_most: []"), 21, "constraints[0].at_most", "is a list", "write a label"),
     (changed("at_most: 5", "at_mst: 5"), 23, "questions[0].having.latency_ms.at_mst", "not known", "did you mean 'at_most'?"),
-    (changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[0]", "is a sentence, which is no longer read", "write a mapping, as '{best: scheduler}'", "docs/studies.md"),
+    (changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[0]", "is a sentence, which is no longer read", "write a mapping, as '{best: scheduler}'", "docs/detail/studies.md"),
     (changed("{metric: latency_ms, at_most: 10}", "latency_ms <= 10"), 21, "constraints[0]", "is a sentence"),
     (changed("{best: scheduler, expect: ios-both}", "{best: scheduler}"), 27, "published[0].claim", "this is a question", "add 'expect: LABEL'"),
     (changed("seed: 3", "plots: [speedups]"), 28, "plots[0]", "plot 'speedups' is not known", "did you mean 'speedup'?"),

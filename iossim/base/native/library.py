@@ -1,14 +1,17 @@
 """Libraries of compiled functions, one per module: made once by the machine's C compiler, kept on disk, and called.
 
-A library is named after a hash of everything it is made from: the bytecode of the functions and of their callees, the
-constants and types that these name, and the translator itself. A file under its final name is complete, even if
-several processes make it at the same time. ``IOSSIM_COMPILER`` names another compiler, or ``numba`` for none.
+A library is named after a hash of everything it is made from: the sources of the functions and of their callees, the
+constants and types that these name, and the translator itself. It calls Python's stable ABI only, so one library serves
+every version of Python: a wheel ships those of the platform that built it (:data:`SHIPPED`), and one whose name differs
+is not used. A file under its final name is complete, even if several processes make it at the same time.
+``IOSSIM_COMPILER`` names another compiler, or ``numba`` for neither compiler nor shipped libraries.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import marshal
 import os
 import platform
 import re
@@ -19,22 +22,30 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import ModuleType
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
-from iossim.base.native.types import c_name
+from iossim.base.native.types import c_name, without_alias
 
 #: Products are not fused with sums, and integers wrap: results equal those of any other compiler.
 _FLAGS = ("-O2", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
+
+#: The libraries that came with the package.
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+def is_usable() -> bool:
+    """Whether libraries serve here: all but where numba is asked for, or addresses are shorter than 64 bits."""
+    return os.environ.get("IOSSIM_COMPILER") != "numba" and sys.maxsize > 2**32
 
 
 @cache
 def compiler() -> str | None:
     """The C compiler, or None. macOS's stub is not run: it may open a window that offers to install one."""
     chosen = os.environ.get("IOSSIM_COMPILER", "")
-    if chosen == "numba" or sys.maxsize < 2**32 or (not chosen and sys.platform != "linux"):
+    if not is_usable() or (not chosen and sys.platform != "linux"):
         return None
     return next(
         (found for name in ([chosen] if chosen else ["cc", "gcc", "clang"]) if (found := shutil.which(name))), None
@@ -59,7 +70,8 @@ class Library:
 
 def library_name(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Any]) -> str:
     """The file name of the library of a module's functions."""
-    digest = hashlib.sha256(_own_sources() + f"{sys.version} {platform.machine()}".encode() + " ".join(_FLAGS).encode())
+    abi = f"{sys.platform} {platform.machine()} {sys.abiflags if os.name == 'posix' else ''}"
+    digest = hashlib.sha256(_own_sources() + abi.encode() + " ".join(_FLAGS).encode())
     seen: set[str] = set()
     for function in functions:
         _add(function, callee, digest, seen)
@@ -78,7 +90,7 @@ def _add(function: Callable[..., Any], callee: Callable[[Any], Any], digest: Any
     seen.add(name)
     annotations = function.__annotations__
     digest.update(f"{name} {annotations}".encode())
-    _add_code(function.__code__, digest)
+    digest.update(_source(function.__module__) or marshal.dumps(function.__code__))
     words = " ".join(map(str, annotations.values()))
     for each in sorted({*function.__code__.co_names, *re.findall(r"\w+", words)} & function.__globals__.keys()):
         _add_value(each, function.__globals__[each], callee, digest, seen)
@@ -99,16 +111,30 @@ def _add_value(name: str, value: Any, callee: Callable[[Any], Any], digest: Any,
             for each in sorted(set(re.findall(r"\w+", str(value.__annotations__))) & names.keys()):
                 _add_value(each, names[each], callee, digest, seen)
     elif not isinstance(value, ModuleType | type):
-        digest.update(f"{name} {value!r}".encode())
+        digest.update(f"{name} {_written(value)}".encode())
 
 
-def _add_code(code: CodeType, digest: Any) -> None:
-    digest.update(code.co_code + f"{code.co_names}{code.co_varnames}".encode())
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _add_code(constant, digest)
-        else:
-            digest.update(repr(constant).encode())
+def _written(value: Any) -> str:
+    """A constant or an annotation, alike under every version of Python and NumPy."""
+    if getattr(value, "__parameters__", ()):
+        return "generic"
+    value = without_alias(value)
+    if get_origin(value) is np.ndarray:
+        return f"array of {_written(get_args(get_args(value)[1])[0])}"
+    if get_origin(value) is not None:
+        return f"{getattr(get_origin(value), '__name__', '')}[{', '.join(map(_written, get_args(value)))}]"
+    if isinstance(value, np.dtype):
+        return str(value.descr)
+    if isinstance(value, type):
+        return value.__name__
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+@cache
+def _source(module: str) -> bytes | None:
+    """The source of a module; None of one that is in no file, such as a notebook."""
+    path = getattr(sys.modules[module], "__file__", None)
+    return None if path is None else Path(path).read_bytes()
 
 
 def make(path: Path, text: str) -> bool:

@@ -106,9 +106,10 @@ class Dimensions:
                 annotation = eval(annotation, {**vars(builtins), **names})
             except NameError as error:
                 raise UntranslatableError(f"{place}: {error}") from None
+        annotation = without_alias(annotation)
         dtype = None
         if get_origin(annotation) is Annotated:
-            annotation, dtype = get_args(annotation)
+            annotation, dtype = without_alias(get_args(annotation)[0]), get_args(annotation)[1]
         number = {int: INTEGER, float: FLOAT, bool: TRUTH, np.uint64: MASK, np.int64: INTEGER}.get(annotation)
         if number is not None:
             return number
@@ -129,6 +130,13 @@ class Dimensions:
             own = [(name, self.annotated(kind, scope, (own_name, name))) for name, kind in fields.items()]
             return Record(own_name, tuple(own))
         raise UntranslatableError(f"{place}: {annotation} has no counterpart in C")
+
+
+def without_alias(annotation: Any) -> Any:
+    """What an alias such as ``NDArray`` stands for: NumPy declares it with ``type`` where Python has that."""
+    while hasattr(origin := get_origin(annotation), "__value__"):
+        annotation = origin.__value__[get_args(annotation)]
+    return annotation
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,9 @@ def classify(
         resources = work_us.shape[1]
         rows = np.bitwise_count(batch.masks).astype(np.int64)
         table = np.zeros((len(batch), len(DENSE) + resources))
-        unit, time, share = _describe(
+        count = int(rows.sum())
+        unit, time, share = np.empty(count, dtype=np.int64), np.empty(count), np.empty(count)
+        _describe(
             batch.masks,
             batch.strategies,
             space.problem.predecessors,
@@ -112,8 +114,10 @@ def classify(
             serial_us,
             work_us,
             numbers,
-            int(rows.sum()),
             table,
+            unit,
+            time,
+            share,
         )
         estimates.append(prices)
         dense.append(table)
@@ -155,15 +159,14 @@ def _describe(
     serial_us: Floats,
     work_us: Floats,
     numbers: Integers,
-    entries: int,
     dense: Floats,
-) -> tuple[Integers, Floats, Floats]:
-    """Fill ``dense``; returns the sparse features, an entry a unit of each stage."""
+    unit_out: Integers,
+    time_out: Floats,
+    share_out: Floats,
+) -> None:
+    """Fill ``dense``, and the sparse features, an entry a unit of each stage."""
     one = np.uint64(1)
     units, resources = work_us.shape
-    unit_out = np.empty(entries, dtype=np.int64)
-    time_out = np.empty(entries)
-    share_out = np.empty(entries)
     groups = np.zeros(units, dtype=np.uint64)
     group_us = np.zeros(units)
     work = np.zeros(resources)
@@ -174,7 +177,8 @@ def _describe(
         count = 0
         members = 0
         total_us = 0.0
-        work[:] = 0.0
+        for resource in range(resources):
+            work[resource] = 0.0
         for unit in range(units):
             bit = one << np.uint64(unit)
             if mask & bit == 0:
@@ -204,23 +208,22 @@ def _describe(
         sharing = 0.0
         if several and price > 0.0 and price < np.inf:
             sharing = min(1.0, max(0.0, (price - longest_us) / price))
-        row = dense[index]
-        row[0] = 1.0
+        dense[index, 0] = 1.0
         if several:
-            row[1] = 1.0
-            row[2] = np.log(float(count))
+            dense[index, 1] = 1.0
+            dense[index, 2] = np.log(float(count))
             if total_us > 0.0 and price > 0.0 and price < np.inf:
-                row[3] = np.log(total_us / price)
-            row[4] = sharing
+                dense[index, 3] = np.log(total_us / price)
+            dense[index, 4] = sharing
         elif merged:
-            row[5] = 1.0
-            row[2] = np.log(float(members))
+            dense[index, 5] = 1.0
+            dense[index, 2] = np.log(float(members))
         elif members > 1:
-            row[6] = np.log(float(members))
+            dense[index, 6] = np.log(float(members))
         fullest = -1
         for resource in range(resources):
             if several and price > 0.0 and price < np.inf:
-                row[7 + resource] = work[resource] / price
+                dense[index, 7 + resource] = work[resource] / price
             if fullest < 0 or work[resource] > work[fullest]:
                 fullest = resource
         for unit in range(units):
@@ -237,4 +240,3 @@ def _describe(
                 used = work_us[unit, fullest] / work[fullest] if fullest >= 0 and work[fullest] > 0.0 else part
                 share_out[place] = sharing * used
             place += 1
-    return unit_out, time_out, share_out

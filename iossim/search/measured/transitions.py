@@ -98,7 +98,7 @@ def _enumerate(
     transitions = 0
     for state in range(len(addable)):
         if counting:
-            place[:] = 0
+            place[0] = place[1] = 0
         else:
             place[0], place[1] = begin[2 * state], begin[2 * state + 1]
         depth = 0

@@ -16,8 +16,8 @@
     conditions:                           # all needed; may be left out
       - w1.shape[2:] == w2.shape[2:]
 
-Kinds and attributes are those of :mod:`iossim.ir.ops`; ``docs/rules.md`` says how operands, attributes and conditions
-are read. :mod:`iossim.transforms.rewriting.rule` has the meaning.
+Kinds and attributes are those of :mod:`iossim.ir.ops`; ``docs/detail/rules.md`` says how operands, attributes and
+conditions are read. :mod:`iossim.transforms.rewriting.rule` has the meaning.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ def test_those_that_ship() -> None:
 
 
 def test_the_rule_that_the_page_explains_is_the_one_that_ships() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "rules.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "detail" / "rules.md").read_text()
     example = page[page.index("    ---\n") : page.index("| field | what |")]
-    (rule,) = read_rules(textwrap.dedent(example), "docs/rules.md")
+    (rule,) = read_rules(textwrap.dedent(example), "docs/detail/rules.md")
     assert rule.hash == next(each.hash for each in rule_set("metaflow") if each.name == rule.name)
 
 
