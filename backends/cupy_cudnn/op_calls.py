@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import View
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
-from iossim.ir.op import Array, KindTable, normal_axis
+from iossim.ir.op import KindTable, normal_axis
 from iossim.ir.ops.gather import GatherElements
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
@@ -97,17 +96,7 @@ def _pad(calls: UnitCalls, node: Node, op: Pad) -> None:
 @OP_CALLS.register(Resize)
 def _resize(calls: UnitCalls, node: Node, op: Resize) -> None:
     x, y = calls.read(node), calls.written(node)
-    axes = enumerate(zip(op.sizes or op.scales, x.shape, y.shape, strict=True))
-    changed = [axis for axis, (given, size, made) in axes if size != made or given not in (1, size)]
-    tables = {axis: _table(op, axis, x.shape[axis], y.shape[axis]) for axis in changed}
-    calls.calls.append(resample(x, y, tables, calls.weights))
-
-
-@cache
-def _table(op: Resize, axis: int, size: int, made: int) -> Array:
-    """Matrix ``[made, size]`` of an axis: the op on the unit vectors of that axis alone."""
-    alone = replace(op, scales=(op.scales[axis], 1.0), sizes=()) if op.scales else replace(op, sizes=(made, size))
-    return np.asarray(alone.evaluate((np.eye(size, dtype=np.float32),))[0])
+    calls.calls.append(resample(x, y, op.tables(x.shape, y.shape), calls.weights))
 
 
 @OP_CALLS.register(GroupNorm, InstanceNorm)

@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from statistics import median
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
-from iossim.backends.cupy_cudnn.clock import EMPTY, DeviceTimer
+from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
 from iossim.backends.cupy_cudnn.green_contexts import divisions
 from iossim.backends.cupy_cudnn.host_calls import HostCall, remarks
-from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, captured, issue_convolution, issue_kernel
+from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
@@ -29,7 +28,6 @@ from iossim.base.errors import warn_once
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
-from iossim.execution.lead import Lead
 from iossim.execution.lower import MAIN
 from iossim.execution.made_inputs import check_one_device
 from iossim.execution.memory import with_memory
@@ -37,8 +35,6 @@ from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wai
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 
-#: Timings of a graph with an empty kernel at its root, and without; the first does not count.
-ROUNDS = 4
 #: A division of the SMs, and the number of a part of it.
 Part = tuple[tuple[range, ...], int]
 
@@ -260,7 +256,7 @@ class GraphRun:
             if by_host:
                 self._steps.append(prepared.issues(part))
             elif commands := capturable(part):
-                self.graphs.append(_fastest_graph(driver, main, prepared.issues(commands), forks_at_root(commands)))
+                self.graphs.append(fastest_graph(driver, main, prepared.issues, commands))
                 self._steps.append([partial(driver.launch_graph, self.graphs[-1], main)])
 
     @property
@@ -286,67 +282,3 @@ Run = PaperRun | GraphRun
 def ready_to_run(engine: Engine, driver: Driver, prepared: PreparedPlan, main: Stream) -> Run:
     """A run by the engine, of a plan that has run call by call."""
     return GraphRun(driver, prepared, main) if engine.is_recorded else PaperRun(driver, prepared)
-
-
-def _fastest_graph(driver: Driver, main: Stream, issues: Sequence[Issue], forks: bool) -> Graph:
-    """A graph of the issued calls; if its root ``forks``, it begins with an empty kernel where that is timed faster.
-
-    On an H100 branches at the root of a graph start 1.5 us and more apart, those after any kernel 0.19 us.
-    """
-    graphs = [captured(driver, main, issues)]
-    if forks:
-        empty = partial(driver.launch, driver.kernel(EMPTY, "empty"), 1, 1, (), main)
-        graphs.append(captured(driver, main, [empty, *issues]))
-        timer, lead = DeviceTimer(driver, main), Lead()
-        launches = [partial(driver.launch_graph, graph, main) for graph in graphs]
-        rounds = [[timer.take(launch, driver.synchronize, lead).time_us for launch in launches] for _ in range(ROUNDS)]
-        taken_us = [median(times[1:]) for times in zip(*rounds, strict=True)]  # the first launch uploads it
-        return graphs[taken_us.index(min(taken_us))]
-    return graphs[0]
-
-
-def forks_at_root(commands: Sequence[Queued]) -> bool:
-    """Whether other streams begin before stream 0 has done anything."""
-    return isinstance(next((command for command in commands if command.queue == MAIN), None), Record)
-
-
-def capturable(segment: Sequence[Queued]) -> list[Queued]:
-    """A segment as a capture of stream 0 takes it: every other stream forks from it, and joins it in the end.
-
-    A plan of the graph engine has all forks and joins already and stays as it is. Waits for events of an earlier
-    segment go: the host has waited for them.
-    """
-    recorded: set[int] = set()
-    kept: list[Queued] = []
-    for command in segment:
-        if isinstance(command, Wait) and command.event not in recorded:
-            continue
-        if isinstance(command, Record):
-            recorded.add(command.event)
-        kept.append(command)
-    fresh = 1 + max(recorded, default=-1)
-    side = sorted({command.queue for command in kept} - {MAIN})
-    begins = {queue: next(command for command in kept if command.queue == queue) for queue in side}
-    alone = [queue for queue in side if not isinstance(begins[queue], Wait)]
-    forks: list[Queued] = [Record(fresh, MAIN), *(Wait(fresh, queue) for queue in alone)] if alone else []
-    joins: list[Queued] = []
-    for event, queue in enumerate(_unjoined(kept), start=fresh + 1):
-        joins += [Record(event, queue), Wait(event, MAIN)]
-    return [*forks, *kept, *joins]
-
-
-def _unjoined(commands: Sequence[Queued]) -> list[Queue]:
-    """The queues whose last command stream 0 does not end behind, by its own waits or those of others."""
-    clocks: dict[Queue, dict[Queue, int]] = {}  # for each queue how much of each is sure to have run
-    events: dict[int, dict[Queue, int]] = {}
-    for command in commands:
-        clock = clocks.setdefault(command.queue, {})
-        if isinstance(command, Record):
-            events[command.event] = dict(clock)
-            continue
-        if isinstance(command, Wait):
-            for queue, ended in events[command.event].items():
-                clock[queue] = max(clock.get(queue, 0), ended)
-        clock[command.queue] = clock.get(command.queue, 0) + 1
-    main = clocks.get(MAIN, {})
-    return [queue for queue, clock in sorted(clocks.items()) if clock.get(queue, 0) > main.get(queue, 0)]

@@ -50,7 +50,7 @@ def torch_module(
             raise BackendError(f"op {node.name!r}: {error}") from None
         values.update(zip(node.outputs, made, strict=True))
     traced.output(tuple(tracer.create_arg(values[name]) for name in graph.outputs))
-    module = fx.GraphModule(root, traced)
+    module: fx.GraphModule = fx.GraphModule(root, traced).to(device)
     return module.eval()
 
 

@@ -179,6 +179,9 @@ MORE_CASES: list[Case] = [
     (Resize((), (1, 2, 4, 3), mode="linear", coordinates="pytorch_half_pixel"), [(1, 2, 9, 7)]),
     (Resize((1, 1, 2, 2, 2), mode="linear"), [(1, 1, 2, 3, 2)]),
     (Resize((1, 1, 1.7, 2), mode="cubic"), [(1, 2, 5, 4)]),
+    (Resize((2, 1, 2, 2)), [(1, 2, 3, 4)]),
+    (Resize((1, 1, 2, 2, 2), mode="cubic", exclude_outside=True), [(1, 2, 3, 4, 4)]),
+    (Resize((1, 1, 0.5, 0.5), mode="linear", antialias=True), [(1, 2, 4, 4)]),
     (Lstm(4), RECURRENT),
     (Lstm(4, "bidirectional", False, ("bias", "state", "cell")), [
         (5, 2, 3), (2, 16, 3), (2, 16, 4), (2, 32), (2, 2, 4), (2, 2, 4)

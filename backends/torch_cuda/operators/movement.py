@@ -7,11 +7,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, register
-from iossim.ir.op import normal_axis
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, constant, register
+from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.ir.op import Array, normal_axis
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
 from iossim.ir.ops.slice import Pad, Slice
@@ -45,17 +47,16 @@ def _reshape(op: Any, types: Types, x: Operand) -> Operand:
 
 @computes("slice")
 def _slice(op: Slice, types: Types, x: Operand) -> Operand:
-    """torch has no steps backwards: such an axis is reversed first, and its elements counted from the end."""
+    """torch has no steps backwards: along such an axis elements are picked."""
     shape = types[0].shape
-    index, reversed_axes = [slice(None)] * len(shape), []
+    index = [slice(None)] * len(shape)
     for axis, *bounds in zip(op.axes, op.starts, op.ends, op.steps, strict=True):
         taken = range(*slice(*bounds).indices(shape[axis]))
-        first, step = taken.start, taken.step
-        if step < 0:
-            reversed_axes.append(axis)
-            first, step = shape[axis] - 1 - first, -step
-        index[axis] = slice(first, first + (len(taken) - 1) * step + 1, step)
-    return operator.getitem(torch.flip(x, reversed_axes) if reversed_axes else x, tuple(index))
+        if taken.step < 0:
+            x = torch.index_select(x, axis, constant(np.array(taken), x))
+        else:
+            index[axis] = slice(taken.start, taken.stop, taken.step)
+    return operator.getitem(x, tuple(index))
 
 
 @computes("gather")
@@ -110,25 +111,22 @@ def _pad(op: Pad, types: Types, x: Operand) -> Operand:
     of_images = 1 <= spatial <= 3 and not any(before[:2] + behind[:2]) and min(op.pads) >= 0
     if of_images and given.dtype.is_floating:
         return F.pad(x, _torch_pads(before[2:], behind[2:]), mode=_PADDING[op.mode])
-    for axis, (low, high) in enumerate(zip(before, behind, strict=True)):
-        size = given.shape[axis] + min(0, low) + min(0, high)
-        x = torch.narrow(x, axis, max(0, -low), size)
-        parts = [_border(x, axis, size, max(0, low), op.mode, False), x]
-        parts += [_border(x, axis, size, max(0, high), op.mode, True)]
-        parts = [part for part in parts if part is not None]
-        x = torch.cat(parts, dim=axis) if len(parts) > 1 else x
+    for axis, size in enumerate(given.shape):
+        alone = Pad((before[axis], behind[axis]), op.mode)
+        if any(alone.pads):
+            (places,) = alone.evaluate((np.arange(size),))
+            x = torch.index_select(x, axis, constant(places, x))
     return x
 
 
-def _border(x: Operand, axis: int, size: int, width: int, mode: str, behind: bool) -> Operand | None:
-    """The ``width`` elements that stand before or behind an axis of ``size``; None where there are none."""
-    if not width:
-        return None
-    if mode == "edge":
-        return torch.repeat_interleave(torch.narrow(x, axis, size - 1 if behind else 0, 1), width, dim=axis)
-    if mode == "wrap":
-        return torch.narrow(x, axis, 0 if behind else size - width, width)
-    return torch.flip(torch.narrow(x, axis, size - 1 - width if behind else 1, width), [axis])
+def resampled(x: Operand, axis: int, table: Array, dtype: DType) -> Operand:
+    """An axis of ``x``, of element type ``dtype``, by a matrix ``[entries, weights of x's entries]``."""
+    places = table.argmax(axis=1)
+    if np.array_equal(table, np.eye(table.shape[1])[places]):
+        return torch.index_select(x, axis, constant(places, x))
+    wide = DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32
+    rows = torch.movedim(x, axis, -1).to(DTYPES[wide])
+    return torch.movedim(torch.matmul(rows, constant(table.T, x, wide)), -1, axis).to(DTYPES[dtype])
 
 
 def padded(x: Operand, before: Sequence[int], behind: Sequence[int], value: float) -> Operand:

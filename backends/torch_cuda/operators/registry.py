@@ -1,7 +1,7 @@
 """Which function computes an op kind in torch, and what keeps it from that.
 
-A function looks at types, never at tensors, so that it also traces symbolic operands of ``torch.fx``. It makes no
-tensor of numbers of its own: that would be copied to the device in each run, which no CUDA graph can hold.
+A function looks at types, never at tensors, so that it also traces symbolic operands of ``torch.fx``. A table of
+numbers that it reads is a :func:`constant`: copied to the device in each run, no CUDA graph could hold it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.execution.backend import BackendError
-from iossim.ir.op import KindTable, Op
-from iossim.ir.types import TensorType
+from iossim.ir.op import Array, KindTable, Op
+from iossim.ir.types import DType, TensorType
 
 #: A tensor, or what stands for one while a module is traced.
 Operand = Any
@@ -39,6 +42,12 @@ def register(functions: Mapping[str, Operator], refuses: Refusal | None = None) 
     """Registers a function for each kind."""
     for kind, function in functions.items():
         OPERATORS[kind] = (function, refuses)
+
+
+def constant(numbers: Array, like: Operand, dtype: DType | None = None) -> torch.Tensor:
+    """A table beside an operand, of its own element type if none is given; traced, it is a buffer of the module."""
+    made = torch.as_tensor(np.ascontiguousarray(numbers), dtype=dtype and DTYPES[dtype])
+    return made.to(like.device) if isinstance(like, torch.Tensor) else made
 
 
 def floating_only(op: Op, types: Types) -> str:

@@ -9,8 +9,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 from torch.nn import grad
 
-from iossim.backends.torch_cuda.operators.movement import padded
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, covers, floating_only
+from iossim.backends.torch_cuda.operators.movement import padded, resampled
+from iossim.backends.torch_cuda.operators.registry import (
+    Operand,
+    Types,
+    apply,
+    computes,
+    constant,
+    covers,
+    floating_only,
+)
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, first_types
 from iossim.ir.ops.conv import Conv
@@ -96,22 +104,10 @@ def _average_pool(op: AveragePool, types: Types, x: Operand) -> Operand:
     pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
     if _has_torch_padding(op) and set(op.dilations) == {1}:
         return pool(x, op.kernel, op.strides, op.pads[:rank], op.ceil_mode, op.count_include_pad)
-    # The sum of each window over how many of its elements count, both as convolutions with ones.
-    counted = torch.ones_like(x)
-    before, behind = op.pads[:rank], _reach_behind(op, types[0])
-    if op.count_include_pad:
-        counted = padded(counted, before, op.pads[rank:], 1.0)
-        rest = tuple(far - near for far, near in zip(behind, op.pads[rank:], strict=True))
-        counted = padded(counted, (0,) * rank, rest, 0.0)
-    else:
-        counted = padded(counted, before, behind, 0.0)
-    channels = types[0].shape[1]
-    ones = x.new_ones((channels, 1, *op.kernel))
-    total, count = (
-        _CONVOLVE[rank - 1](part, ones, None, op.strides, 0, op.dilations, channels)
-        for part in (padded(x, before, behind, 0.0), counted)
-    )
-    return torch.div(total, torch.clamp(count, min=1.0))
+    (made,), channels = op.infer(types), types[0].shape[1]
+    x, ones = padded(x, op.pads[:rank], _reach_behind(op, types[0]), 0.0), x.new_ones((channels, 1, *op.kernel))
+    total = _CONVOLVE[rank - 1](x, ones, None, op.strides, 0, op.dilations, channels)
+    return torch.div(total, constant(op.counts(types[0].shape[2:], made.shape[2:]), x, made.dtype))
 
 
 @computes("max_pool_backward")
@@ -128,7 +124,7 @@ def _max_pool_backward(op: MaxPoolBackward, types: Types, x: Operand, grad_outpu
 @computes("average_pool_backward")
 def _average_pool_backward(op: AveragePoolBackward, types: Types, grad_output: Operand) -> Operand:
     rank, channels, out = len(op.kernel), types[0].shape[1], types[0].shape[2:]
-    share = torch.mul(grad_output, torch.as_tensor(1 / op.forward.counts(op.input_size, out)).to(grad_output))
+    share = torch.div(grad_output, constant(op.forward.counts(op.input_size, out), grad_output, types[0].dtype))
     ones = grad_output.new_ones((channels, 1, *op.kernel))
     made = _TRANSPOSED[rank - 1](share, ones, None, op.strides, 0, 0, channels, op.dilations)
     return _inside(made, _reach(op.forward, out), op.pads[:rank], op.input_size)
@@ -184,52 +180,23 @@ def _reach_behind(op: MaxPool | AveragePool, x: TensorType) -> tuple[int, ...]:
 #: Modes as torch calls them, by ONNX's and how many spatial dimensions there are.
 _INTERPOLATIONS = {
     **{("nearest", spatial): "nearest" for spatial in (1, 2, 3)},
-    ("linear", 1): "linear",
-    ("linear", 2): "bilinear",
-    ("linear", 3): "trilinear",
+    **{("linear", spatial): mode for spatial, mode in enumerate(("linear", "bilinear", "trilinear"), 1)},
     ("cubic", 2): "bicubic",
 }
 
 
-def _resize_refusal(op: Resize, types: Types) -> str:
-    """torch resamples images only, and knows few of ONNX's ways."""
-    (given,), (made,) = types, op.infer(types)
-    if reason := _refusal(op, types):
-        return reason
-    if made.shape[:2] != given.shape[:2]:
-        return "resize of torch leaves batch and channels as they are"
-    if (op.mode, len(given.shape) - 2) not in _INTERPOLATIONS:
-        return f"resize of torch is not {op.mode} over {len(given.shape) - 2} spatial dimensions"
-    if op.antialias or (op.mode == "cubic" and (op.exclude_outside or op.cubic != -0.75)):
-        return "resize of torch knows one cubic kernel, no anti-aliasing as ONNX means it, and no excluded borders"
-    if op.mode == "nearest":
-        return "" if _nearest(op, given, made) else f"resize of torch is not {op.coordinates} rounded by {op.rounding}"
-    if op.coordinates == "pytorch_half_pixel" and 1 in made.shape[2:]:
-        return "resize to one pixel by pytorch_half_pixel is not what torch does"
-    exact = op.sizes or all(float(size * scale).is_integer() for size, scale in _axes(op, given))
-    if op.coordinates == "align_corners" and not exact:
-        return "resize of torch aligns corners of whole pixels only"
-    if op.coordinates not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
-        return f"resize of torch is not {op.coordinates} for mode {op.mode}"
-    return ""
-
-
-def _nearest(op: Resize, given: TensorType, made: TensorType) -> str:
-    """The mode of torch that takes the same neighbours; empty where none does."""
-    if op.coordinates == "asymmetric" and op.rounding == "floor":
-        return "nearest"
-    if op.coordinates not in ("half_pixel", "pytorch_half_pixel"):
-        return ""
-    if op.coordinates == "pytorch_half_pixel" and 1 in made.shape[2:]:
-        return ""
-    # The place (i + 0.5) / scale - 0.5 rounds to one neighbour whichever way halves go, unless it is half.
-    halves = any(
-        float((index + 0.5) / scale).is_integer()
-        for (_, scale), size in zip(_axes(op, given), made.shape[2:], strict=True)
-        for index in range(size)
-    )
-    ways = ("round_prefer_ceil",) if halves else ("round_prefer_ceil", "round_prefer_floor")
-    return "nearest-exact" if op.rounding in ways else ""
+def _interpolation(op: Resize, given: TensorType, made: TensorType) -> str:
+    """The mode in which torch computes the same on images; empty where none does."""
+    in_whole = op.sizes or all(float(size * scale).is_integer() for size, scale in _axes(op, given))
+    interpolates = {
+        "half_pixel": True,
+        "pytorch_half_pixel": 1 not in made.shape[2:],
+        "align_corners": bool(in_whole),
+    }.get(op.coordinates, False)
+    exact = (op.coordinates, op.rounding) == ("asymmetric", "floor") if op.mode == "nearest" else interpolates
+    plain = not op.antialias and (op.mode != "cubic" or (op.cubic == -0.75 and not op.exclude_outside))
+    mode = _INTERPOLATIONS.get((op.mode, len(given.shape) - 2), "")
+    return mode if exact and plain and made.shape[:2] == given.shape[:2] else ""
 
 
 def _axes(op: Resize, given: TensorType) -> list[tuple[int, float]]:
@@ -238,13 +205,16 @@ def _axes(op: Resize, given: TensorType) -> list[tuple[int, float]]:
     return list(zip(given.shape[2:], scales[2:], strict=True))
 
 
-@computes("resize", refuses=_resize_refusal)
+@computes("resize", refuses=floating_only)
 def _resize(op: Resize, types: Types, x: Operand) -> Operand:
+    """By torch's function where that computes the same, else axis by axis by tables."""
     (given,), (made,) = types, op.infer(types)
-    spatial = len(given.shape) - 2
-    mode = _nearest(op, given, made) if op.mode == "nearest" else _INTERPOLATIONS[op.mode, spatial]
-    aligned = None if op.mode == "nearest" else op.coordinates == "align_corners"
-    if op.sizes:
-        return F.interpolate(x, made.shape[2:], mode=mode, align_corners=aligned)
-    scales = tuple(scale for _, scale in _axes(op, given))
-    return F.interpolate(x, scale_factor=scales, mode=mode, align_corners=aligned)
+    if mode := _interpolation(op, given, made):
+        aligned = None if op.mode == "nearest" else op.coordinates == "align_corners"
+        if op.sizes:
+            return F.interpolate(x, made.shape[2:], mode=mode, align_corners=aligned)
+        scales = tuple(scale for _, scale in _axes(op, given))
+        return F.interpolate(x, scale_factor=scales, mode=mode, align_corners=aligned)
+    for axis, table in op.tables(given.shape, made.shape).items():
+        x = resampled(x, axis, table, given.dtype)
+    return x

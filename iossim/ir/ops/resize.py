@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -67,6 +68,12 @@ class Resize(
         (y,) = compute_standard("Resize", _OPSET, operands, super().to_onnx()[1])
         return (y.astype(x.dtype, copy=False),)
 
+    def tables(self, shape: Sequence[int], made: Sequence[int]) -> dict[int, Array]:
+        """For each axis that is resampled from ``shape`` to ``made`` the matrix ``[its size made, its size]`` of it."""
+        given = enumerate(zip(self.sizes or self.scales, shape, made, strict=True))
+        changed = [axis for axis, (factor, size, to) in given if size != to or factor not in (1, size)]
+        return {axis: _table(self, axis, shape[axis], made[axis]) for axis in changed}
+
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Below opset 11 (and for Upsample) an output maps to its index divided by the scale, rounded down."""
@@ -97,3 +104,10 @@ class Resize(
             {"sizes": list(self.sizes)} if self.sizes else {"scales": np.array(self.scales, dtype=np.float32)}
         )
         return "Resize", {**given, **super().to_onnx()[1]}
+
+
+@cache
+def _table(op: Resize, axis: int, size: int, made: int) -> Array:
+    """The op on the unit vectors of an axis alone."""
+    alone = replace(op, scales=(op.scales[axis], 1.0), sizes=()) if op.scales else replace(op, sizes=(made, size))
+    return np.asarray(alone.evaluate((np.eye(size, dtype=np.float32),))[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.backends.cupy_cudnn import candidate_timing, prepared_plan
+from iossim.backends.cupy_cudnn import candidate_timing, capture
 
 
 @pytest.fixture
@@ -22,4 +22,4 @@ def _few_copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         return
     for number in ("COPIES", "ROUNDS", "FINAL_ROUNDS"):
         monkeypatch.setattr(candidate_timing, number, 1)
-    monkeypatch.setattr(prepared_plan, "ROUNDS", 2)
+    monkeypatch.setattr(capture, "ROUNDS", 2)

@@ -1,0 +1,135 @@
+"""Commands between two synchronises as one CUDA graph: what a capture needs around them, and the order that is fastest.
+
+A graph's nodes are the same in whatever order they are recorded, but the driver spreads them over *lanes* by that
+order. On an H100 the first child of a node goes on in its lane, and what joins several goes on in the lane of the one
+that was recorded first; in another lane it starts later. So plans whose joins find what their own stream did last
+recorded too late are also captured with that first. And branches at the root of a graph start 1.5 us and more apart,
+those after any kernel 0.19 us: such a graph is also captured behind an empty kernel. All are timed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import chain
+from statistics import median
+
+from iossim.backends.cupy_cudnn.clock import EMPTY, DeviceTimer
+from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
+from iossim.backends.cupy_cudnn.issue import Issue, captured
+from iossim.execution.lead import Lead
+from iossim.execution.lower import MAIN
+from iossim.execution.plan import Queue, Queued, Record, Wait
+
+#: Timings of each way to capture a graph; the first does not count.
+ROUNDS = 4
+
+
+def fastest_graph(
+    driver: Driver, main: Stream, issues: Callable[[Sequence[Queued]], list[Issue]], commands: Sequence[Queued]
+) -> Graph:
+    """A graph of what is issued for ``commands``, which are :func:`capturable`."""
+    ways = [issues(order) for order in orders(commands)]
+    if forks_at_root(commands):
+        empty = partial(driver.launch, driver.kernel(EMPTY, "empty"), 1, 1, (), main)
+        ways += [[empty, *way] for way in ways]
+    graphs = [captured(driver, main, way) for way in ways]
+    if len(graphs) == 1:
+        return graphs[0]
+    timer, lead = DeviceTimer(driver, main), Lead()
+    launches = [partial(driver.launch_graph, graph, main) for graph in graphs]
+    rounds = [[timer.take(launch, driver.synchronize, lead).time_us for launch in launches] for _ in range(ROUNDS)]
+    taken_us = [median(times[1:]) for times in zip(*rounds, strict=True)]  # the first launch uploads it
+    return graphs[taken_us.index(min(taken_us))]
+
+
+def forks_at_root(commands: Sequence[Queued]) -> bool:
+    """Whether other streams begin before stream 0 has done anything."""
+    return isinstance(next((command for command in commands if command.queue == MAIN), None), Record)
+
+
+def orders(commands: Sequence[Queued]) -> list[list[Queued]]:
+    """The commands as they are, and in the order in which streams record their own work before what they join.
+
+    One order if the two are the same. Where two joins contradict each other the earlier one decides.
+    """
+    followers = _followers(commands)
+    last: dict[Queue, int] = {}
+    waited: dict[Queue, list[int]] = {}
+    events: dict[int, list[int]] = {}
+    for number, command in enumerate(commands):
+        queue = command.queue
+        match command:
+            case Record():
+                events[command.event] = [last[queue]] if queue in last else []
+            case Wait():
+                waited.setdefault(queue, []).extend(events[command.event])
+            case _:
+                for other in waited.pop(queue, []) if queue in last else []:
+                    if not _leads_to(last[queue], other, followers):
+                        followers[last[queue]].add(other)
+                last[queue] = number
+    missing = Counter(chain.from_iterable(followers))
+    ready = [number for number in range(len(commands)) if not missing[number]]
+    order = []
+    while ready:  # it stays sorted
+        order.append(heappop(ready))
+        for number in followers[order[-1]]:
+            missing[number] -= 1
+            if not missing[number]:
+                heappush(ready, number)
+    return [list(commands), *([[commands[number] for number in order]] if order != sorted(order) else [])]
+
+
+def capturable(segment: Sequence[Queued]) -> list[Queued]:
+    """A segment as a capture of stream 0 takes it: every other stream forks from it, and joins it in the end.
+
+    A plan of the graph engine has all forks and joins already and stays as it is. Waits for events of an earlier
+    segment go: the host has waited for them.
+    """
+    recorded: set[int] = set()
+    kept: list[Queued] = []
+    for command in segment:
+        if isinstance(command, Wait) and command.event not in recorded:
+            continue
+        if isinstance(command, Record):
+            recorded.add(command.event)
+        kept.append(command)
+    fresh = 1 + max(recorded, default=-1)
+    begins = {command.queue: command for command in reversed(kept)}
+    alone = [queue for queue in sorted(begins) if queue != MAIN and not isinstance(begins[queue], Wait)]
+    forks: list[Queued] = [Record(fresh, MAIN), *(Wait(fresh, queue) for queue in alone)] if alone else []
+    ends = {command.queue: number for number, command in enumerate(kept) if not isinstance(command, Record)}
+    followers = _followers(kept)
+    end = max((number for number, command in enumerate(kept) if command.queue == MAIN), default=-1)
+    left = [queue for queue, number in sorted(ends.items()) if queue != MAIN and not _leads_to(end, number, followers)]
+    joins: list[Queued] = []
+    for event, queue in enumerate(left, start=fresh + 1):
+        joins += [Record(event, queue), Wait(event, MAIN)]
+    return [*forks, *kept, *joins]
+
+
+def _followers(commands: Sequence[Queued]) -> list[set[int]]:
+    """For each command the numbers of those right behind it: the next one of its stream, and waits for its event."""
+    found: list[set[int]] = [set() for _ in commands]
+    last: dict[Queue | int, int] = {}
+    for number, command in enumerate(commands):
+        for before in (command.queue, command.event if isinstance(command, Wait) else None):
+            if before in last:
+                found[last[before]].add(number)
+        last[command.queue] = number
+        if isinstance(command, Record):
+            last[command.event] = number
+    return found
+
+
+def _leads_to(end: int, begin: int, followers: Sequence[set[int]]) -> bool:
+    """Whether command ``end`` is sure to come behind ``begin``."""
+    seen, left = {begin}, [begin]
+    while left and end not in seen:
+        fresh = followers[left.pop()] - seen
+        seen |= fresh
+        left += fresh
+    return end in seen
