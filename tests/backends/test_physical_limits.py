@@ -170,8 +170,6 @@ def test_more_of_the_same_never_takes_less(name: str, libraries: Libraries) -> N
         assert all(more >= 0.97 * less for less, more in pairwise(batches)), kind
 
 
-pytestmark = pytest.mark.slow
-
 NETWORKS = ("ios_sample", "resnet18")
 #: What parameters of two boards differ by that were fitted apart, or borrowed from other sources.
 NOISE = 1.03
@@ -214,6 +212,7 @@ def sequential_us(name: str, model: str, engine: str, dtype: str) -> float:
     return api.optimize(loaded(model, dtype), name, engine=engine, scheduler="sequential").latency_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["paper", "graph"])
 @pytest.mark.parametrize(("name", "better"), sorted(better_pairs()))
 def test_a_better_board_is_nowhere_slower(name: str, better: str, engine: str) -> None:
@@ -222,6 +221,7 @@ def test_a_better_board_is_nowhere_slower(name: str, better: str, engine: str) -
         assert their_us <= RECORDED_SLOWER.get((name, better), NOISE) * own_us, (model, own_us, their_us)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in shipped_names() if has_precision(device(name).compute_capability, Precision.TF32)]
 )
