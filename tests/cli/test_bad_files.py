@@ -142,7 +142,7 @@ def test_device_profiles(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     change, words = PROFILES[kind]
     document = profile(capsys)
     change(document)
-    Path("mine.yaml").write_text(yaml.safe_dump(document))
+    Path("mine.yaml").write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
     for command in ("compare ios_sample -d mine.yaml", "devices show mine.yaml"):
         line = refused(capsys, command)
         for word in ["mine.yaml", *words]:
