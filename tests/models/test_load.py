@@ -117,18 +117,6 @@ def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_a_folder_of_graphs_has_one_for_each_stage(graphs: Path) -> None:
-    (graphs / "chain-6.txt").write_text("1\n0\n")
-    with pytest.raises(ModelError, match=r"5 edge lists .* needs 4"):
-        load("randwire", graphs=graphs)
-
-
-def test_a_bad_edge_list_is_named(graphs: Path) -> None:
-    (graphs / "chain-3.txt").write_text("3\n1\n0 9\n")
-    with pytest.raises(ModelError, match=r"chain-3\.txt, line 3"):
-        load("randwire", graphs=graphs)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

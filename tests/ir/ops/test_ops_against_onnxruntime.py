@@ -86,18 +86,6 @@ def test_average_pool_before_dilation(window, include_pad, opset, seed):
 
 
 @SETTINGS
-@given(st.sampled_from([GlobalAveragePool, GlobalMaxPool]), st.integers(1, 3), OPSETS, SEEDS)
-def test_global_pool(kind, rank, opset, seed):
-    check(kind(), [noise(seed, 2, 3, *[4] * rank)], opset)
-
-
-@SETTINGS
-@given(st.sampled_from([Relu(), Sigmoid(), Identity()]), OPSETS, SEEDS)
-def test_element_wise(op, opset, seed):
-    check(op, [10 * noise(seed, 2, 3, 4)], opset)
-
-
-@SETTINGS
 @given(st.none() | st.just(-0.5), st.none() | st.just(0.75), OPSETS, SEEDS)
 def test_clip(minimum, maximum, opset, seed):
     check(Clip(minimum, maximum), [noise(seed, 3, 4)], opset)
@@ -206,22 +194,20 @@ def test_matmul(stacks, ends, opset, seed):
     check(MatMul(), [noise(seed, *left), noise(seed + 1, *right)], opset)
 
 
+PLAIN = (
+    st.sampled_from([Relu(), Sigmoid(), Identity(), GlobalAveragePool(), GlobalMaxPool()]),
+    st.builds(Flatten, st.integers(0, 3)),
+    st.builds(Reshape, st.sampled_from([(24,), (4, 6), (2, 3, 4), (1, 4, 1, 6)])),
+    st.builds(Transpose, st.permutations(range(3)).map(tuple)),
+)
+
+
+@pytest.mark.parametrize("ops", PLAIN)
 @SETTINGS
-@given(st.integers(0, 3), OPSETS, SEEDS)
-def test_flatten(axis, opset, seed):
-    check(Flatten(axis), [noise(seed, 2, 3, 4)], opset)
-
-
-@SETTINGS
-@given(st.sampled_from([(24,), (4, 6), (2, 3, 4), (1, 4, 1, 6)]), OPSETS, SEEDS)
-def test_reshape(shape, opset, seed):
-    check(Reshape(shape), [noise(seed, 2, 3, 4)], opset)
-
-
-@SETTINGS
-@given(st.permutations(range(4)), OPSETS, SEEDS)
-def test_transpose(permutation, opset, seed):
-    check(Transpose(tuple(permutation)), [noise(seed, 2, 3, 4, 5)], opset)
+@given(st.data(), OPSETS, SEEDS)
+def test_ops_of_one_tensor(ops, data, opset, seed):
+    rank = data.draw(st.integers(1, 3)) if ops is PLAIN[0] else 1
+    check(data.draw(ops), [10 * noise(seed, 2, 3, *[4] * rank)], opset)
 
 
 @SETTINGS
