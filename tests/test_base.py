@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.optimize
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint
+from threadpoolctl import threadpool_limits
 
 from iossim.base.errors import ModelError, OptionError, did_you_mean
 from iossim.base.located_yaml import Dumper, LocatedYamlError, read_located, read_located_documents
 from iossim.base.memory import size_bytes
 from iossim.base.numbers import LARGEST, NumberError, read_json, read_number
 from iossim.base.registry import Group, module_names, modules
+from iossim.base.solvers import least_squares, lsq_linear, solve_integer_program
 from iossim.base.user_files import read_text, user_cache, user_data
 
 ANYTHING = st.one_of(st.floats(), st.integers(), st.integers(10**300, 10**400), st.text(), st.none(), st.booleans())
@@ -235,3 +242,44 @@ def test_the_registry_knows_no_room() -> None:
     told = "import sys, iossim.base.registry; print(sorted(name for name in sys.modules if name.startswith('iossim')))"
     found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "['iossim', 'iossim._version', 'iossim.base', 'iossim.base.errors', 'iossim.base.registry']"
+
+
+def test_threads_change_nothing() -> None:
+    generator = np.random.default_rng(1)
+    matrix, noise = generator.standard_normal((4000, 40)), generator.standard_normal(4000)
+    first = np.full(40, 0.1)
+
+    def fitted() -> bytes:
+        found = least_squares(lambda x: np.tanh((matrix * x).sum(axis=1)) - noise, first, loss="soft_l1", max_nfev=8)
+        linear = lsq_linear(matrix, noise, bounds=(-0.01, 0.01))
+        return bytes(found.x.tobytes() + linear.x.tobytes())
+
+    ends = set()
+    for threads in (1, 2, 4):
+        with threadpool_limits(limits=threads, user_api="blas"):
+            ends.add(fitted())
+    assert len(ends) == 1
+
+
+def test_a_small_knapsack() -> None:
+    rng = np.random.default_rng(0)
+    values, sizes = rng.integers(1, 10**6, 30), rng.integers(1, 10**6, 30)
+    row = LinearConstraint(sizes[None, :].astype(float), -np.inf, float(sizes.sum() // 3))
+    found = solve_integer_program(-values, integrality=np.ones(30), bounds=(0, 1), constraints=row)
+    assert found.status == 0
+    assert sizes @ np.rint(found.x) <= sizes.sum() // 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="C's output is flushed on POSIX alone")
+def test_what_the_solver_prints_is_not_heard(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def chatty(*args: Any) -> str:
+        os.write(1, b"straight out\n")
+        ctypes.CDLL(None).printf(b"through C's buffer\n")
+        return "solved"
+
+    monkeypatch.setattr(scipy.optimize, "milp", chatty)
+    assert solve_integer_program() == "solved"
+    print("heard")
+    assert capfd.readouterr().out == "heard\n"
