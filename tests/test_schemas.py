@@ -25,6 +25,11 @@ COMMITTED = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 PROFILES = Path(__file__).resolve().parents[1] / "hw_profiles"
 
 
+def read_yaml(text: str) -> Any:
+    """As ``yaml.safe_load``, ten times as fast where libyaml is."""
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
 def problems(name: str, document: Any) -> list[str]:
     return [error.message for error in Draft202012Validator(schema(name)).iter_errors(document)]
 
@@ -48,8 +53,8 @@ def test_all_are_committed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("name", shipped_names())
 def test_profiles_that_ship_and_those_that_are_written_are_valid(name: str) -> None:
-    assert problems("profile", yaml.safe_load((PROFILES / f"{name}.yaml").read_text())) == []
-    assert problems("profile", yaml.safe_load(profile_yaml(device(name)))) == []
+    assert problems("profile", read_yaml((PROFILES / f"{name}.yaml").read_text())) == []
+    assert problems("profile", read_yaml(profile_yaml(device(name)))) == []
 
 
 def test_a_template_is_named_fact_by_fact(tmp_path: Path) -> None:

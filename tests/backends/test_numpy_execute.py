@@ -20,17 +20,23 @@ from random_networks import (
     unscheduled,
 )
 
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import ArrayConstant
+from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merge_keys
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Split
 from iossim.ir.ops.unary import Relu
+from iossim.ir.types import TensorType
+from iossim.models.load import load
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
@@ -210,3 +216,69 @@ def test_a_plan_of_another_graph() -> None:
     other, _ = convolutions((9, 9), ((1, 1), Conv()))
     with pytest.raises(ScheduleError, match="the plan is for another graph"):
         execute(lower_schedule(sequential_schedule(network), network), other, random_inputs(other))
+
+
+@pytest.mark.parametrize(
+    ("model", "merges"),
+    [
+        ("squeezenet", True),
+        ("inception_v3", True),
+        ("resnet18", False),
+        pytest.param("nasnet_a", False, marks=pytest.mark.slow),
+        pytest.param("randwire", False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_network_under_a_random_schedule(model: str, merges: bool) -> None:
+    network = load(model, batch=1)
+    schedule = random_schedule(network, seed=1)
+    assert bool(merged_stages(schedule)) == merges
+    inputs = random_inputs(network)
+    expected = evaluate_graph(network.graph, inputs)
+    for engine in ("paper", "graph"):
+        plan = lower_schedule(schedule, network, engine)
+        check_happens_before(plan)
+        outputs = execute(plan, network, inputs, seed=2)
+        for name, array in expected.items():
+            assert np.abs(array).max() > 0
+            np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5 * np.abs(array).max())
+
+
+X = np.array([[-1.0, 2.0, -3.0, 4.0]], dtype=np.float32)
+GRAPH = Graph.create(
+    {"x": TensorType((1, 4))},
+    ["y", "b", "c"],
+    [
+        Node("split", Split(1, (2, 2)), ("x",), ("a", "b")),
+        Node("relu", Relu(), ("a",), ("r",)),
+        Node("add", Add(), ("r", "b", "c"), ("y",)),
+    ],
+    {"c": ArrayConstant(np.array([10.0, 20.0], dtype=np.float32))},
+)
+
+
+def test_outputs_are_given_by_name():
+    outputs = evaluate_graph(GRAPH, {"x": X})
+    assert list(outputs) == ["y", "b", "c"]
+    np.testing.assert_array_equal(outputs["y"], [[7, 26]])
+    np.testing.assert_array_equal(outputs["b"], [[-3, 4]])
+    np.testing.assert_array_equal(outputs["c"], [10, 20])
+
+
+def test_other_values_are_given_when_asked_for():
+    values = evaluate_graph(GRAPH, {"x": X}, ["r", "x"])
+    assert list(values) == ["r", "x"]
+    np.testing.assert_array_equal(values["r"], [[0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "values", "reason"),
+    [
+        ({}, None, "no array for input 'x'; give one of fp32\\[1x4\\]"),
+        ({"x": X[0]}, None, "input 'x' is float32\\[4\\]; give an array of fp32\\[1x4\\]"),
+        ({"x": X.astype(np.float64)}, None, "input 'x' is float64"),
+        ({"x": X}, ["nothing"], "no value 'nothing'"),
+    ],
+)
+def test_what_is_not_the_graphs_is_refused(inputs, values, reason):
+    with pytest.raises(GraphError, match=reason):
+        evaluate_graph(GRAPH, inputs, values)

@@ -1,6 +1,9 @@
-"""Stages that ask the same are priced once, and cost what they would cost one by one."""
+"""Stages that ask the same are priced once, at what they would cost one by one, on any number of threads."""
 
 from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -10,8 +13,10 @@ from iossim import api
 from iossim.backends.simulator import stage_pricing
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.stage_pricing import price_concurrent
+from iossim.base import threads
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.search.lattice import build_lattice
 
 
 @pytest.fixture(params=["nasnet_a", "randwire"])
@@ -109,3 +114,44 @@ def test_an_interrupt_while_pricing_leaves_no_stage_without_a_price(
         with pytest.raises(KeyboardInterrupt):
             model.price_stages(StageBatch.concurrent(problem, masks))
     assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), expected)
+
+
+def many_stages() -> tuple[ScheduleProblem, Masks]:
+    """More stages of one block than a single thread is given: all its states, as stages from nothing done."""
+    network = iossim.load("randwire")
+    problem = max((ScheduleProblem.of_block(network, block) for block in network.blocks), key=len)
+    lattice = build_lattice(problem, 400_000)
+    assert lattice is not None
+    masks = lattice.masks[1:]
+    assert len(masks) > stage_pricing.FEWEST_IN_PARALLEL
+    return problem, masks
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 7])
+def test_the_same_prices_on_any_number_of_cores(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, masks = many_stages()
+    prices = iossim.cost_model("simulator", "v100-sxm2")
+    few = [prices.price_stages(StageBatch.concurrent(problem, part)) for part in np.array_split(masks, 40)]
+    monkeypatch.setattr(threads, "usable_cores", lambda: tuple(range(cores)))
+    threads._pool.cache_clear()
+    at_once = prices.price_stages(StageBatch.concurrent(problem, masks))
+    threads._pool.cache_clear()
+    assert np.array_equal(at_once, np.concatenate(few))
+
+
+def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "usable_cores", lambda: (0, 1))
+    problem, masks = many_stages()
+    prices = iossim.cost_model("simulator", "v100-sxm2")
+    expected = prices.price_stages(StageBatch.concurrent(problem, masks))
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+
+    def child(answer: Connection) -> None:
+        answer.send(prices.price_stages(StageBatch.concurrent(problem, masks)).tobytes())
+
+    process = context.Process(target=child, args=(there,))
+    process.start()
+    assert here.poll(60), "the forked process waits for threads that it does not have"
+    assert here.recv() == expected.tobytes()
+    process.join()

@@ -1,23 +1,30 @@
-"""The kernel model: never slower on a better device, never more than the device has, and limits that are known."""
+"""The kernel model: never slower on a better device, on parts of its SMs, and by the libraries of an engine."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH, bandwidth_part, device_rates
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
+from iossim.base.errors import OptionError
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.hardware.load import device, shipped_names
 from iossim.hardware.lowering.gpu.matrix_product import TILES
-from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass
+from iossim.hardware.lowering.kernel import Kernel, Libraries, Panels, WorkClass
 from iossim.hardware.profile import DeviceProfile
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
 from iossim.ir.types import Precision
+from iossim.schedule.problem import ScheduleProblem
 
 V100 = device("v100-sxm2")
 
@@ -154,3 +161,71 @@ def test_reduced_precision_where_the_device_has_units_for_it(name: str, precisio
     fp32 = model.price(tiled(4000)).alone_us
     reduced = model.price(tiled(4000, precision=precision)).alone_us
     assert reduced < 0.5 * fp32 if faster else reduced == fp32
+
+
+def network(groups: int) -> Network:
+    b = GraphBuilder("one", Precision.FP32)
+    with b.block("block"):
+        y = b.conv(b.input("x", (1, 64, 42, 42)), 64, 3, padding=1, groups=groups)
+    return b.network([y])
+
+
+def names_of_kernels(engine: Engine, groups: int) -> tuple[str, ...]:
+    model = SimulatorCostModel(device("v100-sxm2"), Precision.FP32, engine)
+    one = network(groups)
+    (unit,) = model.stages.prepare(ScheduleProblem.of_block(one, one.blocks[0])).units
+    return unit.names
+
+
+@pytest.mark.parametrize(("engine", "name"), [(Engine.PAPER, "grouped_convolve_32x32"), (Engine.GRAPH, "depthwise")])
+def test_a_depthwise_convolution_is_that_of_the_engines_library(engine: Engine, name: str) -> None:
+    assert names_of_kernels(engine, groups=64) == (name,)
+
+
+def test_dense_convolutions_are_the_same_in_all_libraries() -> None:
+    assert names_of_kernels(Engine.PAPER, groups=1) == names_of_kernels(Engine.GRAPH, groups=1)
+
+
+def test_the_published_engine_calls_cudnn_7() -> None:
+    assert [engine.libraries_on("volta") for engine in UNDIVIDED] == [Libraries.CUDNN_7, Libraries.COMPILED]
+    assert [engine.libraries_on("ampere") for engine in UNDIVIDED] == [Libraries.CUDNN_8, Libraries.COMPILED]
+
+
+#: Achieved GB/s of two streaming kernels by the SMs in use, and the reach of an SM that fits them; the part that it may be off.
+CURVES = {
+    "RTX A6000": (84, 4.95, {4: 78.7, 8: 157.1, 12: 236.7, 16: 324.0, 24: 335.1, 40: 340.7, 84: 337.2}, 0.16),
+    "RTX 5090": (170, 2.32, {8: 135.7, 16: 262.0, 32: 487.3, 64: 865.1, 85: 1067.4, 128: 1148.3, 170: 1181.6}, 0.09),
+}
+COPY = Kernel("copy", WorkClass.STREAM, 8_000, 256, 32, 0, 0, 10**9, 0, 10**9, 2 * 10**9)
+PRODUCT = Kernel("gemm", WorkClass.GEMM, 8_000, 256, 96, 16_640, 10**12, 10**7, 10**7, 10**7, 10**8, tile="128x128")
+
+
+def test_all_sms_have_the_rates_of_the_device() -> None:
+    assert device_rates(V100, sms=80) is device_rates(V100)
+    assert KernelModel(V100, sms=80).price(COPY) == KernelModel(V100).price(COPY)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_bandwidth_against_the_sms_in_use(name: str) -> None:
+    sms, reach, curve, most = CURVES[name]
+    whole = curve[sms]
+    errors = [abs(bandwidth_part(used / sms, reach) * whole / measured - 1) for used, measured in curve.items()]
+    assert max(errors) < most
+
+
+def test_half_of_the_sms_draw_more_than_half_of_the_bandwidth_and_compute_half() -> None:
+    half, whole = KernelModel(V100, sms=40), KernelModel(V100)
+    copied = half.price(COPY).alone_us / whole.price(COPY).alone_us
+    assert 1.05 < copied < 1.5
+    assert half.price(PRODUCT).alone_us / whole.price(PRODUCT).alone_us == pytest.approx(2.0, rel=0.02)
+
+
+def test_fewer_sms_never_make_a_copy_faster() -> None:
+    times = [KernelModel(V100, sms=sms).price(COPY).alone_us for sms in range(2, 81, 2)]
+    assert (np.diff(times) <= 0).all()
+
+
+@pytest.mark.parametrize("sms", [0, 81])
+def test_a_part_is_of_the_sms_that_there_are(sms: int) -> None:
+    with pytest.raises(OptionError, match=f"{sms} SMs of 'v100-sxm2': it has 80; give 1 to 80"):
+        KernelModel(V100, sms=sms)

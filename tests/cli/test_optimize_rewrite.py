@@ -1,11 +1,16 @@
-"""``iossim optimize --rewrite``: the schedule of a rewritten network, printed, saved, and read by the other commands."""
+"""``--rewrite`` of ``iossim optimize`` and ``compare``: a rewritten network's schedule, beside those of the network as given."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
+
+from iossim import api
+from iossim.base.errors import OptionError
+from iossim.models.load import load
 
 REWRITE = "optimize squeezenet -d v100-sxm2 --scheduler sequential --rewrite default --unproved --rewrite-budget 25"
 
@@ -63,3 +68,84 @@ def test_what_nobody_proved_is_left_out(capsys: pytest.CaptureFixture[str], tmp_
 )
 def test_mistakes_are_told_in_a_line(capsys: pytest.CaptureFixture[str], options: str, words: str) -> None:
     assert words in refused(capsys, f"optimize squeezenet -d v100-sxm2 {options}")
+
+
+COMPARE = "compare ios_sample -d v100-sxm2"
+
+
+def test_rewritten_first_and_jointly(capsys: pytest.CaptureFixture[str]) -> None:
+    """Here the merge that saves most of the sum of operators costs a concurrency that is worth more."""
+    found = printed_json(capsys, f"{COMPARE} --rewrite --rewrite-budget 20 --json")
+    as_given = {each["scheduler"]: each["latency_us"] for each in found["schedules"]}
+    rewriting = found["rewriting"]
+    by_label = {(each["scheduler"], each["way"]): each for each in rewriting["schedules"]}
+    ways = ["rewritten", "saturated", "jointly"]
+    assert list(by_label) == [("sequential", "rewritten"), *(("ios-both", way) for way in ways)]
+    latency_us = {label: each["latency_us"] for label, each in by_label.items()}
+    assert latency_us["sequential", "rewritten"] < as_given["sequential"]
+    assert as_given["ios-both"] < latency_us["ios-both", "rewritten"]
+    assert latency_us["ios-both", "jointly"] < as_given["ios-both"]
+    jointly = by_label["ios-both", "jointly"]
+    assert sum(jointly["rules"].values()) >= 1
+    assert jointly["speedup"] == pytest.approx(as_given["sequential"] / jointly["latency_us"])
+    assert rewriting["scheduler"] == "ios-both"
+    assert rewriting["sentence"].startswith("rewritten by")
+    assert found["other_engine"]["best_us"] > 0
+
+
+def test_the_table_names_them_and_the_files_are_of_the_best(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    said = printed(capsys, f"{COMPARE} --rewrite metaflow --rewrite-budget 20 --out {tmp_path}")
+    words = " ".join(said.split())
+    assert all(line in said for line in ("sequential, ", "\nrewritten "))  # on two lines, so that numbers stay whole
+    assert "Best: ios-both, jointly, 0." in words
+    assert "for the changed network" in words
+    assert "Rewritten by 1 substitution, " in words
+    saved = json.loads((tmp_path / "schedule.json").read_text())
+    assert saved["source"]["options"].keys() == {"rewriting"}
+    assert printed_json(capsys, f"simulate {tmp_path}/schedule.json --json")["latency_us"] == saved["latency_us"]
+
+
+def test_without_it_nothing_is_rewritten(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed_json(capsys, f"{COMPARE} --json")["rewriting"] is None
+
+
+def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
+    network = load("ios_sample")
+    alone = api.compare(network, "v100-sxm2", schedulers=["sequential"], rewrite="metaflow", rewrite_budget="20")
+    assert [row.scheduler for row in alone.rows] == ["sequential", "sequential, jointly"]
+    assert alone.best_label == "sequential, jointly"
+    assert alone.best_network is not network
+    merging = api.compare(
+        network, "v100-sxm2", schedulers=["ios-merge", "greedy"], rewrite="metaflow", rewrite_budget="6"
+    )
+    assert [each.label for each in merging.changed] == [
+        "ios-merge, rewritten",
+        "ios-merge, saturated",
+        "ios-merge, jointly",
+    ]
+    with pytest.raises(OptionError, match="cannot price graphs for any of greedy; add one of sequential, ios-"):
+        api.compare(network, "v100-sxm2", schedulers=["greedy"], rewrite="metaflow")
+
+
+def test_where_rewriting_gains_nothing_the_network_as_given_is_best() -> None:
+    found = api.compare("ios_sample", "v100-sxm2", schedulers=["sequential"], rewrite="simplify")
+    assert found.best_label == "sequential"
+    assert found.best_network is found.network
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--rewrite metaflo", "did you mean 'metaflow'"),
+        (
+            "--rewrite --rewrite-search saturated",
+            "--rewrite-search 'saturated' is not known; did you mean 'saturation'",
+        ),
+        ("--rewrite --alpha 0.9", "--alpha 0.9 is not possible: give 1 or more"),
+        ("--rewrite --rewrite", "it is given 2 times; give it once"),
+    ],
+)
+def test_mistakes_of_a_comparison_are_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], options: str, words: str
+) -> None:
+    assert words in refused(capsys, f"{COMPARE} {options}")

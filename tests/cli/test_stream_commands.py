@@ -147,10 +147,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     for engine in ("graph", "paper"):
         for scheduler in ("ios-both", "ios-streams"):
-            line = (
-                f"optimize squeezenet --device v100-sxm2 --engine {engine} --scheduler {scheduler} --out {folder}/out"
-            )
-            assert run([*line.split(), "--no-trace"]) == 0
+            line = f"optimize squeezenet -d v100-sxm2 --engine {engine} --scheduler {scheduler} --no-trace --no-plot"
+            assert run([*line.split(), "--out", f"{folder}/out"]) == 0
             (folder / "out" / "schedule.json").rename(folder / f"{engine}-{scheduler}.json")
     return folder
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
+from small_networks import OPS
 from trace_format import check_trace, counters
 
 import iossim
-from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.schedule.schedule import Schedule
 from iossim.transforms.replay import network_of
@@ -180,7 +180,7 @@ def test_a_model_is_found_from_its_schedule(
     model, saved = Path("models/net.onnx"), tmp_path / "out" / "schedule.json"
     monkeypatch.chdir(tmp_path)
     model.parent.mkdir()
-    write_onnx(load("ios_sample").graph, model, name="net")
+    write_onnx(OPS["conv"]().graph, model, name="net")
     printed(capsys, f"optimize {model} -d t4 --scheduler sequential --no-plot --out out")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -8,17 +8,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import printed, refused
+from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
+from seeded_weights import LIGHT_MODELS, write_seeded
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.base.errors import OptionError
 from iossim.execution.lower import lower_schedule
-from iossim.models.onnx.export import write_onnx
+from iossim.ir.constants import AbsentConstant
+from iossim.ir.graph import Graph
+from iossim.models.load import load
+from iossim.models.onnx.export import check_exportable, write_onnx
 from iossim.transforms.rewriting.scheduled import Rewriting
 
 #: The smallest inputs that a network takes, or nearly so.
@@ -84,3 +92,59 @@ def test_every_process_finds_the_same() -> None:
     }
     assert len(told) == 1
     assert "Step(" in told.pop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["light_inception_v1", "light_inception_v2"])
+def test_the_rewritten_model_computes_what_the_original_does(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its weights are seeded noise, and there is no softmax behind the scores."""
+    original = write_seeded(LIGHT_MODELS / f"{name}.onnx", tmp_path / f"{name}.onnx")
+    made = tmp_path / "rewritten.onnx"
+    said = printed(
+        capsys, f"optimize {original} -d v100-sxm2 --scheduler sequential --rewrite --rewrite-budget 10 --onnx {made}"
+    )
+    assert "Rewritten by" in " ".join(said.split())
+    graph = import_onnx(made)
+    assert graph.hash != load(original).graph.hash
+    inputs = {
+        value: np.random.default_rng(1).standard_normal(graph.types[value].shape).astype(np.float32)
+        for value in graph.inputs
+    }
+    expected, found = (run_onnxruntime(str(path), inputs) for path in (original, made))
+    for array, other in zip(expected, found, strict=True):
+        assert np.abs(array).max() > 0.1
+        assert np.abs(array - other).max() <= 1e-4 * np.abs(array).max()
+
+
+def test_the_network_as_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = tmp_path / "made.onnx"
+    printed(capsys, f"optimize ios_sample -d v100-sxm2 --rewrite --onnx {made}")
+    network, rewritten = load("ios_sample"), import_onnx(made)
+    inputs = {
+        value: np.random.default_rng(2).standard_normal(network.graph.types[value].shape).astype(np.float32)
+        for value in network.graph.inputs
+    }
+    expected, found = evaluate_graph(network.graph, inputs), evaluate_graph(rewritten, inputs)
+    assert rewritten.hash != network.graph.hash
+    for name in network.graph.outputs:
+        assert np.abs(expected[name] - found[name]).max() <= 1e-4 * np.abs(expected[name]).max()
+    printed(capsys, f"optimize ios_sample -d v100-sxm2 --onnx {made}")
+    assert import_onnx(made).hash == network.graph.hash
+
+
+def test_what_cannot_be_written_is_refused_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "optimize ios_sample -d v100-sxm2 --rewrite --onnx"
+    assert "is no folder; choose another file" in refused(capsys, f"{line} {tmp_path}/none/m.onnx")
+    assert "give --dtype fp32, fp16 or bf16" in refused(capsys, f"{line} {tmp_path}/m.onnx --dtype int8")
+    network = load("ios_sample")
+    graph = network.graph
+    absent = {name: AbsentConstant(constant.type) for name, constant in graph.constants.items()}
+    inputs = {name: graph.types[name] for name in graph.inputs}
+    without = replace(network, graph=Graph.create(inputs, graph.outputs, graph.nodes, absent))
+    with pytest.raises(OptionError, match="ios_sample was read without its weights; give the model's own file"):
+        check_exportable(without, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Launch costs by generation: what the tables say is what kinds have, and what is wrong with a table is told."""
+"""Tables that are checked in: launch costs by generation, what sessions cost, and what the simulator says."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from evidence.predictions import DEVICES, computed, moved, read
 from evidence.profiles.launch_costs import (
     ENGINE_OPERATORS,
     PAIRS,
@@ -17,8 +18,11 @@ from evidence.profiles.launch_costs import (
     lightest_nodes_us,
     read_launch_costs,
 )
+from evidence.profiles.runtime_streams import session_costs
 from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.kinds.cpu import KIND
 from iossim.hardware.kinds.gpu import ENGINES, PARAMETERS
+from iossim.hardware.load import device_names
 from iossim.measurements.measurement import MeasurementError
 
 HEAD = "device,software,what,value,unit\n"
@@ -76,3 +80,29 @@ def test_a_table_that_lacks_a_figure_is_refused(tmp_path: Path) -> None:
         launch_costs(read_launch_costs(path), {"A": 9.0, "B": 8.0}, (0.5, 1.0))
     with pytest.raises(MeasurementError, match="IOSSIM_SHARED"):
         read_launch_costs(tmp_path / "none.csv")
+
+
+def test_the_defaults_are_what_the_rows_say() -> None:
+    found = session_costs()
+    costs, parameters = KIND.engines["cpu"].values, KIND.parameters["cpu"]
+    assert costs.session_gap_factor == pytest.approx(found.node_us / parameters.kernel_gap_us, rel=0.1)
+    assert costs.notification_us == pytest.approx(found.notification_us, rel=0.1)
+    assert costs.starved_notification_us == pytest.approx(found.starved_us, rel=0.1)
+    low, high = found.starved_quartiles_us
+    assert low < costs.starved_notification_us < high
+
+
+def test_no_prediction_moves_unnoticed() -> None:
+    lines = moved(read(), computed())
+    assert not lines, "\n".join(["run: python -m evidence predictions", *lines])
+
+
+def test_what_moved_is_said() -> None:
+    before = {("t4", "a", "x"): 100.0, ("t4", "b", "x"): 100.0, ("t4", "c", "x"): 5.0}
+    now = {("t4", "a", "x"): 100.5, ("t4", "b", "x"): 110.0, ("t4", "d", "x"): 7.0}
+    assert moved(before, now) == ["t4, c, x: gone", "t4, b, x: 100 -> 110 us (+10.0%)", "t4, d, x: new, 7 us"]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_devices_ship(name: str) -> None:
+    assert name in device_names()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from random_networks import make_stage, one_block, random_network, random_schedu
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
+from iossim.execution.box import Box, starting
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import interference, memory_lower_bound_bytes, plan_memory
@@ -179,3 +180,53 @@ def test_networks_take_a_fraction_of_what_all_their_values_take(model: str, most
     plan = plan_memory(lower_schedule(schedule(network, RandomCostModel(), "greedy"), network, "graph", in_place=True))
     assert plan.arena_bytes <= most * memory_lower_bound_bytes(plan)
     assert plan.arena_bytes < 0.5 * plan.storage_bytes
+
+
+WHOLES = st.lists(st.integers(1, 4), min_size=0, max_size=3).map(tuple)
+
+
+@st.composite
+def boxes(draw: st.DrawFn, count: int) -> tuple[tuple[int, ...], list[Box]]:
+    """A whole, and boxes of it; some are empty."""
+    whole = draw(WHOLES)
+    found = []
+    for _ in range(count):
+        starts = tuple(draw(st.integers(0, size)) for size in whole)
+        shape = tuple(draw(st.integers(0, size - start)) for size, start in zip(whole, starts, strict=True))
+        found.append(Box(starts, shape))
+    return whole, found
+
+
+def elements(box: Box) -> set[tuple[int, ...]]:
+    return set(product(*(range(start, start + size) for start, size in zip(box.starts, box.shape, strict=True))))
+
+
+@given(boxes(2))
+def test_overlap_and_what_is_left(drawn: tuple[tuple[int, ...], list[Box]]) -> None:
+    _, (one, other) = drawn
+    assert one.overlaps(other) == other.overlaps(one) == bool(elements(one) & elements(other))
+    left = [elements(part) for part in one.without(other)]
+    assert set().union(*left) == elements(one) - elements(other)
+    assert sum(map(len, left)) == len(elements(one) - elements(other)), "parts do not overlap"
+
+
+@given(boxes(5))
+def test_coverage(drawn: tuple[tuple[int, ...], list[Box]]) -> None:
+    _, (wanted, *parts) = drawn
+    assert wanted.covered_by(parts) == (elements(wanted) <= set().union(*map(elements, parts)))
+
+
+@given(boxes(1))
+def test_the_index_picks_the_elements(drawn: tuple[tuple[int, ...], list[Box]]) -> None:
+    whole, (box,) = drawn
+    numbers = np.arange(np.prod(whole, dtype=int)).reshape(whole)
+    picked = numbers[box.selection]
+    assert isinstance(picked, np.ndarray)
+    assert np.shares_memory(picked, numbers) or not picked.size
+    assert set(picked.reshape(-1).tolist()) == {int(numbers[place]) for place in elements(box)}
+    assert Box.whole(whole).shape == numbers.shape
+
+
+def test_a_box_inside_a_box() -> None:
+    assert Box((1, 0), (2, 3)).moved((4, 5)) == Box((5, 5), (2, 3))
+    assert starting(4, 1, 7) == (0, 7, 0, 0)

@@ -115,6 +115,15 @@ def test_a_file_may_hold_what_the_model_has_no_longer(tmp_path: Path) -> None:
     assert provenance.left_out == {"other": {"interference": 0.6}}
 
 
+def fitted(field: str, value: object) -> dict[str, object]:
+    """Where parameters come from, with one field of its own."""
+    return {"provenance": {"kind": "fitted", "note": "", field: value}}
+
+
+def band(low: float, high: float = 1.3, **up_to_us: float) -> dict[str, object]:
+    return {"rows": 3, "low": low, "high": high, **up_to_us}
+
+
 def test_an_unknown_shipped_names_the_nearest() -> None:
     with pytest.raises(DeviceError, match="unknown device 'v100-sxm'; did you mean 'v100-sxm2'"):
         device("v100-sxm")
@@ -141,6 +150,17 @@ def test_an_unknown_shipped_names_the_nearest() -> None:
         ({"parameters": [1]}, "parameters"),
         ({"engine": {"fork_us": "slow"}}, "engine.fork_us"),
         ({"colour": "green"}, "colour"),
+        (fitted("kind", "guessed"), "provenance.kind"),
+        (fitted("date", "yesterday"), "provenance.date"),
+        (fitted("bands", {"conv": []}), "'conv' must end"),
+        (fitted("bands", {"conv": [band(0.9, up_to_us=5)]}), "'conv' must end"),
+        (fitted("bands", {"conv": [band(0.9, up_to_us=50), band(0.9, up_to_us=5), band(0.9)]}), "'conv' must ascend"),
+        (fitted("bands", {"conv": [band(1.2)]}), "low <= 1 <= high"),
+        (fitted("bands", {"conv": [band(0.0)]}), "bands.conv.0.low"),
+        (fitted("resamples", {"a": [1.0], "b": [1.0, 2.0]}), "as many values"),
+        (fitted("spread", {"a": float("nan")}), "provenance.spread.a"),
+        (fitted("held_out_fraction", 1.0), "held_out_fraction"),
+        (fitted("data_set", "old name"), "provenance.data_set"),
     ],
 )
 def test_a_bad_field_is_named_in_one_line(tmp_path: Path, change: dict[str, object], field: str) -> None:

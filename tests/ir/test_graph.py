@@ -13,11 +13,13 @@ import pytest
 
 from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.constants import ArrayConstant, SeededConstant
+from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, IdentityConstant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
+from iossim.ir.splicing import spliced
 from iossim.ir.types import DType, TensorType
 
 X = {"x": TensorType((1, 3, 8, 8))}
@@ -135,3 +137,68 @@ def test_seeded_weights_depend_on_name_and_seed_alone() -> None:
     assert np.array_equal(SeededConstant(of_type, "w").load(), SeededConstant(of_type, "w").load())
     assert not np.array_equal(SeededConstant(of_type, "w").load(), SeededConstant(of_type, "v").load())
     assert not np.array_equal(SeededConstant(of_type, "w").load(), SeededConstant(of_type, "w", 1).load())
+
+
+def test_every_element_of_a_filled_constant_is_its_value() -> None:
+    array = FilledConstant(TensorType((2, 3), DType.FLOAT16), 0.5).load()
+    assert array.dtype == np.float16
+    assert array.tolist() == [[0.5] * 3] * 2
+
+
+@pytest.mark.parametrize(("groups", "kernel"), [(1, (1, 1)), (1, (3, 5)), (2, (3, 3)), (4, (1, 3))])
+def test_a_convolution_with_the_identity_returns_its_input(groups: int, kernel: tuple[int, int]) -> None:
+    weight = IdentityConstant(TensorType((4, 4 // groups, *kernel))).load()
+    x = np.arange(4 * 5 * 6, dtype=np.float32).reshape(1, 4, 5, 6)
+    pads = (kernel[0] // 2, kernel[1] // 2) * 2
+    (y,) = Conv((1, 1), pads, (1, 1), groups).evaluate([x, weight])
+    assert np.array_equal(y, x)
+
+
+def test_the_identity_of_a_product_is_the_unit_matrix() -> None:
+    assert np.array_equal(IdentityConstant(TensorType((3, 3))).load(), np.eye(3, dtype=np.float32))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 2, 1), (2, 0, 1)])
+def test_there_is_no_identity_of_other_shapes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(GraphError, match="no identity of shape"):
+        IdentityConstant(TensorType(shape))
+
+
+@pytest.fixture
+def graph() -> Graph:
+    b = GraphBuilder("chain")
+    x = b.input("x", (1, 4))
+    a = b.add(Relu(), x, name="a")
+    c = b.add(Add(), a, b.constant("w", (1, 4)), name="b")
+    return b.graph([b.add(Relu(), c, name="c"), b.add(Relu(), a, name="d")])
+
+
+def test_what_reads_a_new_value_follows_it(graph: Graph) -> None:
+    ones = FilledConstant(TensorType((1, 4)), 1.0)
+    made = [Node("new", Add(), ("x", "one"), ("n",)), Node("a", Relu(), ("n",), ("a",))]
+    after = spliced(graph, ["b"], [*made, Node("e", Add(), ("d", "n"), ("b",))], {"one": ones, "unread": ones})
+    assert [node.name for node in after.nodes] == ["new", "a", "d", "e", "c"]
+    assert set(after.constants) == {"one"}
+    assert [node.name for node in after.consumers["n"]] == ["a", "e"]
+    assert "w" not in after.types
+
+
+@pytest.mark.parametrize(
+    ("gone", "made", "constants", "reason"),
+    [
+        (["a"], [], {}, "op 'b' .* reads 'a', which nothing makes"),
+        (["c"], [], {}, "the graph returns 'c', which nothing makes"),
+        ([], [Node("e", Relu(), ("q",), ("e",))], {}, "reads 'q', which nothing makes"),
+        ([], [Node("e", Relu(), ("x",), ("a",))], {}, "makes the value 'a', which something else makes too"),
+        ([], [Node("e", Relu(), ("x",), ("e",))] * 2, {}, "two ops are named 'e'"),
+        ([], [Node("a", Relu(), ("c",), ("a",))], {}, "cycle"),
+        ([], [Node("a", Concat(1), ("x", "x"), ("a",))], {}, "'a' would be"),
+        ([], [Node("a", Concat(7), ("x",), ("a",))], {}, "op 'a' .*axis"),
+        ([], [], {"w": FilledConstant(TensorType((1,)))}, "'w' has the name of something else"),
+    ],
+)
+def test_what_is_no_graph_is_refused(
+    graph: Graph, gone: list[str], made: list[Node], constants: dict[str, Constant], reason: str
+) -> None:
+    with pytest.raises(GraphError, match=reason):
+        spliced(graph, gone, made, constants)

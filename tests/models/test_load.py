@@ -1,7 +1,8 @@
-"""Loading by name or file: what is told apart, what is refused, and what is enough to load again."""
+"""Loading by name or file: what is refused, and options whose text in a source is enough to load again."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 
 from iossim.base.errors import IossimError, ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
+from iossim.ir.types import Precision
 from iossim.models.load import load, load_source
+from iossim.models.options import LoadOptions
+from iossim.models.sources import ios_file, onnx_file, torch_module, zoo
 
 
 def same(one: Network, other: Network) -> bool:
@@ -113,18 +117,6 @@ def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_a_folder_of_graphs_has_one_for_each_stage(graphs: Path) -> None:
-    (graphs / "chain-6.txt").write_text("1\n0\n")
-    with pytest.raises(ModelError, match=r"5 edge lists .* needs 4"):
-        load("randwire", graphs=graphs)
-
-
-def test_a_bad_edge_list_is_named(graphs: Path) -> None:
-    (graphs / "chain-3.txt").write_text("3\n1\n0 9\n")
-    with pytest.raises(ModelError, match=r"chain-3\.txt, line 3"):
-        load("randwire", graphs=graphs)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -137,3 +129,68 @@ def test_a_bad_edge_list_is_named(graphs: Path) -> None:
 def test_a_source_that_was_tampered_with(options: tuple[tuple[str, str], ...], message: str) -> None:
     with pytest.raises((ModelError, OptionError), match=message):
         load_source(ModelSource("squeezenet", 1, options))
+
+
+#: An option each that is not its default, and its text in a source.
+WRITTEN: dict[str, tuple[Any, dict[str, str]]] = {
+    "dtype": (Precision.FP16, {"dtype": "fp16"}),
+    "graphs": ("some/folder", {"graphs": "some/folder"}),
+    "units": ("conv-relu", {"units": "conv-relu"}),
+    "max_block": (7, {"max_block": "7"}),
+    "seed": (3, {"seed": "3"}),
+    "passes": (("one", "two"), {"passes": "one,two"}),
+    "shapes": ({"x": (1, 2), "a.b": (3,)}, {"shape.a.b": "3", "shape.x": "1x2"}),
+    "dimensions": ({"N": 4}, {"dimension.N": "4"}),
+    "batch": (5, {}),
+    "training": (True, {"training": "True"}),
+    "block": ("stem", {"block": "stem"}),
+}
+#: What a source does not keep: how strictly the model is read, and what stays in memory.
+NOT_KEPT = {"strict", "example_inputs", "onnx_file"}
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return load("ios_sample")
+
+
+def test_every_option_is_kept_or_named_here() -> None:
+    assert {field.name for field in fields(LoadOptions)} == WRITTEN.keys() | NOT_KEPT
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_an_option_is_read_back_as_it_was(name: str, network: Network) -> None:
+    value, texts = WRITTEN[name]
+    options = LoadOptions(**{name: value})
+    source = options.source(replace(network, precision=options.precision))
+    assert dict(source.options) == texts
+    assert LoadOptions.of_source(source) == replace(options, dtype=options.precision, batch=options.batch or 1)
+
+
+def test_defaults_have_no_text(network: Network) -> None:
+    assert LoadOptions().source(network) == ModelSource("ios_sample", 1)
+
+
+@pytest.mark.parametrize("option", ["shape", "seed.x", "colour", "strict"])
+def test_what_is_no_kept_option_is_refused(option: str) -> None:
+    with pytest.raises(ModelError, match=f"unknown option '{option}'"):
+        LoadOptions.of_source(ModelSource("squeezenet", 1, ((option, "1"),)))
+
+
+@pytest.mark.parametrize(
+    ("model", "source"),
+    [
+        ("squeezenet", zoo),
+        ("no/model", zoo),
+        ("model.onnx", onnx_file),
+        (Path("model"), onnx_file),
+        (__file__, onnx_file),
+        ("schedule.json", ios_file),
+        (Path("schedule.JSON"), ios_file),
+        (object(), torch_module),
+        ("torch:Module", torch_module),
+    ],
+)
+def test_the_first_source_that_takes_a_model_loads_it(model: Any, source: Any) -> None:
+    sources = (torch_module, ios_file, onnx_file, zoo)
+    assert next(each for each in sources if each.takes(model)) is source

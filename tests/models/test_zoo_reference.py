@@ -18,7 +18,6 @@ from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Identity, Relu
 from iossim.models.catalogue import BuildOptions, zoo_model
 from iossim.models.load import load
-from iossim.schedule.problem import ScheduleProblem
 
 REFERENCES = {
     "inception_v3": "inception_v3",
@@ -185,22 +184,6 @@ def test_blocks_enter_and_exit_as_the_reference_says(shared: Path, name: str) ->
         }
         assert (data["input"]["name"] if enter < 0 else names[enter]) == expected["enter"]
         assert [names[unit] for unit in leaving] == [expected["exit"]]
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_every_block_is_a_problem(shared: Path, name: str) -> None:
-    network = build(shared, name)
-    for block in network.blocks:
-        assert len(ScheduleProblem.of_block(network, block)) == len(block.units)
-
-
-@pytest.mark.parametrize(
-    ("name", "units", "blocks"),
-    [("inception_v3", 119, 13), ("randwire", 120, 6), ("nasnet_a", 374, 25), ("squeezenet", 50, 12)],
-)
-def test_counts(shared: Path, name: str, units: int, blocks: int) -> None:
-    network = build(shared, name)
-    assert (len(network.units), len(network.blocks)) == (units, blocks)
 
 
 def test_load_takes_the_folder_of_graphs(shared: Path) -> None:

@@ -14,12 +14,17 @@ import pytest
 import iossim
 from iossim.cost.capabilities import LimitedCostModel
 from iossim.cost.model import Prices, WrappedCostModel
+from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.search import ios, solver
 from iossim.search.counting import unpruned_transitions
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
-from iossim.search.options import SearchOptions
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.scheduler import schedule, scheduler_names
 
 
 class Work(NamedTuple):
@@ -70,3 +75,48 @@ def test_the_search_does_no_more_than_it_did(network: str, without: str) -> None
     assert work[:2] == most[:2]
     for found, known in zip(work[2:], most[2:], strict=True):
         assert known * 0.9 <= found <= known * 1.001, f"{network}: {work} instead of {most}"
+
+
+@pytest.mark.parametrize(
+    ("space", "limits"),
+    [
+        (StageSpace(), SearchLimits()),
+        (StageSpace("paper", 2, 3), SearchLimits()),
+        (StageSpace(), SearchLimits(max_states=30)),
+    ],
+)
+def test_schedules_are_the_same(space: StageSpace, limits: SearchLimits) -> None:
+    network, prices = iossim.load("squeezenet"), RandomCostModel(seed=5)
+    memo = SearchMemo(prices)
+
+    def found(name: str, memo: SearchMemo | None) -> Schedule:
+        options = SearchOptions(space, limits)
+        return schedule(network, prices, name, options, memo=memo).model_copy(update={"search_s": 0.0})
+
+    for name in scheduler_names():
+        assert found(name, memo) == found(name, None)
+
+
+def test_what_was_solved_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing merges, ios-both asks for what ios-parallel has solved; another cost model for nothing of it."""
+    problem = ScheduleProblem.of_edges(5, [(0, 2), (1, 3), (1, 4)])
+    solved: list[int] = []
+    solve_block = solver.solve_block
+
+    def counted(*given: object, **named: object) -> object:
+        solved.append(1)
+        return solve_block(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(solver, "solve_block", counted)
+    prices, options = RandomCostModel(), SearchOptions()
+    memo = SearchMemo(prices)
+    first = ios.solve([problem], prices, options, concurrent=True, merge=False, memo=memo)
+    assert (len(solved), first.saved_s) == (1, 0)
+    second = ios.solve([problem], prices, options, concurrent=True, merge=True, memo=memo)
+    assert len(solved) == 1
+    assert second.plans == first.plans
+    assert second.saved_s > 0
+    ios.solve([problem], prices, options, concurrent=False, merge=True, memo=memo)
+    assert len(solved) == 2
+    ios.solve([problem], RandomCostModel(seed=1), options, concurrent=True, merge=True, memo=memo)
+    assert len(solved) == 3

@@ -18,13 +18,13 @@ from small_studies import files_of, small_study
 from iossim.base.errors import OptionError
 from iossim.report.traces import perfetto_trace
 from iossim.search.scheduler import scheduler_names
-from iossim.study import sweep
+from iossim.study import evaluate, sweep
 from iossim.study.axes import Search
 from iossim.study.journal import Journal, whole_entries
 from iossim.study.points import points_of
 from iossim.study.question import Question
 from iossim.study.scenario import Scenario
-from iossim.study.study_run import StudyRun
+from iossim.study.study_run import DEFECTS, StudyRun
 from iossim.study.sweep import run_study
 from iossim.tasks.task import Task
 
@@ -230,3 +230,46 @@ def test_a_killed_study_goes_on(undisturbed: StudyRun, tmp_path: Path, kills: in
 def run_folder(run: StudyRun, folder: Path) -> None:
     """A copy of a run's folder."""
     shutil.copytree(run.folder, folder)
+
+
+def broken(*given: object, **named: object) -> None:
+    raise TypeError("unsupported operand")
+
+
+def mistaken(*given: object, **named: object) -> None:
+    raise OptionError("no such thing; give another")
+
+
+@pytest.mark.parametrize("place", ["context_of", "Task", "_row"])
+def test_a_row_that_dies_of_a_defect_says_where_its_traceback_is(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, place, broken)
+    run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1)
+    reasons = {row.reason for row in run.results.rows}
+    assert len(reasons) == 1
+    assert reasons.pop().startswith("TypeError: unsupported operand (a defect of iossim; its traceback is in defects/")
+    (kept,) = (tmp_path / "run" / DEFECTS).iterdir()
+    assert run.results.rows[0].reason.endswith(f"{DEFECTS}/{kept.name})")
+    told = kept.read_text()
+    assert told.startswith("Traceback")
+    assert "in broken" in told
+    assert told.endswith("TypeError: unsupported operand\n")
+
+
+def test_so_does_a_price_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "reprice", broken)
+    study = small_study(batch_sizes=[1], schedulers=["sequential", "greedy"], cross_evaluate=["device"])
+    run = run_study(study, tmp_path / "run", workers=1)
+    reasons = {price.reason for price in run.results.cross}
+    (kept,) = (tmp_path / "run" / DEFECTS).iterdir()
+    assert reasons == {
+        f"TypeError: unsupported operand (a defect of iossim; its traceback is in {DEFECTS}/{kept.name})"
+    }
+
+
+def test_a_mistake_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "context_of", mistaken)
+    run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1)
+    assert {row.reason for row in run.results.rows} == {"no such thing; give another"}
+    assert not (tmp_path / "run" / DEFECTS).exists()

@@ -5,6 +5,7 @@ A case is a file and a part of its one-line error; one without imports after all
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +38,9 @@ from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 @dataclass(frozen=True)
 class Hostile:
-    """A file and what its refusal says; nothing where it imports."""
+    """A file, which a large one makes when it is asked for, and what its refusal says; nothing where it imports."""
 
-    data: bytes
+    data: bytes | Callable[[], bytes]
     says: str
 
 
@@ -249,7 +250,7 @@ CASES: dict[str, Hostile] = {
     "equation without end": Hostile(
         model([node("Einsum", ["x"], ["y"], "n", equation="....a")]), "its equation is none"
     ),
-    "more operators than can be read": Hostile(model([RELU] * (2**18 + 1)), "has 262,145 operators"),
+    "more operators than can be read": Hostile(lambda: model([RELU] * (2**18 + 1)), "has 262,145 operators"),
     # Graphs that are none
     "split of nothing": Hostile(model([node("Split", [], ["y"], "n")]), "Split 'n' is not valid"),
     "joined with nothing": Hostile(model([node("Concat", ["x", ""], ["y"], "n", axis=0)]), "Concat 'n' is not valid"),
@@ -388,8 +389,10 @@ CASES: dict[str, Hostile] = {
     ),
     # Bytes
     "length without end": Hostile(b"\x3a" + b"\xff" * 9 + b"\x01" + bytes(16), "is not an ONNX file, or is damaged"),
-    "small nodes": Hostile(field(7, b"\x0a\x00" * (5 << 20)), "has more than 4,194,304 fields"),
-    "small numbers": Hostile(field(7, field(5, field(7, bytes(130 << 20)))), "small numbers that take more than 2 GiB"),
+    "small nodes": Hostile(lambda: field(7, b"\x0a\x00" * (5 << 20)), "has more than 4,194,304 fields"),
+    "small numbers": Hostile(
+        lambda: field(7, field(5, field(7, bytes(130 << 20)))), "small numbers that take more than 2 GiB"
+    ),
     "group that never ends": Hostile(b"\x3b" * 10_000, "is not an ONNX file, or is damaged"),
     "zeros": Hostile(bytes(4096), "is not an ONNX file, or is damaged"),
 }

@@ -6,7 +6,6 @@ synchronises them; then each is a thread of the host.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import hashlib
 import re
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from iossim.base.user_files import user_cache
 
 #: Functions are declared, not included: compilers are quick where headers are not.
 SHIM = """
@@ -88,6 +89,9 @@ extern "C" void run(unsigned int blocks, unsigned int threads, void** a) {{
 
 #: Accesses that are not aligned trap, as on a GPU.
 ALIGNED = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
+FLAGS = ("-std=c++17", "-O0", *ALIGNED, "-shared", "-fPIC", "-nostdlib")
+#: Without the library of C++, which takes as long to link as all else.
+LIBRARIES = ("-lpthread", "-lm", "-lc", "-lgcc")
 
 HostKernel = Callable[[int, int, tuple[np.generic, ...]], None]
 
@@ -105,23 +109,16 @@ def host_kernel(source: str, name: str) -> HostKernel:
     together = "__syncthreads" in source
     runner = TOGETHER if together else ONE_BY_ONE
     text = (BARRIER + SHIM + SHUFFLE if together else SHIM) + source + runner.format(call=f"{name}({arguments})")
-    stem = folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
-    stem.with_suffix(".cpp").write_text(text)
-    command = [
-        compiler,
-        "-std=c++17",
-        "-O0",
-        *ALIGNED,
-        "-shared",
-        "-fPIC",
-        "-o",
-        f"{stem}.so",
-        f"{stem}.cpp",
-        "-lpthread",
-    ]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, f"{built.stderr}\n{text}"
-    function = ctypes.CDLL(f"{stem}.so").run
+    key = hashlib.sha256("\0".join((*FLAGS, *LIBRARIES, text)).encode()).hexdigest()[:20]
+    path = folder() / f"{key}.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=folder()) as made:
+            (Path(made) / "kernel.cpp").write_text(text)
+            command = [compiler, *FLAGS, "kernel.cpp", "-o", "kernel.so", *LIBRARIES]
+            built = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, f"{built.stderr}\n{text}"
+            (Path(made) / "kernel.so").replace(path)
+    function = ctypes.CDLL(str(path)).run
     sizes = [8 if "*" in kind or "long long" in kind else 4 for kind in types]
 
     def run(blocks: int, threads: int, given: tuple[np.generic, ...]) -> None:
@@ -135,6 +132,7 @@ def host_kernel(source: str, name: str) -> HostKernel:
 
 @cache
 def folder() -> Path:
-    path = Path(tempfile.mkdtemp(prefix="iossim-host-kernels-"))
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    """Where compiled kernels are kept, for other workers and later runs."""
+    path = user_cache() / "host-kernels"
+    path.mkdir(parents=True, exist_ok=True)
     return path

@@ -99,14 +99,24 @@ def check(options: dict[str, Any], capsys: pytest.CaptureFixture[str], folder: P
         assert decided(of_study(options, folder)) == expected
 
 
-def is_sample(options: dict[str, Any]) -> bool:
-    """At most two options that are not plain."""
-    return sum(value != OPTIONS[name][0] for name, value in options.items()) <= 2
+def changed(options: dict[str, Any]) -> int:
+    """How many options are not plain."""
+    return sum(value != OPTIONS[name][0] for name, value in options.items())
 
 
-@pytest.mark.parametrize(
-    "options", [*filter(is_sample, COMBINATIONS)], ids=lambda options: "-".join(map(str, options.values()))
-)
+def sample(*counts: int) -> pytest.MarkDecorator:
+    """Combinations of so many options that are not plain, each under its values."""
+    names = {"-".join(map(str, options.values())): options for options in COMBINATIONS if changed(options) in counts}
+    return pytest.mark.parametrize("options", names.values(), ids=names)
+
+
+@sample(0, 1)
+def test_each_option(options: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    check(options, capsys, tmp_path / "run")
+
+
+@pytest.mark.slow
+@sample(2)
 def test_pairs_of_options(options: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     check(options, capsys, tmp_path / "run")
 
@@ -145,5 +155,5 @@ def test_every_combination(
     """One test for each choice of the options that cost most, so that workers share them."""
     chosen = {"rewrite": rewrite, "training": training, "micro_batch": micro_batch}
     for number, options in enumerate(COMBINATIONS):
-        if chosen.items() <= options.items() and not is_sample(options):
+        if chosen.items() <= options.items() and changed(options) > 2:
             check(options, capsys, tmp_path / str(number))

@@ -72,8 +72,8 @@ def agree(
     return library
 
 
-@pytest.mark.parametrize("precision", SIXTEEN)
 @pytest.mark.parametrize("name", [*OPS, *UNITS])
+@pytest.mark.parametrize("precision", SIXTEEN)
 def test_every_op_in_16_bits(name: str, precision: Precision) -> None:
     network = stored_in({**OPS, **UNITS}[name](), precision)
     library = agree(network, sequential_schedule(network))

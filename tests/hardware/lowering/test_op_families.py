@@ -1,16 +1,23 @@
-"""Ops outside convolutional networks: every kind has a price on every kind of device, and counts what it moves."""
+"""Every kind of op has a price on every kind of device, which a device's target selects, and counts what it moves."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pytest
+from cpus import cpu
 
 from iossim.api import cost_model, optimize
+from iossim.base.errors import DeviceError
+from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.hardware.load import device
+from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.ir.constants import SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
-from iossim.ir.op import Op
+from iossim.ir.op import OPS, Op
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.nary import Nary
@@ -21,8 +28,9 @@ from iossim.ir.ops.reduce import CumSum, Reduce, TopK
 from iossim.ir.ops.reshape import DepthToSpace, Expand
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Pad
-from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.ops.unary import Cast, Relu, Unary
 from iossim.ir.types import DType, TensorType
+from iossim.measurements.operator_kinds import parse_description
 from iossim.models.partition import network_of
 
 V100 = device("v100-sxm2")
@@ -32,7 +40,7 @@ BYTES = TensorType((1, 8, 32, 32), DType.UINT8)
 ONE, ONE_BYTE = TensorType(()), TensorType((), DType.UINT8)
 
 #: An op, its inputs, and how many of the first are no weights.
-OPS: list[tuple[Op, list[TensorType], int]] = [
+PRICED: list[tuple[Op, list[TensorType], int]] = [
     (Unary("gelu"), [IMAGE], 1),
     (Nary("sub"), [IMAGE, IMAGE], 2),
     (Cast("fp16"), [IMAGE], 1),
@@ -69,13 +77,13 @@ def network(op: Op, types: list[TensorType], data: int) -> Network:
 @pytest.mark.parametrize("device", ["v100-sxm2", "t4", "a100-sxm-40gb"])
 def test_every_kind_has_a_price(device: str) -> None:
     prices = cost_model("simulator", device)
-    for op, types, data in OPS:
+    for op, types, data in PRICED:
         found = optimize(network(op, types, data), None, scheduler="sequential", cost_model=prices)
         assert 0.1 < found.latency_us < 1e5, (op.kind, found.latency_us)
 
 
 def test_a_table_is_read_where_it_is_indexed() -> None:
-    op, types, data = next(entry for entry in OPS if isinstance(entry[0], Gather))
+    op, types, data = next(entry for entry in PRICED if isinstance(entry[0], Gather))
     (candidates,) = lower_unit(*_only_unit(network(op, types, 2)), V100)
     gathered = 16 * 64 * 4
     assert candidates[0].kernels[0].activation_bytes == gathered + 16 * 8
@@ -84,10 +92,62 @@ def test_a_table_is_read_where_it_is_indexed() -> None:
 
 
 def test_a_recurrent_layer_is_a_product_and_two_kernels_for_each_step() -> None:
-    op, types, data = next(entry for entry in OPS if isinstance(entry[0], Lstm))
+    op, types, data = next(entry for entry in PRICED if isinstance(entry[0], Lstm))
     (candidates,) = lower_unit(*_only_unit(network(op, types, data)), V100)
     assert {len(candidate.kernels) for candidate in candidates if candidate.algorithm.startswith("recurrent")} == {21}
 
 
 def _only_unit(found: Network) -> tuple[Network, object]:
     return found, found.units[0]
+
+
+STEP = parse_description(
+    "conv batch=1 in_channels=32 out_channels=32 kernel=3 in_size=8 stride=1 padding=1 groups=1"
+).step()
+
+
+@pytest.mark.parametrize("kind", DEVICE_KINDS.names())
+def test_every_op_kind_has_a_family_and_every_family_an_op(kind: str) -> None:
+    families = target_of(V100.model_copy(update={"kind": kind})).families
+    assert set(families) == set(OPS.own())
+    assert all(callable(each) for each in families.values())
+
+
+@pytest.mark.parametrize("kind", DEVICE_KINDS.names())
+def test_limits_name_an_architecture_with_defaults_and_ranges(kind: str) -> None:
+    found = device_kind(kind)
+    architectures = {limits.architecture for limits in found.limits.values()}
+    assert architectures <= set(found.parameters)
+    assert architectures <= set(found.ranges)
+
+
+@pytest.mark.parametrize("profile", [V100, cpu()], ids=str)
+def test_an_op_kind_that_no_family_lists_is_an_error_that_names_it(
+    profile: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Op, "registry", dict(Op.registry))  # a subclass is entered under its kind
+
+    @dataclass(frozen=True)
+    class Unlisted(Relu):
+        pass
+
+    object.__setattr__(unlisted := Unlisted(), "kind", "unlisted")
+    with pytest.raises(DeviceError, match="op kind 'unlisted' has no lowering for devices of kind"):
+        step_candidates(replace(STEP, op=unlisted), profile)  # type: ignore[arg-type]
+
+
+def test_a_kind_without_a_target_is_an_error_that_names_it() -> None:
+    with pytest.raises(DeviceError, match="no lowering for devices of kind 'abacus'"):
+        target_of(V100.model_copy(update={"kind": "abacus"}))
+
+
+@pytest.mark.parametrize("capability", ["3.5", "6.1", "7.0", "8.0"])
+def test_a_gpu_takes_what_the_libraries_for_its_architecture_have(capability: str) -> None:
+    limits = device_kind("gpu").limits[capability]
+    fact = V100.datasheet.compute_capability
+    assert fact is not None
+    sheet = V100.datasheet.model_copy(update={"compute_capability": fact.model_copy(update={"value": capability})})
+    found = step_candidates(STEP, V100.model_copy(update={"datasheet": sheet}))
+    old = limits.architecture in (Architecture.KEPLER, Architecture.PASCAL)
+    assert all(one.architectures is None or limits.architecture in one.architectures for one in found)
+    assert ("winograd_fused_2x4x4" in {one.algorithm for one in found}) is old

@@ -7,9 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_of_op import check_op as check
-from onnx_of_op import types_of
+from onnx_of_op import onnx_of_op, run_onnxruntime, types_of
 
+from iossim.base.errors import GraphError
 from iossim.ir.op import Array, Op
+from iossim.ir.ops.channels_last import (
+    TO_FIRST,
+    TO_LAST,
+    AveragePoolNhwc,
+    ChannelsLast,
+    ConvNhwc,
+    GlobalAveragePoolNhwc,
+    GlobalMaxPoolNhwc,
+    MaxPoolNhwc,
+)
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
@@ -19,6 +30,7 @@ from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
+from iossim.ir.types import TensorType
 
 SETTINGS = settings(max_examples=20, deadline=None)
 OPSETS = st.sampled_from([9, 11, 13, 17, 21])
@@ -71,18 +83,6 @@ def test_average_pool_before_dilation(window, include_pad, opset, seed):
     (kernel, strides, _), pads, size = window
     op = AveragePool(kernel, strides, pads, False, include_pad, (1,) * len(kernel))
     check(op, [noise(seed, 2, 2, *size)], opset)
-
-
-@SETTINGS
-@given(st.sampled_from([GlobalAveragePool, GlobalMaxPool]), st.integers(1, 3), OPSETS, SEEDS)
-def test_global_pool(kind, rank, opset, seed):
-    check(kind(), [noise(seed, 2, 3, *[4] * rank)], opset)
-
-
-@SETTINGS
-@given(st.sampled_from([Relu(), Sigmoid(), Identity()]), OPSETS, SEEDS)
-def test_element_wise(op, opset, seed):
-    check(op, [10 * noise(seed, 2, 3, 4)], opset)
 
 
 @SETTINGS
@@ -194,22 +194,20 @@ def test_matmul(stacks, ends, opset, seed):
     check(MatMul(), [noise(seed, *left), noise(seed + 1, *right)], opset)
 
 
+PLAIN = (
+    st.sampled_from([Relu(), Sigmoid(), Identity(), GlobalAveragePool(), GlobalMaxPool()]),
+    st.builds(Flatten, st.integers(0, 3)),
+    st.builds(Reshape, st.sampled_from([(24,), (4, 6), (2, 3, 4), (1, 4, 1, 6)])),
+    st.builds(Transpose, st.permutations(range(3)).map(tuple)),
+)
+
+
+@pytest.mark.parametrize("ops", PLAIN)
 @SETTINGS
-@given(st.integers(0, 3), OPSETS, SEEDS)
-def test_flatten(axis, opset, seed):
-    check(Flatten(axis), [noise(seed, 2, 3, 4)], opset)
-
-
-@SETTINGS
-@given(st.sampled_from([(24,), (4, 6), (2, 3, 4), (1, 4, 1, 6)]), OPSETS, SEEDS)
-def test_reshape(shape, opset, seed):
-    check(Reshape(shape), [noise(seed, 2, 3, 4)], opset)
-
-
-@SETTINGS
-@given(st.permutations(range(4)), OPSETS, SEEDS)
-def test_transpose(permutation, opset, seed):
-    check(Transpose(tuple(permutation)), [noise(seed, 2, 3, 4, 5)], opset)
+@given(st.data(), OPSETS, SEEDS)
+def test_ops_of_one_tensor(ops, data, opset, seed):
+    rank = data.draw(st.integers(1, 3)) if ops is PLAIN[0] else 1
+    check(data.draw(ops), [10 * noise(seed, 2, 3, *[4] * rank)], opset)
 
 
 @SETTINGS
@@ -266,3 +264,37 @@ def test_integers_stay_exact(op):
     (y,) = op.evaluate([big, np.array([1], dtype=np.int64)])
     assert y.dtype == np.int64
     assert y[0] == 2**40 + (2 if isinstance(op, Add) else 1)
+
+
+CASES = [
+    (ConvNhwc((2, 1), (1, 0, 2, 1), (1, 2), 2), [(6, 2, 3, 2), (6,)]),
+    (ConvNhwc(), [(3, 4, 1, 1)]),
+    (MaxPoolNhwc((3, 2), (2, 1), (1, 0, 1, 1), (1, 2), True), []),
+    (AveragePoolNhwc((3, 3), (2, 2), (1, 1, 0, 1), True, True), []),
+    (GlobalAveragePoolNhwc(), []),
+    (GlobalMaxPoolNhwc(), []),
+]
+
+
+@pytest.mark.parametrize(("op", "weights"), CASES, ids=lambda value: getattr(value, "kind", ""))
+def test_what_they_compute(op: ChannelsLast, weights: list[tuple[int, ...]]) -> None:
+    random = np.random.default_rng(0)
+    inputs: list[Array] = [random.standard_normal(shape, np.float32) for shape in ((2, 9, 8, 4), *weights)]
+    types = [TensorType(array.shape) for array in inputs]
+    first = op.channels_first
+    assert op.attributes() == first.attributes()
+    (y,), (made,) = op.evaluate(inputs), op.infer(types)
+    (expected,) = first.evaluate([inputs[0].transpose(TO_FIRST), *inputs[1:]])
+    np.testing.assert_array_equal(y, expected.transpose(TO_LAST))
+    assert made == TensorType(y.shape)
+    by_first = [TensorType(inputs[0].transpose(TO_FIRST).shape), *types[1:]]
+    assert op.work(types, [made]) == first.work(by_first, first.infer(by_first))
+    constants = range(1, len(inputs))
+    (ran,) = run_onnxruntime(onnx_of_op(op, inputs, 21, constants), {"x0": inputs[0]})
+    np.testing.assert_allclose(ran, y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5, 6)])
+def test_images_have_two_dimensions(shape: tuple[int, ...]) -> None:
+    with pytest.raises(GraphError, match="is no images of two dimensions"):
+        GlobalMaxPoolNhwc().infer([TensorType(shape)])

@@ -1,0 +1,144 @@
+"""The scripts of ``.ci``: sizes beyond their limits, skips that nobody expects, and files missing in a package are named."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+SKIPS = Path(__file__).resolve().parents[1] / ".ci" / "skips.py"
+SKIPPED_MODULE = (
+    '<testcase classname="" name="tests.b"><skipped message="collection skipped">'
+    "('tests/b.py', 19, \"Skipped: needs it; pip install 'it'\")</skipped></testcase>"
+)
+
+
+def junit(path: Path, **reasons: str) -> Path:
+    """A run's file: of each test of module ``tests.a`` the reason for which it was skipped, "" where it ran."""
+    rows = [
+        f'<testcase classname="tests.a" name="{name}">{f"<skipped message={reason!r}/>" if reason else ""}</testcase>'
+        for name, reason in reasons.items()
+    ]
+    path.write_text(f"<testsuites><testsuite>{''.join(rows)}</testsuite></testsuites>")
+    return path
+
+
+def judged_skips(expected: str, *files: Path) -> tuple[int, str]:
+    folder = files[0].parent
+    (folder / "expected.txt").write_text(f"# why\n{expected}\n")
+    command = [sys.executable, str(SKIPS), str(folder / "expected.txt"), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_expected_reasons_pass_and_others_fail(tmp_path: Path) -> None:
+    run = junit(tmp_path / "run.xml", test_one="", test_two="no GPU")
+    code, said = judged_skips(": no GPU$", run)
+    assert code == 0
+    assert "1 tests ran in 1 runs; 1 tests or modules were skipped" in said
+    assert "tests.a.test_two" in said
+    code, said = judged_skips(": no G$", run)
+    assert code == 1
+    assert "no GPU  <- NOT EXPECTED" in said
+
+
+def test_what_another_run_ran_is_not_skipped(tmp_path: Path) -> None:
+    first, second = (
+        junit(tmp_path / "1.xml", test_one="", test_two="no torch"),
+        junit(tmp_path / "2.xml", test_two=""),
+    )
+    code, said = judged_skips("nothing", first, second)
+    assert code == 0
+    assert "2 tests ran in 2 runs; 0 tests" in said
+
+
+def test_a_module_that_is_skipped_whole(tmp_path: Path) -> None:
+    run = junit(tmp_path / "1.xml", test_one="")
+    run.write_text(run.read_text().replace("</testsuite>", f"{SKIPPED_MODULE}</testsuite>"))
+    code, said = judged_skips("nothing", run)
+    assert code == 1
+    assert "needs it; pip install 'it'  <- NOT EXPECTED" in said
+    other = junit(tmp_path / "2.xml", test_three="")
+    other.write_text(other.read_text().replace("tests.a", "tests.b"))
+    assert judged_skips("nothing", run, other)[0] == 0
+
+
+def test_runs_of_no_test_fail(tmp_path: Path) -> None:
+    assert judged_skips("no GPU", junit(tmp_path / "run.xml", test_one="no GPU"))[0] == 1
+
+
+SIZES = Path(__file__).resolve().parents[1] / ".ci" / "sizes.py"
+
+
+def test_sizes_beyond_their_limits_are_named() -> None:
+    spec = importlib.util.spec_from_file_location("sizes", SIZES)
+    assert spec is not None
+    assert spec.loader is not None
+    sizes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sizes)
+    limits = {"product, lines": 10, "product, files": 2}
+    assert sizes.beyond_limits({"product, lines": 10, "product, files": 2}, limits) == []
+    assert sizes.beyond_limits({"product, lines": 11, "product, files": 1, "tests, lines": 5}, limits) == [
+        "product, lines: 11, above the limit of 10 in .ci/limits.json",
+        "tests, lines: 5, above the limit of 0 in .ci/limits.json",
+    ]
+
+
+PACKAGE = Path(__file__).resolve().parents[1] / ".ci" / "package_contents.py"
+TRACKED = ("iossim/a.py", "iossim/page/a.css", "backends/b.py", "hw_profiles/t4.yaml", "tests/test_a.py")
+INSTALLED = (
+    "iossim/a.py",
+    "iossim/page/a.css",
+    "iossim/backends/b.py",
+    "iossim/hw_profiles/t4.yaml",
+    "iossim-1.dist-info/RECORD",
+    "iossim/base/native/shipped/iossim.a-0123456789abcdef.so",
+)
+BUILDS = ("README.md", "LICENSE", "pyproject.toml", "setup.py", "build_backend.py")
+
+
+def judged_package(tmp_path: Path, wheel: tuple[str, ...], sdist: tuple[str, ...]) -> tuple[int, list[str]]:
+    source, dist = tmp_path / "source", tmp_path / "dist"
+    dist.mkdir()
+    for name in TRACKED:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("")
+    for command in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", *command], cwd=source, check=True)
+    with zipfile.ZipFile(dist / "iossim-1-py3-none-any.whl", "w") as archive:
+        for name in wheel:
+            archive.writestr(name, "")
+    with tarfile.open(dist / "iossim-1.tar.gz", "w:gz") as archive:
+        for name in sdist:
+            archive.add(source / TRACKED[0], f"iossim-1/{name}")
+    done = subprocess.run(
+        [sys.executable, str(PACKAGE), str(source), str(dist)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_what_is_complete_passes(tmp_path: Path) -> None:
+    assert judged_package(tmp_path, INSTALLED, (*TRACKED[:4], *BUILDS)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("wheel", "sdist", "said"),
+    [
+        ((INSTALLED[0], *INSTALLED[2:]), TRACKED[:4], ["the wheel lacks iossim/page/a.css"]),
+        (
+            (*INSTALLED, "tests/test_a.py"),
+            TRACKED[:4],
+            ["the wheel holds tests/test_a.py, which is no file of the product"],
+        ),
+        (INSTALLED, TRACKED[:3], ["the sdist lacks hw_profiles/t4.yaml"]),
+    ],
+)
+def test_what_is_missing_or_came_along_is_named(
+    wheel: tuple[str, ...], sdist: tuple[str, ...], said: list[str], tmp_path: Path
+) -> None:
+    assert judged_package(tmp_path, wheel, (*sdist, *BUILDS)) == (1, said)
