@@ -1,29 +1,22 @@
-"""``iossim coschedule``: several models at a time on one device, and their requests over time; tables and a trace."""
+"""``iossim coschedule``: several models at a time on one device, and requests for them over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from iossim.base.errors import OptionError, once
-from iossim.base.tables import Cell, Column, records_table
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, StreamOptions
 from iossim.cli.options import argument, number, option, takes_options
 from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.report.traces import complete, trace_text
-from iossim.serving.arrivals import Served
-from iossim.serving.coschedule import Coschedule
-from iossim.serving.union import label_of
 
 if TYPE_CHECKING:
     from iossim.serving.objective import Objective
-
 
 Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo or ONNX files; one may be named twice.")]
 Copies = Annotated[int, number("--copies", "Copies of each model.")]
@@ -84,10 +77,10 @@ def coschedule(
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.search.anytime import Steps
-    from iossim.serving.arrivals import poisson, read_trace
+    from iossim.serving.arrivals import Served, poisson, read_trace
     from iossim.serving.coschedule import LOADS, Server
     from iossim.serving.coschedule import coschedule as run
-    from iossim.serving.coschedule_command import bound_words, coschedule_trace, served_table, ways_table
+    from iossim.serving.coschedule_report import bound_words, coschedule_trace, served_table, ways_table
 
     if copies < 1:
         raise OptionError(f"--copies {copies} is not possible; give 1 or more")
@@ -170,93 +163,3 @@ def _by_label(option_name: str, given: list[str]) -> dict[str, float]:
             raise OptionError(f"{option_name} {text!r} is not possible; give MODEL=NUMBER, a number above 0")
         found[label] = value
     return found
-
-
-#: Colours that a Chrome trace event may name: one per model, in turn.
-_COLOURS = ("thread_state_running", "thread_state_iowait", "thread_state_runnable", "rail_load", "bad", "good")
-
-
-def ways_table(found: Coschedule) -> Table:
-    """One row per way: its makespan, against running one after another, above the bound, and when each model ends.
-
-    For a weighted objective, gain and gap are those of the weighted latency.
-    """
-    objective = found.objective
-    base_us = objective.value_us(found.baseline.ends_us)
-    value_us = {way.name: objective.value_us(way.ends_us) for way in found.ways}
-    rows: list[dict[str, Cell]] = [
-        {
-            "way": way.name,
-            "all_ms": way.makespan_us / 1e3,
-            "weighted_ms": value_us[way.name] / 1e3,
-            "gain_x": base_us / value_us[way.name] if value_us[way.name] else 1.0,
-            "above_bound_percent": 100 * (value_us[way.name] / found.bound_us - 1) if found.bound_us else None,
-            "event_by_event_ms": None if way.simulated_us is None else way.simulated_us / 1e3,
-            "in_limits": "no" if objective.over_us(way.ends_us) > 0.0 else "yes",
-            **{f"{label}_ms": way.ends_us.get(label, 0.0) / 1e3 for label in found.labels},
-        }
-        for way in found.ways
-    ]
-    columns = [
-        Column("way", wraps=True),
-        Column("all_ms", digits=3),
-        *([Column("weighted_ms", "weighted", digits=3)] if objective.weights else []),
-        Column("gain_x", "gain"),
-        Column("above_bound_percent", "gap", digits=1),
-        Column("event_by_event_ms", "event by event", digits=3),
-        *([Column("in_limits", "in limits")] if objective.limits_us else []),
-        *(Column(f"{label}_ms", label, digits=3) for label in found.labels),
-    ]
-    title = f"{found.network.name} on {found.device}, {found.engine} engine"
-    return records_table(title, rows, columns)
-
-
-def bound_words(found: Coschedule) -> str:
-    best, bound_us = found.best, found.bound_us
-    best_us = found.objective.value_us(best.ends_us)
-    above = f" ({best_us / bound_us - 1:.0%} above)" if bound_us else ""
-    bound = "not known" if bound_us is None else f"{bound_us / 1e3:.3f} ms"
-    what = "Lower bound of the weighted latency" if found.objective.weights else "Lower bound"
-    per_second = f"; {len(found.labels) * 1e6 / best.makespan_us:.0f} requests a second" if best.makespan_us else ""
-    missed = "" if not found.objective.over_us(best.ends_us) else "; no way keeps all limits"
-    return (
-        f"{what} of all streams of these kernels: {bound}; "
-        f"best: {best.name}, {best_us / 1e3:.3f} ms{above}{per_second}{missed}"
-    )
-
-
-def served_table(served: Sequence[Served]) -> Table:
-    """One row per load and policy: percentiles of request latencies."""
-    rows: list[dict[str, Cell]] = [
-        {
-            "load_percent": 100 * one.load,
-            "policy": one.policy,
-            **{f"p{part}_ms": us / 1e3 for part, us in one.percentiles_us.items()},
-        }
-        for one in served
-    ]
-    columns = [
-        Column("load_percent", "load", digits=0),
-        Column("policy"),
-        *(Column(f"p{part}_ms") for part in (50, 95, 99)),
-    ]
-    return records_table("Request latency by load (100% is the most that one after another can serve)", rows, columns)
-
-
-def coschedule_trace(found: Coschedule) -> str:
-    """The ways one after another as JSON text: one track per stream, one colour per model."""
-    events: list[dict[str, Any]] = []
-    tracks: dict[int, str] = {}
-    first = 1
-    colour = {label: _COLOURS[number % len(_COLOURS)] for number, label in enumerate(found.labels)}
-    for way in found.ways:
-        streams = sorted({span.stream for span in way.spans})
-        tracks |= {first + number: f"{way.name}: stream {stream}" for number, stream in enumerate(streams)}
-        place = {stream: first + number for number, stream in enumerate(streams)}
-        for span in sorted(way.spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
-            label = label_of(span.unit)
-            ran = place[span.stream], span.start_us, span.end_us
-            events.append(complete(span.unit, label, *ran, {"kernel": span.name, "model": label}, colour[label]))
-        first += len(streams)
-    other = {"device": found.device, "engine": found.engine, "bound_us": found.bound_us}
-    return trace_text(f"{found.network.name} on {found.device}", tracks, events, other)

@@ -124,7 +124,7 @@ def test_files_that_cannot_be_written_are_told_before_the_work(
     """Before a schedule is read, rules are verified or a model is priced: what does that is not there."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    for work in ("transforms.rewriting.verify.verify_all", "api.read_schedule", "api.optimize"):
+    for work in ("proving.verify.verify_all", "api.read_schedule", "api.optimize"):
         monkeypatch.setattr(f"iossim.{work}", _works)
     line = refused(capsys, command.format(out=out))
     assert f"{out} cannot be written: " in line

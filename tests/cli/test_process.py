@@ -50,11 +50,11 @@ def loaded(*command: str, folder: Path) -> tuple[int, set[str]]:
 #: What takes long to load, and is used by few commands.
 UNUSED = {
     *("scipy", "simpy", "z3", "jinja2", "altair", "onnx", "onnxruntime", "joblib"),
-    *(f"iossim.{name}" for name in ("edge", "study", "transforms.rewriting", "transforms.microbatching")),
     *(
         f"iossim.{name}"
-        for name in ("report.figures", "search.measured.search", "models.passes.gradients", "cli.optimize")
+        for name in ("edge", "study", "transforms.rewriting", "microbatching", "proving", "calibration")
     ),
+    *(f"iossim.{name}" for name in ("report.figures", "search.measured.search", "cli.optimize")),
 }
 
 

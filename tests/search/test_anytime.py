@@ -38,7 +38,7 @@ from iossim.search.options import Budget, SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
 from iossim.serving.coschedule import STREAMS as TOGETHER
 from iossim.serving.coschedule import coschedule
-from iossim.serving.coschedule_command import bound_words
+from iossim.serving.coschedule_report import bound_words
 from iossim.tasks.task import Task, compare
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.rule_sets import rule_set
