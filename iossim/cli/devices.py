@@ -128,7 +128,7 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 def new_device(name: NewName, out: NewFile = None) -> None:
     """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
     from iossim.hardware.load import user_folder
-    from iossim.hardware.write import write_template
+    from iossim.hardware.template import write_template
 
     path = out or Path(f"{name}.yaml")
     write_template(name, path, user_folder())

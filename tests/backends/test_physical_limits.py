@@ -174,11 +174,15 @@ NETWORKS = ("ios_sample", "resnet18")
 #: What parameters of two boards differ by that were fitted apart, or borrowed from other sources.
 NOISE = 1.03
 #: Boards that recordings show slower than a lesser one, by how much at most: single convolutions in fp32 reach 0.94 of a
-#: V100's peak and 0.70 of an A100's, whose SMs have as many fp32 lanes. cuDNN's in fp32 reach half of an H200's at most;
-#: what they reach of an RTX 3090's is not recorded but borrowed.
+#: V100's peak and 0.70 of an A100's, whose SMs have as many fp32 lanes. cuDNN's in fp32 reach half of an H200's at most,
+#: and in a network they wait for weights from DRAM; of today's library on the lesser boards neither is recorded.
 RECORDED_SLOWER = {
     **{("v100-pcie-32gb", f"a100-{board}"): 1.25 for board in ("pcie-40gb", "pcie-80gb", "sxm-40gb", "sxm-80gb")},
-    **{("rtx-3090", board): 1.08 for board in ("h100-sxm", "h200-sxm")},
+    **{
+        (name, board): 1.45
+        for name in ("a10", "a40", "gtx-1080-ti", "rtx-3070", "rtx-3090", "rtx-a5000", "rtx-a6000")
+        for board in ("h100-sxm", "h200-sxm")
+    },
 }
 _REDUCED = (Precision.TF32, Precision.FP16, Precision.INT8)
 

@@ -22,15 +22,15 @@ COMMANDS = {
     "iossim/hardware/host_cpu.py",
     "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",
-    "iossim/hardware/write.py",
+    "iossim/hardware/template.py",
     "iossim/measurements/formats/nsight_compute.py",
     "iossim/measurements/other_exports.py",
     "iossim/measurements/profilers/kernels.py",
     "iossim/measurements/profilers/layer_times.py",
     "iossim/measurements/profilers/nsight_compute.py",
     "iossim/models/load.py",
-    "iossim/report/study/plots/__init__.py",
-    "iossim/report/study/plots/chosen_points.py",
+    "iossim/study/report/plots/__init__.py",
+    "iossim/study/report/plots/chosen_points.py",
     "iossim/study/run_directory.py",
 }
 
