@@ -29,6 +29,7 @@ COMMANDS = {
     "iossim/measurements/profilers/layer_times.py",
     "iossim/measurements/profilers/nsight_compute.py",
     "iossim/models/load.py",
+    "iossim/report/schedule_page/page.py",
     "iossim/study/report/plots/__init__.py",
     "iossim/study/report/plots/chosen_points.py",
     "iossim/study/run_directory.py",
