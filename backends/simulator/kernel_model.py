@@ -92,7 +92,7 @@ class KernelModel:
         slots = block_slots(profile.limits, *kernel.block_needs)
         sms = profile.sm_count / profile.sms_for_clusters(kernel.cluster) if max(slots) > _WHOLE else 0.0
         room = profile.sm_count / len(profile.gpcs) / kernel.cluster if kernel.cluster > 1 and profile.gpcs else 0.0
-        return room, (*slots, sms)
+        return room if room >= 1.0 else 0.0, (*slots, sms)
 
     def alone_us(self, kernels: Sequence[Kernel]) -> Floats:
         """Duration of each kernel alone, ``[len(kernels)]``: :meth:`prices` without the demands."""

@@ -68,7 +68,7 @@ class ValidationReport:
     transfer: LeaveOneOut | None = None
     #: Operators held out by size, by device and by family.
     splits: tuple[SplitRows, ...] = ()
-    #: What was left out, and why.
+    #: Remarks on data that was left out, each with its reason.
     notes: tuple[str, ...] = ()
 
     @cached_property

@@ -317,7 +317,7 @@ class Validation:
     stages: tuple[StageEvaluation, ...] = ()
     #: Networks that were measured as a whole, one file each.
     measured: tuple[MeasuredEvaluation, ...] = ()
-    #: What was left out, and why.
+    #: Remarks on data that was left out, each with its reason.
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

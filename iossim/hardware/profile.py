@@ -292,10 +292,9 @@ class DeviceProfile(Device):
         return tuple(fact.value) if fact else ()
 
     def sms_for_clusters(self, blocks: int) -> int:
-        """SMs that clusters of so many blocks fill, a block each; all, where GPCs are unknown."""
-        if blocks == 1 or not self.gpcs:
-            return self.sm_count
-        return sum(size // blocks * blocks for size in self.gpcs)
+        """SMs that clusters of so many blocks fill, a block each; all, where GPCs are unknown, or hold no such one."""
+        filled = sum(size // blocks * blocks for size in self.gpcs) if blocks > 1 else 0
+        return filled or self.sm_count
 
     @property
     def boost_clock_ghz(self) -> float:

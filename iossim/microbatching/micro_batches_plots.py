@@ -1,4 +1,4 @@
-"""What micro-batches gain, as bars in the report of a study."""
+"""Bars of the gain by micro-batches in the report of a study."""
 
 from __future__ import annotations
 

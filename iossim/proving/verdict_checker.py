@@ -1,5 +1,5 @@
-"""What a verdict rests on besides the rule: axioms, prover, tries at refuting it. A verdict is kept with the hash of
-all that, and trusted while it is the same. Comments and docstrings do not count.
+"""Basis of a verdict besides its rule: axioms, prover, refutation. A verdict is kept with a hash of these files, and is
+trusted while the hash is the same. Comments and docstrings do not count.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def found_by(kept: Mapping[str, Any]) -> bool:
 
 @cache
 def checker_hash() -> str:
-    """Of what the axioms, the prover and what else a verdict rests on say, as they are installed."""
+    """Hash of the meaning (:func:`checker_meaning`) of the installed files."""
     return _hash(checker_meaning(name, text) for name, text in _checker())
 
 
 @cache
 def checker_text_hash() -> str:
-    """Of the same files as they are written: quicker, and where it is the same, so is the other."""
+    """Hash of the text of the same files: quicker, and if it is equal, so is :func:`checker_hash`."""
     return _hash(text for _, text in _checker())
 
 
@@ -55,7 +55,7 @@ def _hash(texts: Iterable[str]) -> str:
 
 
 def checker_meaning(name: str, text: str) -> str:
-    """What a file says without its comments, docstrings and layout; the same in every version of Python."""
+    """Content of a file without comments, docstrings and layout; the same in every version of Python."""
     if not name.endswith(".py"):
         return "\n".join(line for line in text.splitlines() if line and not line.startswith("#"))
     return repr(_meaning(ast.parse(text)))

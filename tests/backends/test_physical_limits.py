@@ -171,7 +171,7 @@ def test_more_of_the_same_never_takes_less(name: str, libraries: Libraries) -> N
 
 
 NETWORKS = ("ios_sample", "resnet18")
-#: What parameters of two boards differ by that were fitted apart, or borrowed from other sources.
+#: Ratio of two boards' times that only comes of parameters fitted apart, or borrowed from other sources.
 NOISE = 1.03
 #: Boards that recordings show slower than a lesser one, by how much at most: single convolutions in fp32 reach 0.94 of a
 #: V100's peak and 0.70 of an A100's, whose SMs have as many fp32 lanes. cuDNN's in fp32 reach half of an H200's at most,

@@ -1,4 +1,4 @@
-"""What ``iossim optimize`` ends with on a terminal, and schedules under ``--workspace-limit``."""
+"""The last lines of ``iossim optimize`` on a terminal, and schedules under ``--workspace-limit``."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from command_line import printed, printed_json
 
 from evidence.concurrency.hopper_placement import Launched, makespan_us
-from evidence.concurrency.hopper_sets import prices, products_side_by_side, side_by_side
+from evidence.concurrency.hopper_sets import networks, prices, products_side_by_side, side_by_side
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
@@ -52,6 +52,15 @@ def test_products_of_experts_gain_from_concurrency_as_recorded() -> None:
     }
     assert max(errors[2], errors[8], errors[16]) <= 0.12
     assert errors[4] <= 0.23
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+def test_recorded_networks_are_predicted() -> None:
+    """Of an H100, by schedules that follow from the network; nothing of them took part in a fit."""
+    errors = networks()
+    assert max(map(abs, errors["inception_v3:fp32"].values())) <= 2.0
+    assert max(map(abs, (*errors["inception_v3:bf16"].values(), *errors["gpt2:bf16"].values()))) <= 7.0
 
 
 @pytest.mark.slow

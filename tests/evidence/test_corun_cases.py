@@ -118,7 +118,7 @@ def case(*families: str, measured: float = 1.0) -> CorunCase:
 
 
 def fit(*cases: CorunCase) -> CorunFit:
-    """Of which the ratios are 1.0, 1.5 and 2.0 at the values of the knob."""
+    """A case whose ratios are 1.0, 1.5 and 2.0 at the values of the knob."""
     figures = sum(len(one.figures) for one in cases)
     return CorunFit(cases, KNOB, np.array([1.0, 1.5, 2.0])[:, None] * np.ones(figures), own=2)
 

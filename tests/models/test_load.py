@@ -145,7 +145,7 @@ WRITTEN: dict[str, tuple[Any, dict[str, str]]] = {
     "training": (True, {"training": "True"}),
     "block": ("stem", {"block": "stem"}),
 }
-#: What a source does not keep: how strictly the model is read, and what stays in memory.
+#: Options that a source does not keep: how strictly the model is read, and what stays in memory.
 NOT_KEPT = {"strict", "example_inputs", "onnx_file"}
 
 

@@ -1,4 +1,4 @@
-"""What is folded at import, tensors without elements, and weights that are read when somebody asks for them."""
+"""Folding at import, tensors without elements, and weights that are read when somebody asks for them."""
 
 from __future__ import annotations
 

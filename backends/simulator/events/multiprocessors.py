@@ -277,7 +277,7 @@ def place(
     if run.sms is not None:
         _cut(classes, run.sms, now)
     block, most = run.demand.footprint, run.demand.most_beside_others
-    if run.demand.work.cluster > 1 and gpcs:
+    if 1 < run.demand.work.cluster <= max(map(len, gpcs), default=0):
         run.room = None
         free = {sm for found in _usable(classes, run) if found.free.room(block) for sm in found.sms}
         run.room = {sm for found in classes if found.held(run) for sm in found.sms}

@@ -133,7 +133,7 @@ class Dimensions:
 
 
 def without_alias(annotation: Any) -> Any:
-    """What an alias such as ``NDArray`` stands for: NumPy declares it with ``type`` where Python has that."""
+    """The type behind an alias such as ``NDArray``, which NumPy declares with ``type`` where Python has that."""
     while hasattr(origin := get_origin(annotation), "__value__"):
         annotation = origin.__value__[get_args(annotation)]
     return annotation

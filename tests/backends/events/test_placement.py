@@ -77,14 +77,17 @@ def test_blocks_go_where_an_rtx_5090_put_them(shared: Path) -> None:
 
 def test_clusters_lie_within_a_gpc() -> None:
     """Two kernels of 24 blocks that need whole SMs, on 48: in clusters of eight a GPC of 18 has room for two."""
-    profile = with_clusters([18, 18, 12])
 
-    def us(cluster: int) -> float:
+    def us(cluster: int, gpcs: list[int]) -> float:
+        profile = with_clusters(gpcs)
         kernel = replace(work("kernel", blocks=24, threads_per_block=1024, least_us=100.0), cluster=cluster)
         return execute([issue(kernel, profile, stream, 0.0) for stream in range(2)], profile).latency_us
 
-    assert us(1) == pytest.approx(100.0, rel=0.05)
-    assert us(8) == pytest.approx(200.0, rel=0.05)
+    assert us(1, [18, 18, 12]) == pytest.approx(100.0, rel=0.05)
+    assert us(8, [18, 18, 12]) == pytest.approx(200.0, rel=0.05)
+    # GPCs that hold no such cluster are taken for unknown.
+    assert us(8, [6] * 8) == us(1, [6] * 8)
+    assert with_clusters([6] * 8).sms_for_clusters(8) == 48
 
 
 limits_of_any = st.sampled_from(sorted(LIMITS)).map(LIMITS.__getitem__)

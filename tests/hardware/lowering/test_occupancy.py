@@ -125,7 +125,7 @@ def test_weights_are_found_where_a_whole_run_fits() -> None:
     small, large = skipping(6), skipping(30)
     assert {one.weights for one in residences(small, V100)} == {Weights.WARM}
     assert {one.weights for one in residences(large, V100)} == {Weights.COLD}
-    # What fits a larger cache is warm there.
+    # Weights that fit a larger cache are warm there.
     assert {one.weights for one in residences(large, device("rtx-5090"))} == {Weights.WARM}
     assert read_from_dram(small, 1, V100) == 0
     assert read_from_dram(large, 1, V100) >= 256 << 10

@@ -219,7 +219,7 @@ def test_groups_and_devices_without_tensor_cores_keep_their_kernels() -> None:
 
 def test_a_tile_of_filters_costs_as_much_as_a_full_one() -> None:
     x, _, filters, *_ = convolutions(Precision.TF32, Architecture.AMPERE)[0].kernels
-    # Of 28 x 28 pixels 25 tiles by two of channels; of each filter nine positions by two.
+    # 28 x 28 pixels are 25 tiles, by two of channels; each filter has nine positions, by two.
     assert (x.blocks, filters.blocks) == (25 * 2, 64 * 2)
     assert x.l2_bytes / x.blocks == filters.l2_bytes / filters.blocks == 32 * 32 * 12
 
