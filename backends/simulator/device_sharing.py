@@ -4,7 +4,8 @@
 that finds room for a part of its blocks runs that part as fast; one that finds none waits, until a kernel before it
 reaches its last wave, which leaves room, or ends. Room is counted over all SMs together. But a block that needs a whole
 SM finds room only on SMs without other blocks, which lie one an SM while they can; in clusters, only as many as fit
-what is left of a GPC, if those blocks lie evenly over the GPCs; and a single wave of such blocks runs in whole waves.
+what is left of a GPC, if those blocks lie evenly over the GPCs; and of a single wave of such blocks, those that find
+no room run as a second wave, once there is room for all of them or the first ones have ended.
 
 *SMs.* A kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie,
 one an SM, on those SMs that hold the fewest warps when it starts. So the SMs fall into a few segments of equal load.
@@ -41,15 +42,19 @@ EVEN_SPREAD = 1.0
 #: ``slots`` last; then what the host needs to issue the kernel, the load of one resident block on its SM, and the
 #: largest part that its blocks have of any kind of slots, or more than all where they need whole SMs.
 ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS = range(6)
-LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND, GPC_CLUSTERS = range(6, 11)
-SLOTS, SLOT_KINDS = 11, 5
+LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND, GPC_CLUSTERS, AGAIN_US = range(6, 12)
+SLOTS, SLOT_KINDS = 12, 5
 #: The last kind of slots: SMs that a block has to itself.
 SMS = SLOTS + SLOT_KINDS - 1
 HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
 # The work space is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
 # The rows of the numbers have an entry a group, a segment, a kernel in order, a running one, or a kind of slots.
-REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN, BEHIND = range(10)
+REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN, BEHIND, WAITING = range(11)
+#: In the row of what waits, a kernel that has not begun; else the part of its blocks that become a second wave.
+NOT_BEGUN, NUMBERS = -1.0, 11
+#: A second wave waits for the end of a first one that has at most this part of its time left.
+_ENDING = 0.25
 # The rows of the integers: kernels in order of issue; for each group, where its own begin and which is next; the
 # groups whose kernels run, in the order in which they started, and those kernels; which of them are sparse.
 ORDER, BEGIN, POSITION, STARTED, RUNNING, _SPARSE = range(6)
@@ -67,7 +72,7 @@ def has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
 @jit(inline="always")
 def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
     """The part of the blocks that it would have resident for which each active kernel finds slots, in the order in
-    which they started; whether any has less than all.
+    which they started; whether any has less than it asks for.
     """
     held_back = False
     is_blocked = False
@@ -77,21 +82,29 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
     for slot in range(active):
         kernel = integers[RUNNING, slot]
         remaining_us = numbers[REMAINING, integers[STARTED, slot]]
-        blocks = columns[kernel, SPREAD if has_full_waves(remaining_us, kernel, columns) else LAST_SPREAD]
-        part = 0.0 if is_blocked else 1.0
+        is_full = has_full_waves(remaining_us, kernel, columns)
+        blocks = columns[kernel, SPREAD if is_full else LAST_SPREAD]
+        asked = numbers[_PART, slot]
+        # A first wave keeps its place, whatever comes before it; blocks that wait may all find room by now.
+        kept = asked if is_full and asked < 1.0 else 0.0
+        part = kept if is_blocked else asked
+        if kept > 0.0 and not is_blocked and _waits_long(remaining_us, kernel, columns):
+            part = 1.0
         # Whoever started first has what it has alone, whatever rounding says.
-        if slot > 0 and not is_blocked:
+        if slot > 0 and part > kept:
             for kind in range(SLOT_KINDS):
                 wanted = blocks * columns[kernel, SLOTS + kind]
                 left = _whole_sms(shared, columns[kernel, GPC_CLUSTERS]) if SLOTS + kind == SMS else 1.0
                 room = max(0.0, left - numbers[_TAKEN, kind])
-                if room < wanted * (1.0 - 1e-9):
-                    part = min(part, room / wanted)
-                    held_back = True
+                if room < part * wanted * (1.0 - 1e-9):
+                    part = room / wanted if room > 1e-9 else 0.0
+        if kept > 0.0:
+            part = 1.0 if part == 1.0 else kept
+            is_full = part < 1.0
         numbers[_PART, slot] = part
-        if part < 1.0:
+        if part < asked or kept > 0.0:
             held_back = True
-        is_blocked = is_blocked or part < 1.0 or has_full_waves(remaining_us, kernel, columns)
+        is_blocked = is_blocked or part < asked or is_full
         if part > 0.0:
             for kind in range(SLOT_KINDS):
                 numbers[_TAKEN, kind] += part * blocks * columns[kernel, SLOTS + kind]
@@ -114,10 +127,12 @@ def slowdowns(
 ) -> bool:
     """Slowdown of each active kernel relative to running alone, and whether slots hold any of them back."""
     wanted = 0.0
+    are_parts = False
     for slot in range(active):
         wanted += columns[integers[RUNNING, slot], HELD]
-        numbers[_PART, slot] = 1.0
-    held_back = wanted > 1.0 and _give_slots(active, columns, numbers, integers)
+        numbers[_PART, slot] = asked = _asked_part(slot, columns, numbers, integers)
+        are_parts = are_parts or asked < 1.0
+    held_back = (wanted > 1.0 or are_parts) and _give_slots(active, columns, numbers, integers)
     dram = 0.0
     power = 0.0
     footprint = 0.0
@@ -188,29 +203,75 @@ def slowdowns(
                 numbers[STRETCH, slot] = max(numbers[STRETCH, slot], power)
     if held_back:
         for slot in range(active):
-            numbers[STRETCH, slot] *= _waves(numbers[_PART, slot], integers[RUNNING, slot], columns)
+            part = numbers[_PART, slot]
+            if part == 0.0:
+                numbers[STRETCH, slot] = np.inf
+            elif not _begins_in_part(slot, columns, numbers, integers):
+                numbers[STRETCH, slot] *= max(1.0, _asked_part(slot, columns, numbers, integers) / part)
     return waves_matter
 
 
 @jit(inline="always")
-def _waves(part: float, kernel: int, columns: Floats) -> float:
-    """Time of a kernel that finds room for a part of its blocks, over that with room for all."""
-    if part == 0.0:
-        return np.inf
-    if columns[kernel, SMS] > 0.0 and columns[kernel, LAST_US] == columns[kernel, ALONE]:
-        return math.ceil(1.0 / part - 1e-9)
-    return 1.0 / part
+def _begins_in_part(slot: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
+    """Whether the blocks for which a kernel finds room run as fast as if all did."""
+    is_new = numbers[WAITING, integers[STARTED, slot]] == NOT_BEGUN
+    return bool(is_new and columns[integers[RUNNING, slot], AGAIN_US] > 0.0)
 
 
-#: Largest set of kernels whose slowdowns are kept.
-_MOST_KNOWN = 7
+@jit(inline="always")
+def _asked_part(slot: int, columns: Floats, numbers: Floats, integers: Integers) -> float:
+    """Part of its resident blocks that an active kernel has in its present wave, or asks room for."""
+    group = integers[STARTED, slot]
+    waiting = numbers[WAITING, group]
+    if waiting <= 0.0:
+        return 1.0
+    is_first = has_full_waves(numbers[REMAINING, group], integers[RUNNING, slot], columns)
+    return float(1.0 - waiting if is_first else waiting)
+
+
+@jit(inline="always")
+def _waits_long(remaining_us: float, kernel: int, columns: Floats) -> bool:
+    """Whether blocks that wait may begin before the first wave of their kernel has ended: not if it ends soon."""
+    waits: bool = remaining_us > columns[kernel, ALONE] + _ENDING * columns[kernel, AGAIN_US]
+    return waits
+
+
+@jit(inline="always")
+def begin_waves(active: int, columns: Floats, numbers: Floats, integers: Integers) -> None:
+    """A second wave of the blocks for which a kernel of one wave, of whole SMs, found no room; none once all have."""
+    for slot in range(active):
+        group, kernel, part = integers[STARTED, slot], integers[RUNNING, slot], numbers[_PART, slot]
+        again_us = columns[kernel, AGAIN_US]
+        if part == 0.0 or again_us == 0.0:
+            continue
+        if numbers[WAITING, group] == NOT_BEGUN:
+            numbers[WAITING, group] = 1.0 - part
+            if part < 1.0:
+                numbers[REMAINING, group] += again_us
+        elif part == 1.0 and numbers[WAITING, group] > 0.0:
+            numbers[WAITING, group] = 0.0
+            numbers[REMAINING, group] = again_us
+
+
+@jit(inline="always")
+def left_after(step_us: float, slot: int, columns: Floats, numbers: Floats, integers: Integers) -> float:
+    """What an active kernel has left, as if alone. Blocks that wait for whole SMs are ready when they get them."""
+    remaining_us = numbers[REMAINING, integers[STARTED, slot]]
+    if numbers[STRETCH, slot] == np.inf:
+        again_us = columns[integers[RUNNING, slot], AGAIN_US]
+        return float(max(remaining_us - step_us, again_us) if again_us > 0.0 else remaining_us)
+    return float(remaining_us - step_us / numbers[STRETCH, slot])
+
+
+#: Largest set of kernels whose slowdowns are kept, and how finely the parts of their blocks are told apart.
+_MOST_KNOWN, _PARTS = 7, 2.0**40
 
 
 class KnownSlowdowns(NamedTuple):
     """Table of slowdowns at one interference, by the set of running kernels: a search meets few sets, again and again.
 
     ``keys`` identify up to :data:`_MOST_KNOWN` kernels in the order of their starts; ``values`` say whether waves
-    matter, then each kernel's slowdown. An entry replaces one that is in its place.
+    matter, then each kernel's slowdown, and the part of its blocks that runs. An entry replaces one in its place.
     """
 
     keys: Masks
@@ -218,13 +279,17 @@ class KnownSlowdowns(NamedTuple):
 
     @staticmethod
     def room(size: int = 1 << 13) -> KnownSlowdowns:
-        return KnownSlowdowns(np.zeros(size, dtype=np.uint64), np.zeros((size, 1 + _MOST_KNOWN)))
+        return KnownSlowdowns(np.zeros(size, dtype=np.uint64), np.zeros((size, 1 + 2 * _MOST_KNOWN)))
 
 
 @jit(inline="always")
-def with_kernel(key: np.uint64, left_us: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
-    """Key of a running set with one kernel more, which has ``left_us`` of its time alone ahead."""
+def with_kernel(key: np.uint64, left_us: float, waiting: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
+    """Key of a running set with one kernel more, which has ``left_us`` of its time alone ahead, and a part of its
+    blocks ``waiting``.
+    """
     own = keys[kernel, 1 if has_full_waves(left_us, kernel, columns) else 0]
+    if waiting > 0.0:
+        own ^= scramble(np.uint64(waiting * _PARTS) + np.uint64(_waits_long(left_us, kernel, columns)))
     return np.uint64(key * np.uint64(0x9E3779B97F4A7C15) + own)
 
 
@@ -245,11 +310,16 @@ def known_slowdowns(
     if keys[entry] == key and active <= _MOST_KNOWN:
         for slot in range(active):
             numbers[STRETCH, slot] = values[entry, 1 + slot]
-        return bool(values[entry, 0] > 0.0)
+        if values[entry, 0] == 0.0:
+            return False
+        for slot in range(active):
+            numbers[_PART, slot] = values[entry, 1 + _MOST_KNOWN + slot]
+        return True
     waves_matter = slowdowns(active, columns, interference, numbers, integers, sets)
     keys[entry], values[entry, 0] = key, 1.0 if waves_matter else 0.0
     for slot in range(min(active, _MOST_KNOWN)):
         values[entry, 1 + slot] = numbers[STRETCH, slot]
+        values[entry, 1 + _MOST_KNOWN + slot] = numbers[_PART, slot]
     return waves_matter
 
 

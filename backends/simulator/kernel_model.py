@@ -38,6 +38,7 @@ class KernelPrice(NamedTuple):
     that keeps operands; once L2 loses all of it to others, it asks for ``kept_demand`` of DRAM besides. A block has
     these parts of an SM's ``slots``: warps, blocks, registers and shared memory, and the SM itself if it leaves no room
     for others; in clusters also its part of the SMs that they leave over. A GPC has room for ``gpc_clusters`` of them.
+    Where all blocks run at once, each with an SM to itself, a second wave of them takes ``again_us``.
     """
 
     alone_us: float
@@ -51,11 +52,14 @@ class KernelPrice(NamedTuple):
     footprint: float
     kept_demand: float
     gpc_clusters: float = 0.0
+    again_us: float = 0.0
     slots: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 #: Part of an SM's slots with more than which a block leaves no room for other kernels' blocks.
 _WHOLE = 0.95
+#: Place of the last wave's time behind that of a kernel alone.
+_LAST = KernelPrice._fields.index("last_us") - 1
 
 
 class KernelModel:
@@ -81,10 +85,15 @@ class KernelModel:
         kernels = list(kernels)
         table = kernel_table(self.profile.limits, kernels)
         times = time_kernels(table, self.rates)
-        columns = np.empty((len(kernels), len(KernelPrice._fields) - 2), dtype=np.float64)
+        columns = np.empty((len(kernels), len(KernelPrice._fields) - 3), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
-        room = map(self._room, kernels)
-        return [KernelPrice._make((*row, *own)) for row, own in zip(columns.tolist(), room, strict=True)]
+        prices = []
+        for kernel, (alone_us, *others) in zip(kernels, columns.tolist(), strict=True):
+            gpc_clusters, slots = self._room(kernel)
+            is_one_wave = slots[-1] > 0.0 and others[_LAST] == alone_us
+            again_us = alone_us - self.rates.gap_us if is_one_wave else 0.0
+            prices.append(KernelPrice._make((alone_us, *others, gpc_clusters, again_us, slots)))
+        return prices
 
     def _room(self, kernel: Kernel) -> tuple[float, tuple[float, ...]]:
         """Clusters that a GPC has room for, on average, 0 without clusters; and the slots that a block takes."""

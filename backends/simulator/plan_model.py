@@ -17,13 +17,18 @@ from iossim.backends.simulator.device_sharing import (
     BEGIN,
     HOST,
     ISSUED,
+    NOT_BEGUN,
+    NUMBERS,
     READY,
     REMAINING,
     RUNNING,
     STARTED,
     STRETCH,
+    WAITING,
     Floats,
     Integers,
+    begin_waves,
+    left_after,
     shortest_step,
     slowdowns,
 )
@@ -158,6 +163,7 @@ def _run_segment(
             kernel = commands[place, REFERENCE]
             numbers[_START, first] = np.inf
             numbers[REMAINING, first] = columns[kernel, ALONE]
+            numbers[WAITING, first] = NOT_BEGUN
             integers[STARTED, active] = first
             integers[RUNNING, active] = kernel
             times[place, BEGAN_US] = -1.0  # waits for slots
@@ -169,6 +175,8 @@ def _run_segment(
             now = next_start
             continue
         waves_matter = slowdowns(active, columns, interference, numbers, integers, sets)
+        if waves_matter:
+            begin_waves(active, columns, numbers, integers)
         for slot in range(active):
             place = integers[_HEAD, integers[STARTED, slot]]
             if times[place, BEGAN_US] < 0.0 and numbers[STRETCH, slot] < np.inf:
@@ -182,7 +190,7 @@ def _run_segment(
         kept = 0
         for slot in range(active):
             stream = integers[STARTED, slot]
-            left = numbers[REMAINING, stream] - step / numbers[STRETCH, slot]
+            left = left_after(step, slot, columns, numbers, integers)
             if left <= 1e-12 * now:
                 place = integers[_HEAD, stream]
                 times[place, ENDED_US] = now
@@ -260,7 +268,7 @@ def price_streams(
     commands = np.empty((most, 4), dtype=np.int64)
     times = np.empty((most, 5), dtype=np.float64)
     events_us = np.empty(launches, dtype=np.float64)
-    numbers = np.empty((9, _ROOM), dtype=np.float64)
+    numbers = np.empty((NUMBERS, _ROOM), dtype=np.float64)
     integers = np.empty((6, _ROOM), dtype=np.int64)
     sets = np.empty((2, _ROOM), dtype=np.uint64)
     waits = np.empty(len(reads) + 1, dtype=np.int64)
@@ -429,7 +437,7 @@ def run_plan_commands(
         apart_us,
         0.0,
         np.empty(events, dtype=np.float64),
-        np.empty((9, _ROOM), dtype=np.float64),
+        np.empty((NUMBERS, _ROOM), dtype=np.float64),
         np.empty((6, _ROOM), dtype=np.int64),
         np.empty((2, _ROOM), dtype=np.uint64),
     )

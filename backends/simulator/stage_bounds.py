@@ -23,6 +23,7 @@ from itertools import pairwise
 import numpy as np
 
 from iossim.backends.simulator.device_sharing import (
+    AGAIN_US,
     ALONE,
     BLOCK_LOAD,
     DRAM_DEMAND,
@@ -76,11 +77,13 @@ def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
     shape ``[units, 5 + kinds]``.
     """
     columns = prepared.kernels.columns
-    alone_us, last_us = columns[:, ALONE], columns[:, LAST_US]
+    alone_us, last_us, again_us = columns[:, ALONE], columns[:, LAST_US], columns[:, AGAIN_US]
     demands = (_part(columns[:, demand], interference) for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND))
     resident_us = (alone_us - last_us) * columns[:, SPREAD] + last_us * columns[:, LAST_SPREAD]
+    resident_us = np.where(again_us > 0.0, again_us * columns[:, SPREAD], resident_us)
+    running_us = np.where(again_us > 0.0, again_us, alone_us)
     slots = (resident_us * columns[:, SLOTS + kind] * _FITTING for kind in range(SLOT_KINDS))
-    numbers = alone_us, columns[:, HOST], *(alone_us * part for part in demands), *slots
+    numbers = alone_us, columns[:, HOST], *(running_us * part for part in demands), *slots
     return np.stack([prepared.per_unit(each) for each in numbers], axis=1)
 
 
@@ -107,14 +110,15 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
     is_heavy = issue >= _HEAVY * issue.max(initial=0.0)
     if not is_heavy.any():
         return None
-    loads, times_us, most_groups = [np.where(is_heavy, issue, 0.0)], [alone_us], [MAX_GROUPS]
+    running_us = np.where(columns[:, AGAIN_US] > 0.0, columns[:, AGAIN_US], alone_us)
+    loads, times_us, most_groups = [np.where(is_heavy, issue, 0.0)], [running_us], [MAX_GROUPS]
     sparse = is_heavy & (spread < EVEN_SPREAD)
     sharing = np.where(sparse, np.ceil(1.0 / np.maximum(1.0 - spread + _ROUNDING, _ROUNDING)) - 1, 0)
     if (sharing >= _FEWEST_WIDE).any():
         most = min(MAX_GROUPS, int(sharing[sharing >= _FEWEST_WIDE].min()))
         shared = np.where(sparse, np.where(sharing >= most, columns[:, BLOCK_LOAD], 0.0), issue)
         loads.append(np.where(is_heavy, shared, 0.0))
-        times_us.append(np.where(sparse, alone_us, columns[:, LAST_US]))
+        times_us.append(np.where(sparse, running_us, columns[:, LAST_US]))
         most_groups.append(most)
     parts = [_part(load, interference) for load in loads]
     share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]

@@ -23,6 +23,8 @@ from iossim.backends.simulator.device_sharing import (
     GROUPS,
     HOST,
     ISSUED,
+    NOT_BEGUN,
+    NUMBERS,
     ORDER,
     POSITION,
     READY,
@@ -30,11 +32,14 @@ from iossim.backends.simulator.device_sharing import (
     RUNNING,
     STARTED,
     STRETCH,
+    WAITING,
     Floats,
     Integers,
     KnownSlowdowns,
+    begin_waves,
     is_next,
     known_slowdowns,
+    left_after,
     shortest_step,
     with_kernel,
 )
@@ -87,7 +92,7 @@ def price_masks(
     no rows.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((10, size), dtype=np.float64)
+    numbers = np.empty((NUMBERS, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     for index in range(len(masks)):
@@ -167,9 +172,10 @@ def _share(
                 continue
             kernel = integers[ORDER, place]
             numbers[REMAINING, group] = columns[kernel, ALONE]
+            numbers[WAITING, group] = NOT_BEGUN
             integers[STARTED, active] = group
             integers[RUNNING, active] = kernel
-            key = with_kernel(key, columns[kernel, ALONE], kernel, columns, keys)
+            key = with_kernel(key, columns[kernel, ALONE], NOT_BEGUN, kernel, columns, keys)
             active += 1
             next_start = now + apart_us
             if len(spans):
@@ -181,6 +187,8 @@ def _share(
             now = next_issue
             continue
         waves_matter = known_slowdowns(active, key, columns, interference, numbers, integers, sets, known)
+        if waves_matter:
+            begin_waves(active, columns, numbers, integers)
         if len(spans):
             for slot in range(active):
                 if numbers[STRETCH, slot] < np.inf and spans[integers[RUNNING, slot], 1] < 0.0:
@@ -198,7 +206,7 @@ def _share(
         for slot in range(active):
             group = integers[STARTED, slot]
             kernel = integers[RUNNING, slot]
-            left = numbers[REMAINING, group] - step / numbers[STRETCH, slot]
+            left = left_after(step, slot, columns, numbers, integers)
             if left <= 1e-12 * now:
                 if len(spans):
                     spans[kernel, 2] = now
@@ -208,10 +216,10 @@ def _share(
                 numbers[READY, group] = now
             else:
                 numbers[REMAINING, group] = left
-                left_us = max(left_us, left + numbers[BEHIND, integers[POSITION, group]])
+                left_us = max(left_us, min(left, columns[kernel, ALONE]) + numbers[BEHIND, integers[POSITION, group]])
                 integers[STARTED, kept] = group
                 integers[RUNNING, kept] = kernel
-                key = with_kernel(key, left, kernel, columns, keys)
+                key = with_kernel(key, left, numbers[WAITING, group], kernel, columns, keys)
                 kept += 1
         active = kept
         if (now + left_us) * KEPT >= limit_us:

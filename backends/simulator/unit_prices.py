@@ -85,6 +85,7 @@ def _with_error(price: KernelPrice, time: float, issue: float, device: float) ->
     return price._replace(
         alone_us=price.alone_us * time,
         last_us=price.last_us * time,
+        again_us=price.again_us * time,
         issue_demand=price.issue_demand * asked,
         spread=price.spread * asked,
         last_spread=price.last_spread * asked,

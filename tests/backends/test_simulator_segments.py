@@ -25,8 +25,8 @@ class Kernel:
     """``load`` is what its blocks ask of the SM that holds most of them, ``device`` of DRAM.
 
     The last wave, of ``last`` as many blocks, takes the part ``tail`` of its time. A block has ``slots`` of its SM, or
-    ``sms`` to itself, in clusters of which a GPC holds ``gpc_clusters``; what the kernel touches is ``footprint`` of
-    what L2 keeps.
+    ``sms`` to itself, in clusters of which a GPC holds ``gpc_clusters``; a second wave of those takes ``again`` of its
+    time. What the kernel touches is ``footprint`` of what L2 keeps.
     """
 
     spread: float
@@ -43,6 +43,12 @@ class Kernel:
     kept: float = 0.0
     sms: float = 0.0
     gpc_clusters: float = 0.0
+    again: float = 1.0
+
+    @property
+    def running_us(self) -> float:
+        """What it holds its room for at least."""
+        return self.alone_us * self.again if self.sms > 0.0 and self.tail == 1.0 else self.alone_us
 
     @property
     def price(self) -> KernelPrice:
@@ -58,6 +64,7 @@ class Kernel:
             self.footprint,
             self.kept,
             self.gpc_clusters,
+            self.running_us if self.sms > 0.0 and self.tail == 1.0 else 0.0,
             (self.slots, 0.0, 0.0, 0.0, self.sms),
         )
 
@@ -89,6 +96,13 @@ any_kernels = st.builds(
     last=st.floats(0.05, 1.0),
     footprint=st.floats(0.0, 2.0),
     kept=st.floats(0.0, 2.0),
+)
+#: ... of blocks with an SM each, all at once.
+of_whole_sms = st.builds(
+    lambda one, blocks, again: replace(one, spread=blocks / SMS, sms=1.0, again=again, tail=1.0, last=1.0),
+    any_kernels,
+    blocks=st.integers(1, SMS),
+    again=st.floats(0.5, 1.0),
 )
 #: ... whose demands are the same as long as they run.
 of_one_wave = any_kernels.map(lambda one: replace(one, tail=1.0, last=1.0))
@@ -190,7 +204,7 @@ def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel]
 
 
 @settings(deadline=None)
-@given(any_kernels, interferences)
+@given(any_kernels | of_whole_sms, interferences)
 def test_a_kernel_alone_is_never_stretched(one: Kernel, interference: float) -> None:
     assert stretches([one], interference) == pytest.approx([1.0], rel=1e-4)
 
@@ -232,6 +246,21 @@ def test_a_block_with_an_sm_to_itself_finds_room_on_those_without_others(
     before: Kernel, whole: Kernel, waves: float
 ) -> None:
     assert stretches([before, whole], 0.0) == pytest.approx([1.0, waves])
+
+
+@pytest.mark.parametrize(
+    ("second_us", "ends_us"),
+    [
+        (10.0, [10.0, 20.0, 20.0]),
+        (6.0, [10.0, 12.0, 20.0]),  # the second wave has the room of the first one, and leaves none
+        (20.0, [10.0, 30.0, 20.0]),  # the second wave begins where the first kernel ends, beside its own first one
+    ],
+)
+def test_blocks_without_room_for_all_run_as_two_waves(second_us: float, ends_us: list[float]) -> None:
+    """Blocks on 6 of 10 SMs, then on 8 of them, four at first and four more later; a third kernel needs two."""
+    first, third = Kernel(0.6, 0.5, sms=1.0), Kernel(0.2, 0.5, sms=1.0)
+    second = Kernel(0.8, 0.5, sms=1.0, alone_us=second_us)
+    assert run([[first], [second], [third]], 0.0)[1] == pytest.approx(ends_us)
 
 
 def test_kernels_on_sms_of_their_own() -> None:
@@ -320,7 +349,7 @@ def test_as_many_kernels_as_a_stage_has_groups() -> None:
 @st.composite
 def stages(draw: st.DrawFn) -> list[list[Kernel]]:
     """Groups of a unit each, and the kernels of each unit."""
-    return draw(st.lists(st.lists(any_kernels, min_size=1, max_size=4), min_size=2, max_size=6))
+    return draw(st.lists(st.lists(any_kernels | of_whole_sms, min_size=1, max_size=4), min_size=2, max_size=6))
 
 
 @settings(deadline=None)
@@ -347,11 +376,14 @@ def test_bounds_of_the_fluid(groups: list[list[Kernel]], interference: float) ->
     assert found_us >= max(sum(one.alone_us for one in group) for group in groups)
     assert found_us >= sum(one.host_us for one in everything)
     for asked in (lambda one: one.demand, lambda one: one.device, lambda one: one.power):
-        bound_us = sum(one.alone_us * min(1.0, (1 + interference) * asked(one)) for one in everything)
+        bound_us = sum(one.running_us * min(1.0, (1 + interference) * asked(one)) for one in everything)
         assert found_us >= bound_us * (1 - 1e-6)
     # Each holds slots for as long as it takes alone, in its last wave those of its last blocks.
-    held_us = sum(one.alone_us * one.slots * one.spread * (1 - one.tail + one.tail * one.last) for one in everything)
-    assert found_us >= held_us * (1 - 1e-6)
+    for slots in (lambda one: one.slots, lambda one: one.sms):
+        held_us = sum(
+            one.running_us * slots(one) * one.spread * (1 - one.tail + one.tail * one.last) for one in everything
+        )
+        assert found_us >= held_us * (1 - 1e-6)
 
 
 def test_two_kernels_that_interfere_until_one_ends() -> None:

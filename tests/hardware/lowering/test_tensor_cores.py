@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from iossim.hardware.compute_capability import LIMITS, TENSOR_CORES, Architecture
@@ -17,7 +19,7 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     XMMA_SM90,
     Family,
 )
-from iossim.hardware.lowering.gpu.tensor_core_product import tensor_products, without_tensor_cores
+from iossim.hardware.lowering.gpu.tensor_core_product import passed_over_us, tensor_products, without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, Libraries, WorkClass, resident_blocks
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import read_record
@@ -120,7 +122,24 @@ def test_small_grids_are_in_clusters_as_recorded(
 )
 def test_few_rows_are_cut_into_two_pieces_at_most(rows: int, columns: int, sides: set[int]) -> None:
     kernels = [one for (one,) in tensor_products(product(rows, columns, 2048), NVJET, splits=(1,))]
-    assert {int(kernel.tile.split("_")[1].split("x")[0]) for kernel in kernels} == sides
+    assert {int(kernel.tile.split("_")[1].split("x")[0]) for kernel in kernels} <= sides
+
+
+@pytest.mark.parametrize(
+    ("sizes", "taken"),
+    [
+        ((1, 2048, 2048), "8x64"),  # no part of a split would be long enough
+        ((1, 1536, 4096), "8x64_split3"),
+        ((16, 2048, 8192), "16x64_split4"),
+        ((32, 1408, 2048), "16x64"),
+        ((128, 1024, 512), "24x64"),  # 96 blocks in clusters rather than 128 without
+    ],
+)
+def test_the_tile_of_a_product_is_the_one_that_an_h100_ran(sizes: tuple[int, int, int], taken: str) -> None:
+    first, *others = (kernels[0].name for kernels in tensor_products(product(*sizes), NVJET))
+    assert first == f"nvjet_{taken}"
+    assert len(others) < 8
+    assert [passed_over_us(NVJET, place) for place in (0, 1)] == [0.0, inf]
 
 
 def test_an_odd_inner_dimension_is_slower() -> None:

@@ -33,8 +33,9 @@ class Family:
     ``step_bytes`` of each row of an operand are a step, of which ``stages`` are in shared memory, or as many as
     ``most_shared_bytes`` hold. A step takes ``latency`` times ``tensor_step_clocks`` at least, its arithmetic runs at
     ``rate`` times the reachable one, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides what grows
-    with its area. A grid has ``least_blocks`` at least, of which some only hold their SM; small grids are
-    ``in_clusters``.
+    with its area. A grid has ``least_blocks`` at least, of which some only hold their SM. A part of a split
+    inner dimension has ``least_part_bytes`` of a row. With ``is_chosen_by_cost`` heuristics choose the tile,
+    and small grids are in clusters.
     """
 
     name: str
@@ -48,7 +49,8 @@ class Family:
     most_shared_bytes: int = 0
     contention: float = 0.0
     least_blocks: int = 1
-    in_clusters: bool = False
+    is_chosen_by_cost: bool = False
+    least_part_bytes: int = 256
 
     @property
     def is_persistent(self) -> bool:
@@ -105,7 +107,7 @@ S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 
 SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
 NVJET = Family(
     *("nvjet", SINCE_HOPPER, 128, 16, _NVJET),
-    most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, in_clusters=True,
+    most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
 XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
 MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.3, contention=CONTENTION)

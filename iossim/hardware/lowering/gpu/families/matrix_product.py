@@ -24,7 +24,13 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     stream_kernel,
 )
 from iossim.hardware.lowering.gpu.tensor_core_families import PRODUCTS
-from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, tensor_products, without_tensor_cores
+from iossim.hardware.lowering.gpu.tensor_core_product import (
+    SPLITS,
+    UNSPLIT,
+    passed_over_us,
+    tensor_products,
+    without_tensor_cores,
+)
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -74,10 +80,16 @@ def matrix_product(step: Step) -> list[Candidate]:
         ]
     having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if stack.count == 1 else UNSPLIT
     on_tensor_cores = [
-        Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=family.architectures & having)
+        Candidate(
+            kernels[0].name,
+            kernels,
+            parts_bytes(kernels),
+            architectures=family.architectures & having,
+            passed_over_us=passed_over_us(family, place),
+        )
         for family in PRODUCTS
         if family.architectures & having
-        for kernels in tensor_products(product, family, extra_flops=extra, splits=splits)
+        for place, kernels in enumerate(tensor_products(product, family, extra_flops=extra, splits=splits))
     ]
     return on_lanes + on_tensor_cores
 
