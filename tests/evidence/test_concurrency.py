@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from command_line import printed, printed_json
 
+from evidence.concurrency import grouped_experts
 from evidence.concurrency.hopper_placement import Launched, makespan_us
 from evidence.concurrency.hopper_sets import networks, prices, products_side_by_side, side_by_side
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
@@ -50,8 +51,17 @@ def test_products_of_experts_gain_from_concurrency_as_recorded() -> None:
         count: np.mean([one.error for one in products_side_by_side(prices()) if one.kernels == count])
         for count in (2, 4, 8, 16)
     }
-    assert max(errors[2], errors[8], errors[16]) <= 0.12
-    assert errors[4] <= 0.23
+    assert max(errors[2], errors[8], errors[16]) <= 0.13
+    assert errors[4] <= 0.21
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+def test_published_layers_of_experts_take_their_grouped_products() -> None:
+    """Nothing was fitted to them; shorter layers spend more than a third of their time on what is not priced."""
+    errors = {key: np.mean(np.abs(np.array(own) - 1.0)) for key, own in grouped_experts.ratios().items()}
+    assert max(error for (_, end_us), error in errors.items() if end_us == np.inf) <= 0.14
+    assert max(error for (_, end_us), error in errors.items() if end_us == 300.0) <= 0.19
 
 
 @pytest.mark.slow
