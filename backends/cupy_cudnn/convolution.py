@@ -1,4 +1,4 @@
-"""What cuDNN is asked for: a convolution of views, alone or with bias and ReLU in the same call.
+"""What cuDNN is asked for: a convolution of views, alone or with bias and activation in the same call.
 
 A fully connected layer is asked for as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32
 with a bias behind it (and cuBLAS refuses stream capture in CuPy), but they have that convolution in every form.
@@ -13,9 +13,14 @@ from typing import ClassVar, Self
 
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
+from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.unary import Relu, Sigmoid, Unary
 from iossim.ir.types import DType
+
+#: Activations of cuDNN's own kernels. With others it compiles one, for tensor cores: not in plain fp32.
+PRECOMPILED = ("", "relu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class _Asked:
 
     @property
     def plain(self) -> Self:
-        """Without bias, residual and ReLU."""
+        """Without bias, residual and activation."""
         return self
 
     @property
@@ -53,7 +58,7 @@ class Convolution(_Asked):
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
     and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
     ``dtype``, and sums of fp32; of int8, ``y`` and the sums are of int32. Where ``last``, images and filters lie with
-    their channels innermost.
+    their channels innermost. ``activation`` is a name of :func:`activation_name`, empty for none.
     """
 
     called: ClassVar[str] = "a convolution of {} by {} in {}"
@@ -65,14 +70,19 @@ class Convolution(_Asked):
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     bias: bool = False
-    relu: bool = False
+    activation: str = ""
     z: TensorLayout | None = None
     dtype: DType = DType.FLOAT32
     last: bool = False
 
     @property
     def plain(self) -> Self:
-        return replace(self, bias=False, relu=False, z=None)
+        return replace(self, bias=False, activation="", z=None)
+
+    @property
+    def compiles_activation(self) -> bool:
+        """Whether cuDNN compiles a kernel for what follows: it has none for activations other than ReLU."""
+        return self.activation not in PRECOMPILED
 
     @property
     def is_depthwise(self) -> bool:
@@ -213,7 +223,22 @@ def product_of(views: Mapping[str, View]) -> Product:
     return Product(x, w, y, views["y"].dtype)
 
 
-def convolution_of(op: Conv | ConvTranspose, views: Mapping[str, View], *, relu: bool, last: bool) -> Convolution:
+def activation_name(op: Op | None) -> str | None:
+    """What a library may compute in the call of a convolution or product: empty for no op, None where none has it."""
+    match op:
+        case None:
+            return ""
+        case Relu() | Sigmoid():
+            return op.kind
+        case Unary("gelu" | "gelu_tanh" | "tanh") | Unary("swish", (1.0,)):
+            return op.function
+        case _:
+            return None
+
+
+def convolution_of(
+    op: Conv | ConvTranspose, views: Mapping[str, View], *, activation: str = "", last: bool
+) -> Convolution:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
     rank = len(op.strides)
     if rank > 3:
@@ -233,7 +258,7 @@ def convolution_of(op: Conv | ConvTranspose, views: Mapping[str, View], *, relu:
         one + op.strides,
         one + op.dilations,
         "b" in views,
-        relu,
+        activation,
         layout("z") if "z" in views else None,
         views["x"].dtype,
         last,

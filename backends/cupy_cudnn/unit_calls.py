@@ -12,7 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn import channel_padding, element_kernels, grouped_kernels, product_kernels
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
+from iossim.backends.cupy_cudnn.convolution import (
+    PRECOMPILED,
+    ConvolutionCall,
+    activation_name,
+    convolution_of,
+    product_of,
+)
 from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -22,7 +28,6 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType
 
 DeviceCall = KernelCall | ConvolutionCall
@@ -227,11 +232,11 @@ class UnitCalls:
         filters, bias, addend, activation = inner.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
         expression, operands = _behind(y, epilogue)
-        relu = isinstance(activation, Relu)
+        named = activation_name(activation)
         has_epilogue = bool(operands) or activation is not None
         fused = (
             (isinstance(op, Conv) or not has_epilogue)
-            and (activation is None or relu)
+            and (named in PRECOMPILED or (named is not None and (y.dtype.bytes == 2 or self.weights.tf32)))
             and (bias is None or bias.dtype == y.dtype)
             and (addend is None or (epilogue.factor == 1 and addend.dtype == y.dtype and addend.suits_cudnn(last)))
         )
@@ -244,7 +249,7 @@ class UnitCalls:
             if addend is not None:
                 views["z"] = addend
         return ConvolutionCall(
-            convolution_of(op, views, relu=fused and relu, last=last),
+            convolution_of(op, views, activation=named or "" if fused else "", last=last),
             views,
             element_kernels.chain(expression, [result, *operands], y) if has_epilogue or inner is not y else None,
             element_kernels.copy(result, y) if inner is not y else None,
@@ -261,7 +266,7 @@ class UnitCalls:
         ours = grouped_kernels.convolutions(op, element_kernels.COPY, x, self.weights.taps(w), y, "a0", [])
         if not ours:
             raise BackendError(f"no kernel convolves whole numbers over {len(op.strides)} dimensions; only over two")
-        asked = convolution_of(op, views, relu=False, last=True)
+        asked = convolution_of(op, views, last=True)
         self.calls.append(ConvolutionCall(asked, views, apart=(next(iter(ours.values())),)))
 
     def multiply(self, a: View, b: View, y: View) -> None:

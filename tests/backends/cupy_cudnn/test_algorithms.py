@@ -46,7 +46,7 @@ def plans(fused: float, apart: float) -> PlansOf:
     """A plan of each kind; the plain convolution is the one that is run apart from its epilogue."""
 
     def plans_of(convolution: Convolution) -> dict[EnginePlan, float]:
-        if convolution.bias or convolution.relu:
+        if convolution.bias or convolution.activation:
             return {EnginePlan("eng1", 512): fused, EnginePlan("slow", 0): fused + 1}
         return {EnginePlan("eng2", 256): apart, EnginePlan("slow", 0): apart + 1}
 
@@ -82,7 +82,7 @@ def test_a_convolution_that_nothing_runs_is_refused_in_one_line(offered: dict[En
 
 
 def test_an_activation_that_cudnn_does_not_know_runs_apart() -> None:
-    choice = only_choice(UNITS["conv and sigmoid"](), plans(1.0, 50.0))
+    choice = only_choice(UNITS["conv and clip without bias"](), plans(1.0, 50.0))
     assert choice.algorithm == "apart:eng2"
 
 
