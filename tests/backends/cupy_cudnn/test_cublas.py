@@ -1,9 +1,9 @@
-"""Products by cuBLAS: what it is asked for, on a stand-in that multiplies matrices as BLAS does, by columns; and errors."""
+"""Products by cuBLAS and cuBLASLt: what they are asked for, on stand-ins that multiply as BLAS does, by columns; errors."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +19,22 @@ from random_networks import sequential_schedule
 
 from iossim.backends.cupy_cudnn import cublas
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
-from iossim.backends.cupy_cudnn.cublas import PLAN, WORKSPACE_BYTES, CublasError, Gemm, WithCublas, gemm_of
+from iossim.backends.cupy_cudnn.cublas import (
+    EPILOGUE_PLAN,
+    PLAN,
+    WORKSPACE_BYTES,
+    CublasError,
+    Gemm,
+    WithCublas,
+    gemm_of,
+)
+from iossim.backends.cupy_cudnn.cudnn_library import load_package
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.lower import lower_schedule
 from iossim.ir.op import Array
+from iossim.ir.ops.unary import FUNCTIONS
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
 
@@ -93,10 +103,10 @@ def layers_of_bert() -> Iterator[Asked]:
             yield call.convolution
 
 
-def test_layers_of_a_transformer_are_products_without_what_follows() -> None:
+def test_layers_of_a_transformer_are_products() -> None:
     asked = [each for each in layers_of_bert() if isinstance(each, Convolution)]
     assert len(asked) == 6
-    assert all(gemm_of(each) is None for each in asked if each.bias)
+    assert all(gemm_of(each.plain) == gemm_of(replace(each, z=None)) for each in asked if each.bias)
     shapes = {(gemm.m, gemm.n, gemm.k, gemm.stack) for each in asked if (gemm := gemm_of(each.plain))}
     assert shapes == {(768, 128, 768, 1), (3072, 128, 768, 1), (768, 128, 3072, 1)}
     for each in asked:
@@ -109,12 +119,29 @@ def test_layers_of_a_transformer_are_products_without_what_follows() -> None:
         np.testing.assert_allclose(of(y, each.y)[..., 0, 0], rows @ matrix.T, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("spatial", [(1, 2), (3, 3)])
-def test_a_convolution_of_larger_images_is_no_product(spatial: tuple[int, int]) -> None:
-    image = TensorLayout((1, 8, *spatial), (8 * spatial[0] * spatial[1], 1, 8 * spatial[1], 8))
-    filters = TensorLayout((8, 8, 1, 1), (8, 1, 8, 8))
+def pointwise(shape: tuple[int, ...], filters: int, gap: int = 0, **more: Any) -> Convolution:
+    """Of images with channels last, a gap behind those of each pixel of what is written."""
+    count, channels, height, width = shape
+
+    def image(own: int, step: int) -> TensorLayout:
+        return TensorLayout((count, own, height, width), (height * width * step, 1, width * step, step))
+
+    x, y, w = image(channels, channels), image(filters, filters + gap), (filters, channels, 1, 1)
+    z = image(filters, filters) if more.pop("residual", False) else None
     none, one = (0, 0), (1, 1)
-    assert gemm_of(Convolution(image, filters, image, none, none, one, one, dtype=DType.FLOAT16, last=True)) is None
+    return Convolution(
+        x, TensorLayout(w, (channels, 1, channels, channels)), y, none, none, one, one, z=z, last=True, **more
+    )
+
+
+def test_what_reads_neighbours_or_skips_pixels_is_no_product() -> None:
+    asked = pointwise((1, 8, 3, 3), 8)
+    assert gemm_of(asked) == Gemm(8, 9, 8, (1, 8, 0), (0, 8, 0), (8, 0), 1)
+    wide = TensorLayout((8, 8, 3, 3), (72, 1, 24, 8))
+    padded = replace(asked, w=wide, pad_before=(1, 1), pad_after=(1, 1))
+    strided = replace(asked, y=pointwise((1, 8, 2, 2), 8).y, strides=(2, 2))
+    rows_apart = replace(asked, y=TensorLayout((1, 8, 3, 3), (120, 1, 40, 8)))
+    assert [gemm_of(each) for each in (padded, strided, rows_apart)] == [None] * 3
 
 
 class _Cudnn:
@@ -156,10 +183,72 @@ class _Library:
         return call
 
 
+class _Named:
+    """A library whose functions are found by a function."""
+
+    def __init__(self, find: Callable[[str], Any]) -> None:
+        self.find = find
+
+    def __getattr__(self, name: str) -> Any:
+        return self.find(name)
+
+
+class _Lt:
+    """cuBLASLt as its manual has it: descriptions with attributes by number, and products in the host's memory."""
+
+    def __init__(self) -> None:
+        self.described: dict[int, dict[Any, Any]] = {}
+        self.names: list[str] = []
+        self.fails = ""
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            self.names.append(name)
+            if name == self.fails:
+                return 15
+            if name.endswith("SetAttribute"):
+                described, attribute, value, size = arguments
+                assert size.value == ctypes.sizeof(value._obj)
+                self.described[described.value][attribute] = value._obj.value
+            elif name.endswith("Create"):
+                made, *facts = arguments
+                made._obj.value = len(self.described) + 1
+                facts = [fact.value if isinstance(fact, ctypes._SimpleCData) else fact for fact in facts]
+                self.described[made._obj.value] = {"of": facts}
+            elif name == "cublasLtMatmul":
+                self.multiply(*arguments)
+            return 0
+
+        return call
+
+    def multiply(self, handle: Any, product: Any, one: Any, *arguments: Any) -> None:
+        asked = self.described[product.value]
+
+        def matrix(pointer: Any, layout: Any, transposed: int = 0) -> Array:
+            _, rows, columns, step = self.described[layout.value]["of"]
+            memory = np.ctypeslib.as_array((ctypes.c_float * 4096).from_address(pointer.value))
+            found = by_columns(memory, rows, columns, step)
+            return found.T if transposed else found
+
+        a, of_a, b, of_b, beta, c, of_c, d, of_d, *_ = arguments
+        made = one._obj.value * matrix(a, of_a, asked[3]) @ matrix(b, of_b, asked[4]) + beta._obj.value * matrix(
+            c, of_c
+        )
+        if asked[7] & 4:
+            made = made + np.ctypeslib.as_array((ctypes.c_float * len(made)).from_address(asked[8]))[:, None]
+        made = np.maximum(made, 0) if asked[7] & 2 else made
+        matrix(d, of_d)[...] = FUNCTIONS["gelu_tanh"].compute(made) if asked[7] & 32 else made
+
+
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> _Library:
+def lt() -> _Lt:
+    return _Lt()
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, lt: _Lt) -> _Library:
     made = _Library()
-    monkeypatch.setattr(cublas, "load_package", lambda name: made if name == "libcublas.so.13" else None)
+    monkeypatch.setattr(cublas, "load_package", {"libcublas.so.13": made, "libcublasLt.so.13": lt}.get)
     return made
 
 
@@ -191,6 +280,64 @@ def test_its_plan_is_beside_those_of_cudnn_and_works_in_memory_that_it_is_given(
     assert plain[6:10] == [512, 14, 24, 0]
     assert plain[10:14] == [256, 14, 16, 128]
     assert plain[15:] == [768, 14, 24, 192, 4, 68, -1]
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "gelu_tanh"])
+@pytest.mark.parametrize(("bias", "residual", "gap"), [(True, False, 3), (True, True, 0), (False, True, 5)])
+@pytest.mark.parametrize("shape", [(2, 6, 3, 5), (7, 4, 1, 1)])
+def test_what_follows_on_a_product_is_in_its_call(
+    shape: tuple[int, ...], bias: bool, residual: bool, gap: int, activation: str, library: _Library, lt: _Lt
+) -> None:
+    both = WithCublas(_Cudnn(), tf32=False, cuda="13")  # type: ignore[arg-type]
+    asked = pointwise(shape, 9, gap, bias=bias, activation=activation, residual=residual)
+    assert next(both.plans(asked)) == EnginePlan(EPILOGUE_PLAN, WORKSPACE_BYTES)
+    generator = np.random.default_rng(5)
+    memory = {name: generator.standard_normal(4096).astype(np.float32) for name in asked.operands}
+    before = memory["y"].copy()
+    expected = np.einsum("nchw,fc->nfhw", of(memory["x"], asked.x), of(memory["w"], asked.w)[..., 0, 0])
+    expected = expected + (of(memory["z"], asked.z) if asked.z else 0)
+    expected = expected + (memory["b"][:9].reshape(9, 1, 1) if bias else 0)
+    functions = {"": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu_tanh": FUNCTIONS["gelu_tanh"].compute}
+    handle = both.handle(SimpleNamespace(ptr=77))
+    for _ in range(2):
+        addresses = {name: array.ctypes.data for name, array in memory.items()}
+        both.execute(both.bind(asked, EPILOGUE_PLAN), addresses, 4096, handle)
+    np.testing.assert_allclose(of(memory["y"], asked.y), functions[activation](expected), rtol=1e-4, atol=1e-4)
+    of(before, asked.y)[...] = of(memory["y"], asked.y)
+    np.testing.assert_array_equal(before, memory["y"])  # nothing else is written
+    assert [lt.names.count(f"cublasLt{name}") for name in ("Create", "MatmulAlgoGetHeuristic", "Matmul")] == [1, 1, 2]
+    wanted = [each for each in lt.described.values() if 1 in each]
+    assert wanted == [{"of": [], 1: WORKSPACE_BYTES, 3: 3, 5: 16, 6: 16, 7: 16, 8: 16}]
+    for other in ("gelu", "swish"):  # which cuBLASLt does not have
+        assert both.named(replace(asked, activation=other), EPILOGUE_PLAN) is None
+    lt.fails = "cublasLtMatmulAlgoGetHeuristic"
+    fresh = WithCublas(_Cudnn(), tf32=False, cuda="13")  # type: ignore[arg-type]
+    with pytest.raises(CublasError, match="cublasLtMatmulAlgoGetHeuristic says CUBLAS_STATUS 15"):
+        fresh.execute(fresh.bind(asked, EPILOGUE_PLAN), addresses, 4096, handle)
+
+
+def test_cublaslt_itself_knows_what_it_is_told(lt: _Lt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptions need no GPU: a number or a size that the library does not know is an error of it."""
+    found = [load_package(f"libcublasLt.so.{version}") for version in (13, 12)]
+    real = next((each for each in found if each is not None), None)
+    if real is None:
+        pytest.skip("cuBLAS is not installed; pip install 'iossim[gpu]'")
+    told = 0
+
+    def create_or_set(name: str) -> Any:
+        nonlocal told
+        told += name.endswith("SetAttribute")
+        return getattr(
+            lt if name in ("cublasLtCreate", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul") else real, name
+        )
+
+    monkeypatch.setattr(lt, "multiply", lambda *_: None)
+    monkeypatch.setattr(cublas, "load_package", lambda _: _Named(create_or_set))
+    library = WithCublas(_Cudnn(), tf32=False, cuda="13")  # type: ignore[arg-type]
+    asked = pointwise((2, 8, 3, 5), 16, bias=True, activation="gelu_tanh", residual=True, dtype=DType.BFLOAT16)
+    addresses = dict.fromkeys(asked.operands, 256)
+    library.execute(library.bind(asked, EPILOGUE_PLAN), addresses, 4096, library.handle(SimpleNamespace(ptr=77)))
+    assert told == 10
 
 
 def test_products_of_int8_are_summed_in_int32(library: _Library) -> None:
