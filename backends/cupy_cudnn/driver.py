@@ -28,7 +28,8 @@ Executable = Any
 class DeviceFacts:
     """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs.
 
-    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``.
+    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``. Where it
+    ``overlaps``, a kernel may start while the one ahead of it ends (programmatic dependent launch).
     """
 
     name: str
@@ -37,6 +38,7 @@ class DeviceFacts:
     clock_khz: int
     libraries: tuple[tuple[str, str], ...]
     pci_bus: str = ""
+    overlaps: bool = False
 
 
 class Allocation(Protocol):
@@ -86,7 +88,9 @@ class Driver(Protocol):
         """Wait until the whole device is idle."""
 
     def elapsed_us(self, start: Event, end: Event) -> float: ...
-    def begin_capture(self, stream: Stream) -> None: ...
+
+    def begin_capture(self, stream: Stream, overlapped: bool = False) -> None:
+        """Capture what is issued from now on; ``overlapped``: kernels start early whose text waits for those ahead."""
 
     def end_capture(self, stream: Stream) -> Graph:
         """What was issued to the stream, and to those that it forked to, as a graph ready to launch."""

@@ -108,9 +108,9 @@ def issue_convolution(
     return issues
 
 
-def captured(driver: Driver, stream: Stream, issues: Sequence[Issue]) -> Graph:
+def captured(driver: Driver, stream: Stream, issues: Sequence[Issue], overlapped: bool = False) -> Graph:
     """Calls as a graph, captured from ``stream``; what fails meanwhile, or interrupts, leaves no capture open."""
-    driver.begin_capture(stream)
+    driver.begin_capture(stream, overlapped)
     try:
         for issue in issues:
             issue()
