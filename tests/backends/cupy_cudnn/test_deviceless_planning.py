@@ -323,22 +323,10 @@ def test_what_is_no_convolution_is_refused_in_one_line(graphs: CudnnGraphs) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
 @pytest.mark.parametrize("model", ["squeezenet", "inception_v3", "resnet50", "nasnet_a", "randwire"])
-def test_every_convolution_of_the_zoo_has_plans_in_16_bits(
-    model: str, precision: Precision, graphs: CudnnGraphs
-) -> None:
-    asked = convolutions(stored_in(load(model), precision), channels_last=True)
-    assert asked
-    for convolution in asked:
-        assert next(graphs.plans(convolution), None), convolution
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch", [1, 32])
-@pytest.mark.parametrize("model", ["squeezenet", "inception_v3", "resnet18", "nasnet_a", "randwire"])
-def test_every_convolution_of_the_zoo_has_plans(model: str, batch: int, graphs: CudnnGraphs) -> None:
-    asked = convolutions(load(model, batch=batch))
+def test_every_convolution_of_the_zoo_has_plans(model: str, precision: Precision, graphs: CudnnGraphs) -> None:
+    asked = convolutions(stored_in(load(model), precision), channels_last=precision is not Precision.FP32)
     assert asked
     for convolution in asked:
         assert next(graphs.plans(convolution), None), convolution
