@@ -28,6 +28,7 @@ SHARES = {
     "warm-up": 40,
     "networks": 45,
     "compile": 50,
+    "modules": 120,
     "autotune": 60,
     "prediction": 10,
 }
@@ -43,6 +44,7 @@ NEEDS_S = {
     "warm-up": 30,
     "networks": 45,
     "compile": 60,
+    "modules": 100,
     "autotune": 150,
     "prediction": 10,
 }
