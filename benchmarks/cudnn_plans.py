@@ -45,9 +45,9 @@ def asked_by(network: Network) -> tuple[set[Asked], set[Asked]]:
     plain: set[Asked] = set()
     for launch in plan.launches:
         for call in _calls(launch_program(network, plan, launch, weights).convolutions):
-            whole = call.convolution != call.convolution.plain or call.apart
+            whole = call.convolution != call.convolution.plain or "apart" in call.others
             (fused if whole else plain).add(call.convolution)
-            if not call.apart:
+            if "apart" not in call.others:
                 plain.add(call.convolution.plain)
     return fused, plain
 

@@ -165,13 +165,9 @@ class ConvolutionCall:
     Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
     plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
 
-    ``packed`` is the same with a result without gaps, copied behind it, where ``y`` is a slice of channels that lie
-    last: cuDNN's fastest kernels write no gaps. On an H200 a pointwise convolution takes 3 us so, and 6 to 10 into a
-    slice.
-
-    ``apart`` are calls that compute the same where the one of cuDNN is a whole chain of ops, an attention: then they,
-    and not the plain call, are what runs apart. ``others`` are more ways by calls, of any name: a kernel of ours, or
-    the same with channels padded. ``before`` makes ``x`` for cuDNN, and none of the other ways needs it.
+    ``others`` are ways by other calls, by name: a kernel of ours, the same with channels padded, or with a result
+    without gaps that is copied behind it; what is ``apart`` among them are calls for a whole chain of ops, an
+    attention. ``before`` makes ``x`` for cuDNN, and none of the other ways needs it.
     """
 
     convolution: Asked
@@ -179,42 +175,33 @@ class ConvolutionCall:
     epilogue: KernelCall | None = None
     after: KernelCall | None = None
     fused: bool = True
-    packed: ConvolutionCall | None = None
-    apart: tuple[KernelCall | ConvolutionCall, ...] = ()
     others: Mapping[str, tuple[KernelCall | ConvolutionCall, ...]] = field(default_factory=dict)
     before: tuple[KernelCall, ...] = ()
 
-    @property
-    def instead(self) -> dict[str, tuple[KernelCall | ConvolutionCall, ...]]:
-        """The ways that are not the one call of cuDNN with what stands around it, by name."""
-        return {**({"apart": self.apart} if self.apart else {}), **self.others}
-
     def parts(self, way: str = "apart") -> tuple[ConvolutionCall, ...]:
-        """The calls of cuDNN among those of one of the ways ``instead``."""
-        return tuple(call for call in self.instead.get(way, ()) if isinstance(call, ConvolutionCall))
+        """The calls of cuDNN among those of one of the other ways."""
+        return tuple(call for call in self.others.get(way, ()) if isinstance(call, ConvolutionCall))
 
     @property
     def kernels(self) -> Iterator[KernelCall]:
         """Every kernel of ours that one of the ways launches."""
         yield from (*self.before, *(kernel for kernel in (self.epilogue, self.after) if kernel is not None))
-        for call in (*([self.packed] if self.packed else []), *chain.from_iterable(self.instead.values())):
+        for call in chain.from_iterable(self.others.values()):
             yield from (call,) if isinstance(call, KernelCall) else call.kernels
 
     @property
     def operands(self) -> Iterator[View]:
         """Every view that cuDNN reads or writes in one of the ways."""
         yield from self.views.values()
-        for call in (*([self.packed] if self.packed else []), *chain.from_iterable(self.instead.values())):
+        for call in chain.from_iterable(self.others.values()):
             yield from () if isinstance(call, KernelCall) else call.operands
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Equal for calls that do equal work, wherever their operands lie."""
         kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
-        packed = None if self.packed is None else self.packed.key
         more = [(name, *(call.key for call in calls)) for name, calls in self.others.items()]
-        behind = *(call.key for call in self.apart), *more, *(kernel.key for kernel in self.before)
-        return self.convolution, self.fused, *kernels, packed, *behind
+        return self.convolution, self.fused, *kernels, *more, *(kernel.key for kernel in self.before)
 
 
 def product_of(views: Mapping[str, View]) -> Product:

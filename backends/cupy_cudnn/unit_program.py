@@ -142,7 +142,7 @@ class _Lowering(UnitCalls):
         apart, self.calls = self.calls, before
         kernels = tuple(call for call in apart if not isinstance(call, HostCall))
         found = fused_attention(self, attention) if len(kernels) == len(apart) else None
-        self.calls += apart if found is None else [ConvolutionCall(*found, apart=kernels)]
+        self.calls += apart if found is None else [ConvolutionCall(*found, others={"apart": kernels})]
 
     def _lower(self, node: Node) -> None:
         for dtype in (value_type.dtype for value_type in self.graph.output_types(node)):

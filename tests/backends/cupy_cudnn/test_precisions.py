@@ -233,7 +233,7 @@ def two_branches(precision: Precision) -> Network:
     return b.network([joined])
 
 
-@pytest.mark.parametrize(("gaps_us", "packed_us", "kind"), [(20.0, 20.0, "fused:"), (90.0, 20.0, "fused-packed:")])
+@pytest.mark.parametrize(("gaps_us", "packed_us", "kind"), [(20.0, 20.0, "fused:"), (90.0, 20.0, "packed:fused:")])
 @pytest.mark.parametrize("precision", SIXTEEN)
 def test_a_slice_is_written_packed_and_copied_where_that_is_faster(
     precision: Precision, gaps_us: float, packed_us: float, kind: str
