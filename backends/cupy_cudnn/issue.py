@@ -35,7 +35,7 @@ class How(NamedTuple):
 
     @staticmethod
     def joined(way: str, parts: Sequence[How]) -> How:
-        """One of the ways ``instead``, its calls of cuDNN by these."""
+        """One of the other ways, its calls of cuDNN by these."""
         return How(way, "+".join(map(str, parts)))
 
     @property

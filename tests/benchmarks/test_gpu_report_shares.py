@@ -47,7 +47,7 @@ def test_a_module_is_measured_once_and_told_beside_pytorch(tmp_path: Path, monke
     records = [row["record"] for row in read_records(tmp_path / "report.jsonl")]
     assert records == ["module-begun", "module"]
     _, line, mean = summary(tmp_path)
-    assert line.split() == "two_branches 1 2.000 3.000 1.50 iossim.torch.compile; torch-eager".split()
+    assert line.split() == ["two_branches", "1", "2.000", "3.000", "1.50", "iossim.torch.compile;", "torch-eager"]
     assert mean.split() == ["geometric", "mean,", "batch", "1", "1.50"]
 
 
