@@ -28,7 +28,7 @@ from iossim.schedule.problem import Masks
 from iossim.search.block_parts import Part
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import MergedStages
-from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
+from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known, relax_neighbours
 
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.5
@@ -116,6 +116,8 @@ class _Search:
             self._relax_known(begin, end, self.merges, Strategy.MERGE)
             self._relax_known(begin, end, alone, Strategy.CONCURRENT)
             if self.walk_limits[:2] != (1, 1):  # else there are no stages but those
+                if self.bounded:
+                    relax_neighbours(begin, end, self.lattice.down, self.problem.order, self.known.table, self.labels)
                 self._settle(begin, end, partial(progress, level - 1))
             leave(begin, end, self.boundary, self.labels)
 

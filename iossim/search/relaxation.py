@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.masks import Floats, FloatTable, find_slot
+from iossim.schedule.masks import Floats, FloatTable, find_slot, lowest_bit
 from iossim.schedule.problem import Masks
 from iossim.search.lattice import Downwards, without
 
@@ -177,6 +177,33 @@ def relax_known(
                 continue
             reached_us = labels.leaving[source, 0] + prices_us[index]
             _relax(source, stages[index], strategy, state, 0, reached_us, labels)
+
+
+@jit
+def relax_neighbours(begin: int, end: int, down: Downwards, order: Masks, table: FloatTable, labels: Labels) -> None:
+    """Relax, for the states ``begin`` to ``end``, the best last stages of the states of one unit less, as far as that
+    unit may stand before them: their prices are known, and rule out most other endings before these are met.
+
+    ``order[u]`` are the units that stand before unit ``u``.
+    """
+    for state in range(begin, end):
+        units = down.removable[state]
+        for place in range(down.parent_begin[state], down.parent_begin[state + 1]):
+            parent = int(down.parents[place])
+            before = order[lowest_bit(units)]
+            units &= units - np.uint64(1)
+            for bit in range(2):
+                stage, source = labels.stage[parent, bit], int(state)
+                if stage == 0 or before & stage != 0 or labels.strategy[parent, bit] != 0:
+                    continue
+                rest = stage
+                while rest:
+                    unit_bit = rest & down.removable[source]
+                    unit_bit &= ~unit_bit + np.uint64(1)
+                    rest ^= unit_bit
+                    source = without(source, unit_bit, down)
+                price_us = table.values[find_slot(stage, table.keys)]
+                _relax(source, stage, 0, state, bit, labels.leaving[source, bit] + price_us, labels)
 
 
 @jit(inline="always")
