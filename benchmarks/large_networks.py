@@ -20,7 +20,7 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.unary_functions import Unary
 from iossim.models import layers as nn
 from iossim.models.passes.blocks import cut_blocks
 

@@ -25,7 +25,8 @@ from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant, VariantBounds
+from iossim.cost.capabilities import UnitVariant, VariantBounds
+from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device_names

@@ -13,6 +13,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
+from iossim.cli.bars import measuring_bar
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
 from iossim.cli.options import option, switch, takes_options, with_flags
 from iossim.cli.outputs import (
@@ -26,7 +27,7 @@ from iossim.cli.outputs import (
     tell_written,
     wrapped,
 )
-from iossim.cli.progress import interruptible, measuring_bar, progress_bars
+from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel

@@ -121,7 +121,7 @@ class SpaceOptions(OptionGroup):
     @property
     def search(self) -> SearchOptions:
         """Raises OptionError."""
-        from iossim.api import search_options
+        from iossim.tasks.requests import search_options
 
         return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit, self.company)
 
@@ -146,10 +146,10 @@ class PricingOptions(SpaceOptions):
 
     def prices(self, network: Network, device: str | None) -> CostModel:
         """Raises OptionError."""
-        from iossim import api
+        from iossim.tasks.requests import cost_model
 
         make_ready(device)
-        return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)
+        return cost_model(self.cost_model, device, network.precision, self.engine, self.store)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iossim.base.errors import DeviceError
 from iossim.base.shipped_yaml import shipped_files
-from iossim.base.user_files import user_data
+from iossim.base.user_folders import user_data
 
 #: The ``kind`` of such a profile.
 EDGE = "edge"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import DeviceError
-from iossim.base.user_files import read_text, user_data
+from iossim.base.user_files import read_text
+from iossim.base.user_folders import user_data
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from iossim.base.errors import DeviceError, did_you_mean, note_once, public, warn_once
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.base.shipped_yaml import read_shipped, shipped_files
-from iossim.base.user_files import read_text, user_data
+from iossim.base.user_files import read_text
+from iossim.base.user_folders import user_data
 from iossim.hardware.edge_names import edge_names, is_edge_profile, refusal, shipped_edge_names
 from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, load_host_cpu
 

@@ -17,7 +17,6 @@ from pydantic import (
 )
 
 from iossim.base.errors import DeviceError, note_once
-from iossim.base.located_yaml import LocatedYamlError, read_located
 from iossim.base.values import Value, first_problem
 from iossim.hardware.compute_capability import FP16_IN_FP32, LIMITS, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.device import Device, Fact
@@ -339,14 +338,21 @@ def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> De
 
     Raises DeviceError with the line of invalid YAML, and the field of an invalid value.
     """
-    try:
-        data = read(text) if read is not None else read_located(text).values
-    except LocatedYamlError as error:
-        field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
-        raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None
+    data = _values(text, where) if read is None else read(text)
     if not isinstance(data, dict):
         raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")
     try:
         return DeviceProfile.model_validate(data)
     except ValidationError as error:
         raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None
+
+
+def _values(text: str, where: str) -> Any:
+    """The values of a user's file."""
+    from iossim.base.located_yaml import LocatedYamlError, read_located  # slower than what reads shipped files
+
+    try:
+        return read_located(text).values
+    except LocatedYamlError as error:
+        field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
+        raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None

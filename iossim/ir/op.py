@@ -180,6 +180,16 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         return "-".join(part.capitalize() for part in self.kind.split("_"))
 
     @property
+    def operation(self) -> str:
+        """What it computes: the function of an op that applies one of a table, else its kind."""
+        return self.kind
+
+    @property
+    def channels_first(self) -> Op:
+        """The op for NCHW, of an op on images in NHWC; any other itself."""
+        return self
+
+    @property
     def is_elementwise(self) -> bool:
         """Whether it fuses with its element-wise neighbours into one kernel."""
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)

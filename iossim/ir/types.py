@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -141,6 +142,20 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
+
+
+#: Permutations of the axes of images: from NCHW to NHWC, and back.
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:
+    """The type of a tensor with permuted axes."""
+    return TensorType(tuple(value.shape[axis] for axis in permutation), value.dtype)
+
+
+def first_types(types: Sequence[TensorType]) -> list[TensorType]:
+    """The types with the first one, images in NHWC, converted to NCHW."""
+    return [permuted(types[0], TO_FIRST), *types[1:]]
 
 
 #: ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto).

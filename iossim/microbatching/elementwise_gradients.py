@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Node
-from iossim.ir.ops.nary import Add, Mul, Nary, Where
-from iossim.ir.ops.unary import FUNCTIONS, Cast, Clip, Relu, Sigmoid, Unary
+from iossim.ir.ops.nary import Add, Mul, Where
+from iossim.ir.ops.nary_functions import Nary
+from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
+from iossim.ir.ops.unary_functions import FUNCTIONS, Unary
 from iossim.microbatching.gradients import RULES, Gradients, Tape, op_of, summed
 
 

@@ -18,7 +18,7 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.slice import Concat, Slice
-from iossim.ir.ops.unary import FUNCTIONS, Unary
+from iossim.ir.ops.unary_functions import FUNCTIONS, Unary
 
 
 def linear(

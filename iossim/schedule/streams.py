@@ -15,15 +15,8 @@ from typing import Any
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import (
-    AnySchedule,
-    SavedSchedule,
-    Schedule,
-    StreamLaunch,
-    StreamSchedule,
-    issue_order,
-    ready_order,
-)
+from iossim.schedule.issue_order import issue_order, ready_order
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamLaunch, StreamSchedule
 
 
 def as_streams(schedule: AnySchedule, network: Network, most: int | None = None) -> StreamSchedule:

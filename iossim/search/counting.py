@@ -16,11 +16,9 @@ from iossim.base.errors import OptionError
 from iossim.schedule.masks import empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.endings import StageRules, StageWalk, find_stages, stage_walk
-from iossim.search.lattice import Lattice, build_lattice
+from iossim.search.lattice import FEW_STATES, Lattice, build_lattice
 from iossim.search.options import StageSpace
 
-#: No block of so few states has too many transitions to be enumerated: they are not counted first.
-FEW_STATES = 20_000
 #: So many states at least tell about how many transitions a larger block has.
 SAMPLED_STATES = 1_000
 #: Compiled code counts about so many transitions at a time (0.1 s): an interrupt is heard only in between.

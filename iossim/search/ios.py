@@ -29,7 +29,7 @@ from iossim.search.block_parts import notes_of_blocks
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import Progress, ignore, schedule, scheduler
+from iossim.search.scheduler import Progress, ignore, schedule
 from iossim.search.solver import Prefix, Solution, Solver
 from iossim.search.streams import NAME
 from iossim.search.unsearched import greedy_stages
@@ -92,8 +92,7 @@ def _schedule(
     return found.model_copy(update={"lower_bound_us": found.latency_us}) if proven else found
 
 
-for _name in STRATEGIES:
-    scheduler(_name)(partial(_schedule, _name))
+ios_merge, ios_parallel, ios_both = (partial(_schedule, name) for name in STRATEGIES)
 
 
 def solve(
@@ -216,7 +215,6 @@ def _report(progress: Progress, done: int, total: int, units: int) -> None:
 _STAGES = "ios-both"
 
 
-@scheduler(NAME, of_streams=True)
 def ios_streams(
     network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
 ) -> AnySchedule:

@@ -22,14 +22,16 @@ from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.gather import Gather, GatherBackward
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary, Where
+from iossim.ir.ops.nary import Add, Mul, Where
+from iossim.ir.ops.nary_functions import Nary
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Expand, Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
-from iossim.ir.ops.unary import FUNCTIONS, Clip, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid
+from iossim.ir.ops.unary_functions import FUNCTIONS, Unary
 from iossim.ir.types import DType, Precision
 from iossim.microbatching.elementwise_gradients import SLOPES
 from iossim.microbatching.training_pass import PREFIX, BatchStatistics, training_network

@@ -16,15 +16,18 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 from iossim.ir.ops.gather import Gather, GatherElements
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
+from iossim.ir.ops.nary import Add, Mul, PRelu, Where
+from iossim.ir.ops.nary_functions import Nary
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
+from iossim.ir.ops.pad import Pad
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Reshape, SpaceToDepth, Tile, Transpose
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Concat, Pad, Slice, Split
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
-from iossim.ir.ops.unary import FUNCTIONS, Cast, Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
+from iossim.ir.ops.unary_functions import FUNCTIONS, Unary
 
 Shape = tuple[int, ...]
 IMAGE: Shape = (2, 6, 9, 7)

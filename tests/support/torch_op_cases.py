@@ -8,12 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from iossim.ir.op import Array, Op
-from iossim.ir.ops import nary, reduce, unary
+from iossim.ir.ops import nary_functions, reduce, unary_functions
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
-from iossim.ir.ops.nary import Nary, PRelu, Where
+from iossim.ir.ops.nary import PRelu, Where
+from iossim.ir.ops.nary_functions import Nary
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
-from iossim.ir.ops.pool import AveragePoolBackward, MaxPoolBackward
+from iossim.ir.ops.pad import Pad
+from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.quantize import (
     Dequantize,
     DynamicQuantize,
@@ -27,9 +29,9 @@ from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Pad
 from iossim.ir.ops.softmax import Hardmax, LogSoftmax
-from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.ops.unary import Cast
+from iossim.ir.ops.unary_functions import Unary
 
 Case = tuple[Op, list[tuple[int, ...] | Array]]
 
@@ -49,7 +51,7 @@ def truth(*shape: int) -> Array:
 
 
 def _unary(name: str) -> Case:
-    function = unary.FUNCTIONS[name]
+    function = unary_functions.FUNCTIONS[name]
     operand: Array = np.linspace(-2.5, 2.5, 22, dtype=np.float32)  # halves, ones, and both sides of every limit
     if function.takes in ("whole", "truth"):
         operand = truth(5) if function.takes == "truth" else whole(-9, 9, 5)
@@ -61,7 +63,7 @@ def _unary(name: str) -> Case:
 
 
 def _nary(name: str) -> Case:
-    function = nary.FUNCTIONS[name]
+    function = nary_functions.FUNCTIONS[name]
     if name in ("and", "or", "xor"):
         return Nary(name), [truth(2, 3), truth(3)]
     if name.startswith("bitwise"):
@@ -78,7 +80,7 @@ SMALL = whole(-4, 4, 3, 4).astype(np.float32)  # with equal elements
 RECURRENT = [(5, 2, 3), (1, 16, 3), (1, 16, 4)]
 
 MORE_CASES: list[Case] = [
-    *map(_unary, unary.FUNCTIONS),
+    *map(_unary, unary_functions.FUNCTIONS),
     (Unary("is_inf", (1, 0)), [floats(0, np.inf, -np.inf)]),
     (Unary("is_inf", (0, 1)), [floats(0, np.inf, -np.inf)]),
     (Unary("is_inf", (0, 0)), [floats(0, np.inf, -np.inf)]),
@@ -86,7 +88,7 @@ MORE_CASES: list[Case] = [
     (Unary("swish", (1.7,)), [(3, 4)]),
     (Unary("elu", (0.3,)), [(3, 4)]),
     (Unary("neg"), [whole(-9, 9, 4)]),
-    *map(_nary, nary.FUNCTIONS),
+    *map(_nary, nary_functions.FUNCTIONS),
     (Nary("div"), [whole(-9, 9, 2, 5), whole(1, 4, 5)]),
     (Nary("mod"), [whole(-9, 9, 2, 5), whole(1, 4, 5)]),
     (Nary("fmod"), [whole(-9, 9, 2, 5), whole(1, 4, 5)]),

@@ -11,14 +11,15 @@ from functools import cache
 
 import numpy as np
 
-from iossim.ir.attention import attentions_in, private_producer, spelt_attention
+from iossim.ir.attention import attentions_in, spelt_attention
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
 from iossim.ir.op import Array, Role
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat
-from iossim.ir.ops.unary import FUNCTIONS, Relu
+from iossim.ir.ops.unary import Relu
+from iossim.ir.ops.unary_functions import FUNCTIONS
 from iossim.ir.types import DType
 
 #: A unit of more parts than this is described as having element-wise ops, without listing them.
@@ -170,7 +171,7 @@ def relu_separable_convolution(graph: Graph, node: Node) -> Match:
     if separable is None:
         return None
     (depthwise,) = separable[1]
-    relu = private_producer(graph, depthwise.inputs[0])
+    relu = graph.private_producer(depthwise.inputs[0])
     if relu is None or not isinstance(relu.op, Relu):
         return None
     return "Relu-SepConv", [depthwise, relu, *private_sums(graph, relu)]
@@ -180,7 +181,7 @@ def separable_convolution(graph: Graph, node: Node) -> Match:
     """Depthwise, pointwise."""
     if not (isinstance(node.op, Conv) and node.op.groups == 1 and set(graph.types[node.inputs[1]].shape[2:]) == {1}):
         return None
-    depthwise = private_producer(graph, node.inputs[0])
+    depthwise = graph.private_producer(node.inputs[0])
     if depthwise is None or not isinstance(depthwise.op, Conv):
         return None
     channels = graph.types[depthwise.inputs[0]].shape[1]
@@ -197,14 +198,14 @@ def attention_before(graph: Graph, node: Node) -> Match:
 
 def _conv_activation(graph: Graph, node: Node) -> Match:
     is_activation = node.op.role is Role.ACTIVATION
-    producer = private_producer(graph, node.inputs[0]) if is_activation else None
+    producer = graph.private_producer(node.inputs[0]) if is_activation else None
     if producer is None or producer.op.kind not in ("conv", "conv_transpose", "conv_nhwc"):
         return None
     return f"{producer.op.unit_kind}-{node.op.unit_kind}", [producer]
 
 
 def _relu_conv(graph: Graph, node: Node) -> Match:
-    producer = private_producer(graph, node.inputs[0]) if isinstance(node.op, Conv) else None
+    producer = graph.private_producer(node.inputs[0]) if isinstance(node.op, Conv) else None
     return ("Relu-Conv", [producer]) if producer is not None and isinstance(producer.op, Relu) else None
 
 
@@ -214,7 +215,7 @@ def _concat_of_adds(graph: Graph, node: Node) -> Match:
 
 def private_sums(graph: Graph, node: Node) -> list[Node]:
     """The sums of values of one shape that only ``node`` reads."""
-    producers = (private_producer(graph, value) for value in dict.fromkeys(node.inputs))
+    producers = (graph.private_producer(value) for value in dict.fromkeys(node.inputs))
     return [producer for producer in producers if producer is not None and _is_plain_sum(graph, producer)]
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.models.catalogue import ZooModel
-from iossim.models.layers import conv_relu, flatten, fully_connected, join, max_pool
+from iossim.models.dense_layers import flatten, fully_connected
+from iossim.models.layers import conv_relu, join, max_pool
 
 
 def build(b: GraphBuilder, x: str) -> str:

@@ -10,7 +10,8 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.slice import Concat, Slice
-from iossim.ir.ops.unary import Sigmoid, Unary
+from iossim.ir.ops.unary import Sigmoid
+from iossim.ir.ops.unary_functions import Unary
 from iossim.models.catalogue import ZooModel
 
 _LAYERS = 2

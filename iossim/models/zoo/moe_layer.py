@@ -22,7 +22,7 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.unary_functions import Unary
 from iossim.models.catalogue import BuildOptions, ZooModel
 
 EXPERTS = 8

@@ -16,7 +16,8 @@ from iossim.cost.capabilities import StreamCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule, issue_order
+from iossim.schedule.issue_order import issue_order
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule
 from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
 from iossim.search.anytime import Clock, Steps
 from iossim.search.streams import NAME

@@ -30,7 +30,8 @@ from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.ops.unary import Cast
+from iossim.ir.ops.unary_functions import Unary
 from iossim.ir.types import Precision
 
 
