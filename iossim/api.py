@@ -19,7 +19,7 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule import read_schedule as read_any
 from iossim.search.assemble import reprice_any
-from iossim.search.options import Budget, SearchOptions
+from iossim.search.options import SearchOptions
 from iossim.search.scheduler import (
     MeasuredProgress,
     StartProgress,
@@ -33,6 +33,7 @@ from iossim.tasks.task import judged
 from iossim.transforms.transform import SearchOrder
 
 if TYPE_CHECKING:  # most calls need none of these; those that do import them
+    from iossim.search.measured import Budget
     from iossim.transforms.rewriting.backtracking import RewriteBudget
     from iossim.transforms.rewriting.rule import Rule
     from iossim.transforms.rewriting.scheduled import RewriteSearch

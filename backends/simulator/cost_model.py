@@ -29,7 +29,6 @@ from iossim.cost.capabilities import UnitVariant, VariantBounds
 from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -66,6 +65,8 @@ def create(
             f"{IN_PLACE} or {COPIES}"
         )
     if device is None:
+        from iossim.hardware.names import device_names
+
         raise OptionError(
             f"`cost_model` simulator needs a device; give `device` NAME; known: {', '.join(device_names())}"
         )

@@ -19,7 +19,7 @@ from iossim.calibration.nuisances import facts_of
 from iossim.calibration.residual_bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
-from iossim.hardware.load import own_names
+from iossim.hardware.names import own_names
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import (

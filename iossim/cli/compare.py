@@ -117,9 +117,13 @@ def compare(
         """comparison.json with the same content as --json, the best schedule's files (index.html is its page), the
         results of schedulers of streams, and the bars.
         """
+        from iossim.cli.schedule_files import schedule_files
+
         made = {"comparison.json": json_file(document())}
         made |= {f"{one.scheduler}.json": one.save for one in comparison.streams}
-        made |= outputs.files(its_network, best, prices, comparison.baseline_us, said=said, comparison=comparison)
+        made |= schedule_files(
+            outputs, its_network, best, prices, sequential_us=comparison.baseline_us, said=said, comparison=comparison
+        )
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 

@@ -112,7 +112,7 @@ def fallbacks(network: Network) -> dict[str, Any]:
 
 def devices() -> dict[str, Any]:
     """Number of devices with a profile, and whether this machine's own CPU is one of them."""
-    from iossim.hardware.load import device_names
+    from iossim.hardware.names import device_names
 
     names = device_names()
     return {"profiles": len(names), "cpu_profile": "cpu" in names}

@@ -39,9 +39,8 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.fit import fit
-from iossim.schedule.issue_order import issue_order
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
-from iossim.schedule.streams import as_streams, reduced_waits
+from iossim.schedule.streams import as_streams, issue_order, reduced_waits
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices, Divided

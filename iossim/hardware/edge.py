@@ -20,7 +20,7 @@ from iossim.base.user_files import read_text
 from iossim.base.user_folders import user_data
 from iossim.base.values import Value, first_problem
 from iossim.hardware.device import Device, Fact
-from iossim.hardware.edge_names import EDGE, FOLDER, edge_names, shipped_edge_names
+from iossim.hardware.names import EDGE, FOLDER, edge_names, shipped_edge_names
 from iossim.hardware.override import changes_of
 from iossim.ir.types import Precision
 

@@ -15,9 +15,9 @@ from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import normal_axis
 from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.nary_functions import Nary
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast

@@ -17,8 +17,8 @@ import iossim.microbatching.elementwise_gradients  # noqa: F401  (importing it r
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.network import Block, Network, make_unit
+from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.nary import Mul
-from iossim.ir.ops.nary_functions import Nary
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import TensorType

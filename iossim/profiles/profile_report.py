@@ -10,9 +10,9 @@ from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.measured.stage_plans import step_operators
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import unit_steps
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.types import Precision

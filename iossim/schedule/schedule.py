@@ -14,7 +14,6 @@ from pydantic_core import from_json
 
 from iossim.base.display import Displayed, Printed
 from iossim.base.errors import ScheduleError
-from iossim.base.user_files import read_text, write_atomically
 from iossim.base.values import TimeUs, Value, first_problem
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
@@ -140,6 +139,8 @@ class SavedSchedule(Value):
 
     def save(self, path: str | Path) -> None:
         """Write as JSON: to a temporary file beside ``path``, then renamed."""
+        from iossim.base.user_files import write_atomically
+
         write_atomically(Path(path), self.model_dump_json(indent=1) + "\n")
 
 
@@ -190,7 +191,7 @@ class StreamSchedule(SavedSchedule, Printed):
     """A schedule of streams: each runs its launches in order, and waits for others only by events.
 
     The host issues all of it without waiting. ``issue`` has the stream of each launch, in the order of issue;
-    without it the order is that of :func:`iossim.schedule.issue_order.issue_order`.
+    without it the order is that of :func:`iossim.schedule.streams.issue_order`.
     """
 
     format_version: int = STREAMS_VERSION
@@ -229,6 +230,8 @@ ScheduleField = Annotated[
 
 def read_schedule(path: Path) -> AnySchedule:
     """A saved schedule, of stages or of streams; raises ScheduleError naming the file and the field."""
+    from iossim.base.user_files import read_text
+
     text = read_text(path, "schedule", "give a schedule.json that optimize wrote", ScheduleError)
     kind = StreamSchedule if _has_streams(text) else Schedule
     try:

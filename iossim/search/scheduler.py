@@ -78,7 +78,7 @@ _PLACES = Places[Scheduler](
         "ios:ios_merge": "ios-merge",
         "ios:ios_parallel": "ios-parallel",
         "ios:ios_both": "ios-both",
-        "ios:ios_streams": "ios-streams",
+        "streams.from_stages:ios_streams": "ios-streams",
     },
 )
 

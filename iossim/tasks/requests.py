@@ -23,7 +23,7 @@ from iossim.models.passes.blocks import narrow_blocks
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.schedule.schedule import AnySchedule
 from iossim.search.ios import STRATEGIES
-from iossim.search.options import Budget, SearchOptions, StageSpace
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import StartProgress, schedule_any, scheduler_names, silent, stream_scheduler_names
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task
@@ -32,6 +32,7 @@ from iossim.transforms.fused_joins import ChooseJoins
 from iossim.transforms.transform import SearchOrder, Transform
 
 if TYPE_CHECKING:  # most calls need none of these; those that do import them
+    from iossim.search.measured import Budget
     from iossim.transforms.rewriting.backtracking import RewriteBudget
     from iossim.transforms.rewriting.rule import Rule
     from iossim.transforms.rewriting.scheduled import RewriteSearch
@@ -124,6 +125,9 @@ def task(
     """
     network = network_of(model)
     if budget is not None:
+        from iossim.search.measured import Budget
+
+        budget = Budget.parse(budget) if isinstance(budget, str) else budget
         # A measured search treats each block as a whole.
         network = narrow_blocks(network)
     prices, options = prices_of(cost_model, device, network, engine), options or SearchOptions()
@@ -153,15 +157,7 @@ def task(
         transforms.append(ChooseJoins())
     if micro_batch is not None:
         transforms.append(needed_part("transform", "micro_batches", "MicroBatch", "micro_batch")(micro_batch))
-    return Task(
-        network,
-        prices,
-        scheduler,
-        options,
-        tuple(transforms),
-        Budget.parse(budget) if isinstance(budget, str) else budget,
-        device,
-    )
+    return Task(network, prices, scheduler, options, tuple(transforms), budget, device)
 
 
 @public

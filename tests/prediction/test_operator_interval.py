@@ -11,7 +11,7 @@ from iossim.calibration.residual_bands import interval
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
-from iossim.ir.ops import nary_functions, unary_functions
+from iossim.ir.ops import functions
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
 from iossim.prediction.bands import measured_over_predicted
@@ -37,8 +37,8 @@ def test_own_kind_and_bucket() -> None:
 
 def test_nearest_kind() -> None:
     assert band("linear") == band("matmul") == BANDS["gemm"][0]
-    assert all(band(kind) == BANDS["relu"][0] for kind in ("add", "sigmoid", *unary_functions.FUNCTIONS))
-    assert all(band(kind) == BANDS["relu"][0] for kind in nary_functions.FUNCTIONS)
+    assert all(band(kind) == BANDS["relu"][0] for kind in ("add", "sigmoid", *functions.UNARY))
+    assert all(band(kind) == BANDS["relu"][0] for kind in functions.NARY)
 
 
 @pytest.mark.parametrize("kind", ["depthwise", "max_pool", "softmax"])

@@ -15,8 +15,7 @@ from iossim.backends.torch_cuda.operators.registry import Operand, Types, comput
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Array, normal_axis
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
-from iossim.ir.ops.pad import Pad
-from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
+from iossim.ir.ops.reshape import DepthToSpace, Pad, SpaceToDepth
 from iossim.ir.ops.slice import Slice
 from iossim.ir.types import DType
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, Role, broadcast, broadcast_shapes, require
+from iossim.ir.op import Array, Op, Role, broadcast, broadcast_shapes, require
 from iossim.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.onnx_spelling import OnnxNode
 
 
 class Add(Op, kind="add", onnx_types="Add Sum", role=Role.ELEMENTWISE):

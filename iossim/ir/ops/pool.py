@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.ir.op import Array, OnnxNode, Op, one_input, require
+from iossim.ir.op import Array, Op, one_input, require
 from iossim.ir.ops.conv import onnx_pads
 from iossim.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.onnx_spelling import OnnxNode
 
 
 @dataclass(frozen=True)

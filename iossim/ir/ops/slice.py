@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from iossim.ir.op import AlongAxis, Array, OnnxNode, Op, Role, normal_axis, one_input, require
+from iossim.ir.op import AlongAxis, Array, Op, Role, normal_axis, one_input, require
 from iossim.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.onnx_spelling import OnnxNode
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, one_input, require
-from iossim.ir.types import DType, TensorType, dtype_of_onnx, onnx_code
+from iossim.ir.op import Array, Op, Role, one_input, require
+from iossim.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.onnx_spelling import OnnxNode
 
 
 class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIEW):
@@ -43,6 +46,8 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
+
         x = node.input_type(0).dtype
         if node.op_type == "CastLike":
             to = node.input_type(1).dtype
@@ -53,6 +58,9 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
         return cls(str(to)), node.data_inputs(1)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
+
+        from iossim.ir.onnx_spelling import onnx_code
+
         return "Cast", {"to": onnx_code(DType(self.dtype))}
 
 

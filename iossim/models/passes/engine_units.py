@@ -22,12 +22,12 @@ from iossim.ir.network import Unit, make_unit
 from iossim.ir.op import Role
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.passes.joins import joins_apart
+from iossim.models.passes.unit_kinds import unit_kind
 from iossim.models.passes.unit_patterns import (
     attention_before,
     private_sums,
     relu_separable_convolution,
     separable_convolution,
-    unit_kind,
 )
 
 

@@ -14,6 +14,7 @@ from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.network import Network, Unit, make_unit
 from iossim.ir.op import Role
 from iossim.models.passes.blocks import cut_blocks, in_blocks, one_block, split_blocks
+from iossim.models.passes.unit_kinds import unit_kind
 
 #: An op that joins branches, and the product in whose epilogue it may be fused.
 Join = tuple[Node, Node]
@@ -106,8 +107,6 @@ class _Units:
         for name, nodes in self.nodes.items():
             unit = self.given.get(name)
             if unit is None or unit.nodes != nodes:
-                from iossim.models.passes.unit_patterns import unit_kind  # most networks are looked at, not changed
-
                 unit = make_unit(graph, name, unit_kind(graph, [graph.nodes[index] for index in nodes]), nodes)
             made.append(unit)
         return tuple(sorted(made, key=lambda unit: unit.nodes[-1]))

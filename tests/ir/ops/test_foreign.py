@@ -18,7 +18,7 @@ from iossim.hardware.load import device
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.ir.graph import Graph
 from iossim.ir.onnx_node import canonical, compute
-from iossim.ir.ops.unary_functions import Unary
+from iossim.ir.ops.functions import Unary
 from iossim.ir.types import DType, TensorType
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph

@@ -6,7 +6,7 @@ from iossim.hardware.lowering.target import Lower
 FAMILIES = Places[Lower](
     "iossim.hardware.lowering.gpu",
     {
-        "families.attention:attention": "attention",
+        "attention:attention": "attention",
         "families.channels_last:convolution_nhwc": "conv_nhwc",
         "families.channels_last:pooling_nhwc": "max_pool_nhwc average_pool_nhwc",
         "families.channels_last:global_pooling_nhwc": "global_average_pool_nhwc global_max_pool_nhwc",
