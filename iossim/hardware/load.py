@@ -8,11 +8,14 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.base.errors import DeviceError, note_once, public
+from iossim.base.errors import DeviceError, did_you_mean, note_once, public
 from iossim.base.registry import Extension, Group, Plugin
+from iossim.base.shipped_yaml import read_shipped, shipped_files
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
+
+_FOLDER = "iossim.hw_profiles"
 
 
 @public
@@ -31,8 +34,9 @@ def device(name_or_path: str | Path | DeviceProfile, *, checked: bool = True) ->
 
         if isinstance(name_or_path, DeviceProfile):
             return name_or_path
-        remedy = DEVICES.refusal(name_or_path, DEVICES.names())
-        raise DeviceError(f"device {name_or_path!r} is no name; {str(remedy).partition('; ')[2]}")
+        from iossim.hardware.names import device_names
+
+        raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
     path, name_or_path = Path(name_or_path), str(name_or_path)
     if "=" in str(path).partition("+")[2] and not path.exists():
         from iossim.hardware.override import changes_of, overridden
@@ -91,8 +95,9 @@ def _own(name: str) -> DeviceProfile | None:
 
 def _text(name: str) -> str:
     """The text of the shipped profile of that name; empty if there is none."""
-    entry = resources.files("iossim.hw_profiles") / f"{name}.yaml"
-    return entry.read_text(encoding="utf-8") if entry.is_file() else ""
+    if name not in shipped_files(_FOLDER):
+        return ""
+    return (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 @cache
@@ -100,7 +105,6 @@ def _shipped(name: str) -> DeviceProfile | None:
     """A shipped device that is no edge device."""
     if not (text := _text(name)):
         return None
-    from iossim.base.shipped_yaml import read_shipped
     from iossim.hardware.profile import profile_of  # imports pydantic, which lists of names do not need
 
     values = read_shipped(text)
