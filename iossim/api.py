@@ -114,19 +114,36 @@ def optimize_streams(
     engine: str = AUTO,
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
+    rewrite: str | Sequence[Rule] | None = None,
+    alpha: float = 1.05,
+    rewrite_budget: RewriteBudget | str = "200",
+    unproved: bool = False,
+    search: SearchOrder = "in-turn",
     progress: StartProgress = silent,
 ) -> AnySchedule:
     """The stream schedule that a scheduler finds, or the stages that it started from if no streams are faster.
 
-    Raises OptionError for a cost model without streams, and for an unknown scheduler.
+    The other options are those of :func:`task`: ``search="joint"`` searches streams together with all else, and in turn
+    the network is rewritten for ``ios-both`` first. Raises OptionError for a cost model without streams, and for an
+    unknown scheduler.
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
-    network = network_of(model)
+    asked = task(
+        model,
+        device,
+        engine=engine,
+        cost_model=cost_model,
+        options=options,
+        rewrite=rewrite,
+        alpha=alpha,
+        rewrite_budget=rewrite_budget,
+        unproved=unproved,
+        search=search,
+        choose_joins=False,
+    )
     from iossim.tasks.stream_explain import judged_beside_sequence  # loaded for streams only
 
-    prices = prices_of(cost_model, device, network, engine)
-    found = schedule_any(network, prices, scheduler, options, progress(scheduler))
-    return judged_beside_sequence(network, found, prices)
+    return judged_beside_sequence(*asked.run_streams(scheduler, progress), asked.prices)
 
 
 def optimize_any(

@@ -85,6 +85,7 @@ def optimize(
     from iossim.models.onnx.export import check_exportable, write_onnx
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.scheduler import stream_scheduler_names
+    from iossim.tasks.stream_explain import judged_beside_sequence
 
     network = reading.network(model)
     # With a backend, the device only provides estimates.
@@ -95,14 +96,16 @@ def optimize(
         raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
     if scheduler in stream_scheduler_names():
-        if transforms != TransformOptions() or onnx is not None or budget is not None:
+        in_turn = transforms != TransformOptions() and transforms.search != "joint"
+        if in_turn or onnx is not None or budget is not None:
             raise OptionError(
-                f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --search, --onnx nor --budget"
+                f"--scheduler {scheduler} takes neither --onnx nor --budget, and --rewrite and --micro-batch with "
+                "--search joint only"
             )
+        task = api.task(network, None, cost_model=prices, options=search, choose_joins=False, **vars(transforms))
         with progress_bars(quiet=as_json) as started, interruptible():
-            made = api.optimize_streams(
-                network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started
-            )
+            network, streams_found = task.run_streams(scheduler, started)
+            made = judged_beside_sequence(network, streams_found, prices)
         if isinstance(made, StreamSchedule):
             show_streams(network, made, prices, outputs, as_json)
         else:

@@ -29,7 +29,7 @@ from iossim.microbatching.divisible import batch_of, divisible
 from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import ScheduleT
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
@@ -131,7 +131,7 @@ class MicroBatched:
         listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
-    def remarked(self, found: Schedule) -> Schedule:
+    def remarked(self, found: ScheduleT) -> ScheduleT:
         """The schedule of the network, with a remark on what dividing did, and the divided units as an option."""
         return found.model_copy(
             update={

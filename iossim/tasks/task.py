@@ -39,6 +39,7 @@ from iossim.search.scheduler import (
     ignore,
     ignore_measuring,
     schedule,
+    schedule_any,
     silent,
     stage_scheduler,
     without_search,
@@ -203,6 +204,27 @@ class Task:
         if there is not None:
             found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
         return Scheduled(found, changed)
+
+    def run_streams(self, scheduler: str, progress: StartProgress = silent) -> tuple[Network, AnySchedule]:
+        """The network as the transforms leave it, and its streams by a scheduler of these, which a joint search
+        includes; KeyboardInterrupt ends it with the best so far.
+        """
+        from iossim.transforms.joint import JointlyFound, JointSearch
+
+        clock, memo = Clock(self.options.seconds), SearchMemo(self.prices)
+        own = [replace(one, streams=scheduler) if isinstance(one, JointSearch) else one for one in self.transforms]
+        changed = replace(self, transforms=tuple(own)).change(progress, memo)
+        options = replace(self.options, seconds=clock.part_s())
+        if changed.interrupted:
+            options = _soon(options)
+        found = None
+        for outcome in changed.outcomes:
+            found = outcome.best.schedule if isinstance(outcome, JointlyFound) else None
+        if found is None:
+            found = schedule_any(changed.network, self.prices, scheduler, options, progress(scheduler), memo)
+        if changed.interrupted:
+            found = found.model_copy(update={"complete": False, "proven": False})
+        return changed.network, changed.remarked(found)
 
     def change(self, progress: StartProgress = silent, memo: SearchMemo | None = None) -> Changed:
         return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress, memo)

@@ -16,7 +16,7 @@ from iossim.base.errors import ScheduleError
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import Schedule, ScheduleT
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions
 from iossim.search.scheduler import StartProgress
@@ -191,7 +191,7 @@ class JoinsChosen:
         than = "faster" if faster else "no slower"
         return f"{said}: {than} here ({chosen_us / 1e3:.3f} ms against {listed}); {remedy}"
 
-    def remarked(self, found: Schedule) -> Schedule:
+    def remarked(self, found: ScheduleT) -> ScheduleT:
         """The schedule of the network, with the sentence as a remark."""
         sentence = self.sentence()
         return found.model_copy(update={"remarks": [*found.remarks, sentence]}) if sentence else found

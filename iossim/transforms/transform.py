@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import ScheduleT
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
@@ -47,7 +47,7 @@ class Outcome(Protocol):
         """A sentence on what the transform did, with option names in backticks; empty where there was nothing to do."""
         ...
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         """The schedule of ``network``, with a remark that says what the transform did."""
         ...
 
@@ -92,7 +92,7 @@ class Unchanged:
     def sentence(self) -> str:
         return "The network is as it was: what was to change it was interrupted."
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         return schedule.model_copy(update={"remarks": [*schedule.remarks, self.sentence()]})
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Changed:
     def interrupted(self) -> bool:
         return any(outcome.interrupted for outcome in self.outcomes)
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         """The schedule of ``network`` with the remark of each outcome."""
         for outcome in self.outcomes:
             schedule = outcome.remarked(schedule)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -10,14 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed, printed_json
+from quantised_networks import QUANTISED
 from random_networks import random_inputs, unscheduled
 
 from iossim import api
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import GraphError, OptionError
 from iossim.cost.random import RandomCostModel
+from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
+from iossim.execution.measured_run import for_backend
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
@@ -25,11 +30,12 @@ from iossim.ir.ops.unary import Relu
 from iossim.microbatching.divided_blocks import divide_blocks
 from iossim.microbatching.divisible import divisible
 from iossim.microbatching.micro_batches_transform import TRIED, DivisionChoices
+from iossim.microbatching.training_pass import training_network
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.random_graphs import seeded_network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
@@ -154,6 +160,52 @@ def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path, capsys:
     for outputs in (execute(plan, changed, inputs), unscheduled(load(tmp_path / "chosen.onnx"), inputs)):
         for value, wanted in zip(outputs.values(), expected, strict=True):
             np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4)
+
+
+def trained() -> Network:
+    """Two convolutions of four images, with the gradients of both weights and of what is between them."""
+    b = GraphBuilder("trained")
+    x = b.input("x", (4, 3, 14, 14))
+    with b.block("maps"):
+        x = b.conv(b.conv(x, 8, 3, padding=1, name="first"), 8, 3, stride=2, name="second")
+    return training_network(b.network([x]))
+
+
+@pytest.mark.parametrize("by", ["ios-both", "ios-streams"])
+@pytest.mark.parametrize("made", [residual_network, trained, QUANTISED["chain"]])
+def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[], Network], by: str) -> None:
+    """Of sums of branches, training steps and products of whole numbers; in stages and in streams."""
+    network = made()
+    prices = api.cost_model("simulator", "t4", network.precision, "graph")
+    task = api.task(network, None, cost_model=prices, rewrite=RULES, rewrite_budget="2", search="joint")
+    found: AnySchedule
+    if by == "ios-streams":
+        changed, found = task.run_streams(by)
+    else:
+        done = task.run()
+        changed, found = done.network, done.schedule
+    joint = found.options["joint"]
+    assert ("streams" in joint["alone_us"]) == (by == "ios-streams")
+    assert found.latency_us == pytest.approx(joint["us"])
+    assert joint["us"] <= min(joint["given_us"], *joint["alone_us"].values(), *joint["without_us"].values())
+    inputs = random_inputs(network)
+    expected = unscheduled(network, inputs)
+    for backend in ("numpy_reference", *["onnxruntime_cpu"][: find_spec("onnxruntime") is not None]):
+        runs_on = create_backend(backend)
+        plan = lower_schedule(for_backend(found, changed, runs_on)[0], changed, found.engine)
+        check_happens_before(plan)
+        for name, value in runs_on.execute(changed, plan, inputs).items():
+            largest = float(np.abs(expected[name].astype(np.float64)).max())
+            np.testing.assert_allclose(value, expected[name], rtol=1e-3, atol=1e-4 * max(1.0, largest))
+
+
+def test_streams_need_prices_of_streams_and_no_limit() -> None:
+    for given, said in (
+        ({"cost_model": RandomCostModel()}, "prices stages alone"),
+        ({"device": "t4", "options": api.search_options(workspace_limit="1MiB")}, "is for stages"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            api.optimize_streams(residual_network(), **{"device": None, **given}, search="joint")  # type: ignore[arg-type]
 
 
 def test_it_ends_in_time_with_the_best_so_far() -> None:

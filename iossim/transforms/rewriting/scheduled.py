@@ -19,7 +19,7 @@ from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import ScheduleT
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
@@ -282,7 +282,7 @@ class Rewriting:
             "sentence": self.sentence(),
         }
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         """The schedule of the network, with a remark that says what rewriting did."""
         said = self.sentence()
         return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
