@@ -115,9 +115,7 @@ def optimize_streams(
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
     rewrite: str | Sequence[Rule] | None = None,
-    alpha: float = 1.05,
     rewrite_budget: RewriteBudget | str = "200",
-    unproved: bool = False,
     search: SearchOrder = "in-turn",
     progress: StartProgress = silent,
 ) -> AnySchedule:
@@ -135,15 +133,13 @@ def optimize_streams(
         cost_model=cost_model,
         options=options,
         rewrite=rewrite,
-        alpha=alpha,
         rewrite_budget=rewrite_budget,
-        unproved=unproved,
         search=search,
         choose_joins=False,
     )
-    from iossim.tasks.stream_explain import judged_beside_sequence  # loaded for streams only
+    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams  # loaded for streams only
 
-    return judged_beside_sequence(*asked.run_streams(scheduler, progress), asked.prices)
+    return judged_beside_sequence(*search_streams(asked, scheduler, progress), asked.prices)
 
 
 def optimize_any(

@@ -171,6 +171,7 @@ def _searched(
     from iossim import api
     from iossim.cost.create import measures
     from iossim.search.scheduler import stream_scheduler_names
+    from iossim.tasks.stream_explain import search_streams
 
     if measures(pricing.cost_model):
         raise OptionError(f"--cost-model {pricing.cost_model} measures; run optimize, and explain its schedule.json")
@@ -182,7 +183,7 @@ def _searched(
             raise OptionError(f"--scheduler {scheduler} takes --rewrite and --micro-batch with --search joint only")
     with progress_bars(quiet=as_json) as progress, interruptible():
         if of_streams:
-            network, streams = api.task(network, None, **given).run_streams(scheduler, progress)
+            network, streams = search_streams(api.task(network, None, **given), scheduler, progress)
             return streams, network, prices
         done = api.task(network, None, scheduler=scheduler, **given).run(progress)
         return done.schedule, done.network, prices

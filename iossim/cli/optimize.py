@@ -85,7 +85,7 @@ def optimize(
     from iossim.models.onnx.export import check_exportable, write_onnx
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.scheduler import stream_scheduler_names
-    from iossim.tasks.stream_explain import judged_beside_sequence
+    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams
 
     network = reading.network(model)
     # With a backend, the device only provides estimates.
@@ -104,8 +104,8 @@ def optimize(
             )
         task = api.task(network, None, cost_model=prices, options=search, choose_joins=False, **vars(transforms))
         with progress_bars(quiet=as_json) as started, interruptible():
-            network, streams_found = task.run_streams(scheduler, started)
-            made = judged_beside_sequence(network, streams_found, prices)
+            network, found_any = search_streams(task, scheduler, started)
+            made = judged_beside_sequence(network, found_any, prices)
         if isinstance(made, StreamSchedule):
             show_streams(network, made, prices, outputs, as_json)
         else:

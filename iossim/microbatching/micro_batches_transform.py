@@ -14,7 +14,6 @@ from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
 from iossim.base.numbers import read_json
-from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, Network
@@ -34,7 +33,7 @@ from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, StartProgress
-from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
+from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost, refuse_measuring
 
 AUTO = "auto"
 #: What ``auto`` tries of each block.
@@ -166,12 +165,8 @@ class MicroBatch:
 
     def check(self, prices: CostModel, scheduler: str) -> None:
         """Raise OptionError for ``auto`` with a cost model that measures."""
-        measures = isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE
-        if measures and self.count is None:
-            raise OptionError(
-                f"`micro_batch` auto schedules a network in many ways, and `cost_model` {prices.identity.name} "
-                "measures; give simulator, or say how many"
-            )
+        if self.count is None:
+            refuse_measuring(prices, "`micro_batch` auto", "give simulator, or say how many")
 
     def apply(
         self,

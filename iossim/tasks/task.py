@@ -39,7 +39,6 @@ from iossim.search.scheduler import (
     ignore,
     ignore_measuring,
     schedule,
-    schedule_any,
     silent,
     stage_scheduler,
     without_search,
@@ -188,7 +187,7 @@ class Task:
         options = replace(self.options, seconds=clock.part_s()) if self.transforms else self.options
         task = replace(self, network=changed.network, transforms=(), options=options)
         if changed.interrupted and self.budget is None:
-            task = replace(task, options=_soon(options))
+            task = replace(task, options=soon(options))
         made = steps.take(lambda: task.search(progress(self.scheduler), measuring, memo), None)
         if made is None:
             made = without_search(changed.network, self.prices, self.scheduler, self.options)
@@ -204,27 +203,6 @@ class Task:
         if there is not None:
             found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
         return Scheduled(found, changed)
-
-    def run_streams(self, scheduler: str, progress: StartProgress = silent) -> tuple[Network, AnySchedule]:
-        """The network as the transforms leave it, and its streams by a scheduler of these, which a joint search
-        includes; KeyboardInterrupt ends it with the best so far.
-        """
-        from iossim.transforms.joint import JointlyFound, JointSearch
-
-        clock, memo = Clock(self.options.seconds), SearchMemo(self.prices)
-        own = [replace(one, streams=scheduler) if isinstance(one, JointSearch) else one for one in self.transforms]
-        changed = replace(self, transforms=tuple(own)).change(progress, memo)
-        options = replace(self.options, seconds=clock.part_s())
-        if changed.interrupted:
-            options = _soon(options)
-        found = None
-        for outcome in changed.outcomes:
-            found = outcome.best.schedule if isinstance(outcome, JointlyFound) else None
-        if found is None:
-            found = schedule_any(changed.network, self.prices, scheduler, options, progress(scheduler), memo)
-        if changed.interrupted:
-            found = found.model_copy(update={"complete": False, "proven": False})
-        return changed.network, changed.remarked(found)
 
     def change(self, progress: StartProgress = silent, memo: SearchMemo | None = None) -> Changed:
         return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress, memo)
@@ -292,7 +270,7 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
     return replace(comparison, complete=comparison.complete and not steps.interrupted)
 
 
-def _soon(options: SearchOptions) -> SearchOptions:
+def soon(options: SearchOptions) -> SearchOptions:
     """Options of a search that must end soon, since the one before it was interrupted."""
     return replace(options, seconds=min(options.seconds or _AFTER_INTERRUPT_S, _AFTER_INTERRUPT_S))
 
@@ -312,7 +290,7 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, m
     """The comparison extended by the schedules of the networks that the transforms make."""
     outcomes = task.change(progress, memo).outcomes
     interrupted = any(outcome.interrupted for outcome in outcomes)
-    options = _soon(task.options) if interrupted else task.options
+    options = soon(task.options) if interrupted else task.options
     shown: list[tuple[Outcome, str, Network, str]] = []
     for outcome in outcomes:
         own = [(outcome, label, network, task.scheduler) for label, network in outcome.alternatives.items()]

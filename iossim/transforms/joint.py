@@ -21,7 +21,7 @@ from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_part
-from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel, StreamCostModel, VariantCostModel
+from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
@@ -32,7 +32,7 @@ from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, StartProgress, schedule_any, without_search
-from iossim.transforms.choices import BySchedule, Choices, GraphCost
+from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
 from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.rewriting.backtracking import Candidate
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
@@ -162,11 +162,7 @@ class JointSearch:
         """Raise OptionError for a scheduler that gives graphs no cost, and for a cost model that measures."""
         if scheduler not in STRATEGIES:
             raise OptionError(f"`search` joint needs a `scheduler` that searches; give one of {', '.join(STRATEGIES)}")
-        if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
-            raise OptionError(
-                f"`search` joint asks for the prices of thousands of networks, and `cost_model` {prices.identity.name} "
-                "measures; give simulator"
-            )
+        refuse_measuring(prices, "`search` joint")
         if self.streams and not isinstance(prices, StreamCostModel):
             raise OptionError(
                 f"`scheduler` {self.streams} orders streams, and `cost_model` {prices.identity.name} prices stages "

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import product
 from math import inf
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import for_backend
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
@@ -40,6 +42,7 @@ from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
+from iossim.tasks.stream_explain import search_streams
 from iossim.transforms.choices import BySchedule, GraphCost
 from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
@@ -49,10 +52,13 @@ from iossim.transforms.rewriting.backtracking import RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import Rewrite
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
+#: Graphs that are all looked at.
+MOST_GRAPHS = 60
 #: Rules of which only so many graphs can be made.
 FEW = tuple(rule for rule in RULES if rule.name in ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-of-relu"))
 
@@ -92,23 +98,34 @@ class EveryWay(GraphCost):
         return best_us
 
 
-@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+def every_graph(graph: Graph, rules: Sequence[Rule]) -> list[Graph]:
+    """All graphs that the rules make of one; the one alone if they are more than :data:`MOST_GRAPHS`."""
+    found, place = {graph.hash: graph}, 0
+    while place < len(found) <= MOST_GRAPHS:
+        now = list(found.values())[place]
+        for made in (apply(now, match) for rule in rules for match in find_matches(now, rule)):
+            if made is not None:
+                found.setdefault(made.graph.hash, made.graph)
+        place += 1
+    return list(found.values()) if len(found) <= MOST_GRAPHS else [graph]
+
+
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 303))])
 def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
-    prices = RandomCostModel(seed=seed)
-    network = residual_network(1) if seed % 3 == 0 else seeded_network(seed, 4, blocks=1, batch=2)
-    best_us, waiting, seen = inf, [network.graph], {network.graph.hash}
-    while waiting:
-        graph = waiting.pop()
-        best_us = min(best_us, EveryWay(prices).us(rewritten_network(network, graph)))
-        for made in (apply(graph, match) for rule in FEW for match in find_matches(graph, rule)):
-            if made is not None and made.graph.hash not in seen:
-                seen.add(made.graph.hash)
-                waiting.append(made.graph)
+    """With random rules, on batches that are divided in various ways, at random prices."""
+    prices, random = RandomCostModel(seed=seed), Random(seed)
+    network = (
+        residual_network(1) if seed % 3 == 0 else seeded_network(seed, 4, blocks=1, batch=random.choice((2, 3, 4)))
+    )
+    rules: Sequence[Rule] = FEW if seed % 2 == 0 else random.sample(RULES, 4)
+    graphs = every_graph(network.graph, rules)
+    rules = rules if len(graphs) > 1 else ()
+    best_us = min(EveryWay(prices).us(rewritten_network(network, graph)) for graph in graphs)
     own = BySchedule(prices, "ios-both", SearchOptions(), SearchMemo(prices))
     divisions = DivisionChoices(own, own)
     joins = JoinChoices(divisions, own)
     divisions.exhausts = joins.exhausts = True
-    found = search(network, FEW, joins, alpha=inf)
+    found = search(network, rules, joins, alpha=inf)
     assert found.best.cost_us == pytest.approx(best_us)
     # Each block is solved once: all networks that were scheduled have fewer solutions than blocks.
     scheduled = sum(len(each.blocks) for each in own._found)
@@ -180,7 +197,7 @@ def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[],
     task = api.task(network, None, cost_model=prices, rewrite=RULES, rewrite_budget="2", search="joint")
     found: AnySchedule
     if by == "ios-streams":
-        changed, found = task.run_streams(by)
+        changed, found = search_streams(task, by)
     else:
         done = task.run()
         changed, found = done.network, done.schedule
