@@ -70,8 +70,8 @@ def optimize(
 
     With --micro-batch blocks run in micro-batches, which overlap as far as that is faster; after --rewrite.
 
-    With --search joint rewritings, joins, micro-batches and kernels are searched together with the schedule, and a note
-    says what each brought.
+    With --search joint rewritings, joins, micro-batches, kernels and (--scheduler ios-streams) streams are searched
+    together with the schedule, and a note says what each brought.
 
     With --onnx the scheduled network, after --rewrite and --micro-batch, is also written as a model for any runtime.
 

@@ -205,7 +205,7 @@ Search = Annotated[
     option(
         "--search",
         "in-turn|joint",
-        "Apply --rewrite, joins and --micro-batch in turn, or search these, kernels and the schedule jointly.",
+        "Apply --rewrite, joins and --micro-batch in turn, or search these, kernels, streams and the schedule jointly.",
     ),
 ]
 Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.", OUTPUT)]

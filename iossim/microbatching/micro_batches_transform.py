@@ -25,7 +25,6 @@ from iossim.microbatching.divided_blocks import (
     estimated_transitions,
 )
 from iossim.microbatching.divisible import batch_of, divisible
-from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import ScheduleT
@@ -251,7 +250,7 @@ class _Blocks:
 
 class DivisionChoices(Choices[Counts]):
     """The cost of a network with each block in as many micro-batches as is best; begun undivided, in as many as can
-    be, and as it is best by the schedules ``guided`` (cheap to ask) and for the stages of the undivided schedule.
+    be, and as it is best one unit after another.
     """
 
     def __init__(
@@ -319,8 +318,6 @@ class DivisionChoices(Choices[Counts]):
         if self._guided is not None:
             self._guided.search(network)
             yield self._guided.best(network)
-            parts, _ = scheduled_first(network, self.by_schedule.cost_model, self.by_schedule.found(network), TRIED)
-            yield tuple(parts.get(block.name, 1) for block in network.blocks)
 
     def coordinates(self, network: Network) -> int:
         return len(network.blocks)

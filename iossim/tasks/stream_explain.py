@@ -245,11 +245,15 @@ def search_streams(task: Task, scheduler: str, progress: StartProgress = silent)
     clock, memo = Clock(task.options.seconds), SearchMemo(task.prices)
     own = [replace(one, streams=scheduler) if isinstance(one, JointSearch) else one for one in task.transforms]
     changed = replace(task, transforms=tuple(own)).change(progress, memo)
-    found = next((one.best.schedule for one in changed.outcomes if isinstance(one, JointlyFound)), None)
+    joint = next((one for one in changed.outcomes if isinstance(one, JointlyFound)), None)
+    found = None if joint is None else joint.best.schedule
     if found is None:
         options = replace(task.options, seconds=clock.part_s())
         options = soon(options) if changed.interrupted else options
-        found = schedule_any(changed.network, task.prices, scheduler, options, progress(scheduler), memo)
+        by = scheduler
+        if joint is not None and not joint.ended:  # what is best of all are stages, with their fastest kernels
+            by, options = task.scheduler, replace(options, company=False)
+        found = schedule_any(changed.network, task.prices, by, options, progress(scheduler), memo)
     if changed.interrupted:
         found = found.model_copy(update={"complete": False, "proven": False})
     return changed.network, changed.remarked(found)
