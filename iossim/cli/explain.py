@@ -180,7 +180,7 @@ def _searched(
     if of_streams:
         given["choose_joins"] = False
         if transforms["search"] != "joint" and given != {**given, **vars(TransformOptions())}:
-            raise OptionError(f"--scheduler {scheduler} takes --rewrite and --micro-batch with --search joint only")
+            raise OptionError(f"--scheduler {scheduler}: --rewrite and --micro-batch need --search joint")
     with progress_bars(quiet=as_json) as progress, interruptible():
         if of_streams:
             network, streams = search_streams(api.task(network, None, **given), scheduler, progress)

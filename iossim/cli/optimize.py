@@ -96,12 +96,8 @@ def optimize(
         raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
     if scheduler in stream_scheduler_names():
-        in_turn = transforms != TransformOptions() and transforms.search != "joint"
-        if in_turn or onnx is not None or budget is not None:
-            raise OptionError(
-                f"--scheduler {scheduler} takes neither --onnx nor --budget, and --rewrite and --micro-batch with "
-                "--search joint only"
-            )
+        if (onnx, budget) != (None, None) or (transforms.search != "joint" and transforms != TransformOptions()):
+            raise OptionError(f"--scheduler {scheduler} takes no --onnx or --budget; --rewrite needs --search joint")
         task = api.task(network, None, cost_model=prices, options=search, choose_joins=False, **vars(transforms))
         with progress_bars(quiet=as_json) as started, interruptible():
             network, found_any = search_streams(task, scheduler, started)

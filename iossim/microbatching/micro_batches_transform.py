@@ -27,12 +27,12 @@ from iossim.microbatching.divided_blocks import (
 from iossim.microbatching.divisible import batch_of, divisible
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import ScheduleT
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, StartProgress
 from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost, refuse_measuring
+from iossim.transforms.transform import ScheduleT
 
 AUTO = "auto"
 #: What ``auto`` tries of each block.

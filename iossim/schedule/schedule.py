@@ -7,7 +7,7 @@ search options, so that it can be replayed, compared and explained. Reading vali
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, ValidationError, model_serializer
 from pydantic_core import from_json
@@ -215,8 +215,6 @@ class StreamSchedule(SavedSchedule, Printed):
 
 
 AnySchedule = Schedule | StreamSchedule
-#: A schedule of either kind that is returned changed.
-ScheduleT = TypeVar("ScheduleT", Schedule, StreamSchedule, AnySchedule)
 
 
 def _kind(document: object) -> str:

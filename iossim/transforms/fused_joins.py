@@ -16,11 +16,12 @@ from iossim.base.errors import ScheduleError
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
-from iossim.schedule.schedule import Schedule, ScheduleT
+from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions
 from iossim.search.scheduler import StartProgress
 from iossim.transforms.choices import EVERY, LEAST_GAIN, BySchedule, Choices, GraphCost
+from iossim.transforms.transform import ScheduleT
 
 #: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)

@@ -26,7 +26,7 @@ from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.models.passes.joins import joins_of
-from iossim.schedule.schedule import AnySchedule, ScheduleT
+from iossim.schedule.schedule import AnySchedule
 from iossim.search.anytime import Clock, Steps, TimeIsUp
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
@@ -39,6 +39,7 @@ from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.scheduled import ByOperators, Rewrite
 from iossim.transforms.rewriting.verdict import trusted
+from iossim.transforms.transform import ScheduleT
 
 REWRITING, JOINS, DIVISION, COMPANY, STREAMS = "rewriting", "joins", "micro_batches", "company", "streams"
 #: Some of them in words.

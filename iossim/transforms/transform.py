@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.schedule.schedule import ScheduleT
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
 
 #: Transforms are applied one after the other, or searched together (:mod:`iossim.transforms.joint`).
 SearchOrder = Literal["in-turn", "joint"]
+#: A schedule of either kind that is returned changed.
+ScheduleT = TypeVar("ScheduleT", Schedule, StreamSchedule, AnySchedule)
 
 
 class Outcome(Protocol):

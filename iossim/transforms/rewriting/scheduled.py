@@ -18,7 +18,6 @@ from iossim.base.errors import OptionError, did_you_mean
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
-from iossim.schedule.schedule import ScheduleT
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
@@ -40,6 +39,7 @@ from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.verdict import trusted
+from iossim.transforms.transform import ScheduleT
 
 #: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule,
 #: from what both find.
