@@ -152,7 +152,7 @@ class Choices(GraphCost, Generic[W]):
 
     def tried(self, network: Network) -> dict[W, tuple[float, Network]]:
         """Cost in us, and the network, of each tried way."""
-        if network not in self._tried:
+        if not self._tried.get(network):  # none, or its first way took too long
             self.way_us(network, self.given(network))
         return self._tried[network]
 

@@ -266,7 +266,7 @@ class _Search:
                 self.tried[own] = found
             self.cut |= self.now.is_up
         self.now = self.steps.clock
-        if not self.tried:  # the time was up, or an interrupt came, before the first schedule
+        if frozenset() not in self.tried:  # the time was up, or an interrupt came, before its schedule
             begun = without_search(self.network, self.prices, self.scheduler)
             self.tried[frozenset()] = Tried(self.network, begun.latency_us)
         if REWRITING in every and every in self.tried and not self.steps.ended:
@@ -293,9 +293,10 @@ class _Search:
             alpha = self.rewrite.alpha
             self.by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, self._told)
             self.by_operators.budget = self.rewrite.budget
-        found = self.by_operators.search(cost, self._seeds()).joint
-        if self.by_operators.saturated.interrupted or self.by_operators.summed.interrupted:
+        by_operators = self.by_operators
+        if by_operators.saturated.interrupted or by_operators.summed.interrupted:
             self.by_operators = None  # the time was up: to be looked for anew
+        found = by_operators.search(cost, self._seeds()).joint
         self.steps.interrupted |= found.interrupted and not self.now.is_up
         return self._made(found.best, cost)
 
