@@ -20,14 +20,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule import read_schedule as read_any
 from iossim.search.assemble import reprice_any
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import (
-    MeasuredProgress,
-    StartProgress,
-    ignore_measuring,
-    schedule_any,
-    silent,
-    stream_scheduler_names,
-)
+from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
 from iossim.tasks.requests import compare, cost_model, limit_bytes, network_of, prices_of, search_options, task
 from iossim.tasks.task import judged
 from iossim.transforms.transform import SearchOrder
