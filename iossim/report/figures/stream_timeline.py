@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from iossim.base.tables import Cell
 from iossim.hardware.lowering.unit import main_kind
@@ -22,21 +24,25 @@ from iossim.report.schedule_tables import path_words, stream_summary
 from iossim.tasks.stream_explain import StreamExplanation
 
 #: The width; rows are added until the fullest lane has at most about this many launches in each.
-_WIDTH_PIXELS, _LAUNCHES_PER_ROW, _MAXIMUM_ROWS = 1100, 24, 8
+WIDTH_PIXELS, _LAUNCHES_PER_ROW, MAXIMUM_ROWS = 1100, 24, 8
 
 
 def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     """A schedule of streams as the run that explains it: launches over time, waits, and the critical path."""
     fullest = max(Counter(one.stream for one in found.launches).values(), default=1)
-    rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
+    rows = min(MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
     row_ms = (found.latency_us or 1.0) / 1e3 / rows
     kinds = {unit.name: main_kind(network, unit) for unit in network.units}
-    kind_of = {one.unit: kinds[found.units_of[one.unit][0]] for one in found.launches}
+    bars = [
+        Bar(one.stream, one.start_us, one.end_us, one.unit, found.units_of[one.unit], kind, one.is_critical)
+        for one in found.launches
+        for kind in (kinds[found.units_of[one.unit][0]],)
+    ]
     names = unit_names(network)
     records: list[dict[str, Cell]] = []
     for row in range(rows):
         part_ms = row * row_ms, (row + 1) * row_ms
-        drawn = _launches(found, kind_of, names, *part_ms) + _waits(found, *part_ms)
+        drawn = bars_within(bars, names, *part_ms) + _waits(found, *part_ms)
         records += [{"row": row, **record} for record in drawn]
     colours = timeline.colours_by_time(records)
     panels = []
@@ -55,29 +61,36 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
         panels=tuple(panels),
         legend=(*timeline.kind_entries(colours), *marks),
         stacked=True,
-        panel_pixels=_WIDTH_PIXELS,
+        panel_pixels=WIDTH_PIXELS,
     )
 
 
-def _launches(
-    found: StreamExplanation, of: dict[str, str], names: dict[str, str], begin_ms: float, end_ms: float
-) -> list[dict[str, Cell]]:
-    """The part of each launch within a row, with its name where that fits; ``of`` are kinds by launch, ``names``
-    short ones.
-    """
+class Bar(NamedTuple):
+    """What runs on a stream: its name, its units and the kind of their op, and whether it has an outline."""
+
+    stream: int
+    start_us: float
+    end_us: float
+    name: str
+    units: Sequence[str]
+    kind: str
+    outlined: bool = False
+
+
+def bars_within(bars: Sequence[Bar], names: Mapping[str, str], begin_ms: float, end_ms: float) -> list[dict[str, Cell]]:
+    """The part of each bar within a row, with its short name, one of ``names``, where that fits."""
     records: list[dict[str, Cell]] = []
-    for one in found.launches:
+    for one in bars:
         start, end = max(one.start_us / 1e3, begin_ms), min(one.end_us / 1e3, end_ms)
         if start >= end:
             continue
-        kind, units = of[one.unit], found.units_of[one.unit]
         own: dict[str, Cell] = {"stream": one.stream, "start_ms": start, "end_ms": end}
-        facts: dict[str, Cell] = {"unit": one.unit, "kind": kind, "time_ms": (one.end_us - one.start_us) / 1e3}
-        records.append({"what": "kernel", **own, **facts, "merged": one.is_critical})
-        pixels = (end - start) / (end_ms - begin_ms) * _WIDTH_PIXELS - 2
-        if text := timeline.fitting_label(unit_labels(units, names), pixels):
+        facts: dict[str, Cell] = {"unit": one.name, "kind": one.kind, "time_ms": (one.end_us - one.start_us) / 1e3}
+        records.append({"what": "kernel", **own, **facts, "merged": one.outlined})
+        pixels = (end - start) / (end_ms - begin_ms) * WIDTH_PIXELS - 2
+        if one.units and (text := timeline.fitting_label(unit_labels(one.units, names), pixels)):
             middle: dict[str, Cell] = {"start_ms": (start + end) / 2, "text": text}
-            records.append({"what": "label", "stream": one.stream, **middle, "colour": text_on(kind_colour(kind))})
+            records.append({"what": "label", "stream": one.stream, **middle, "colour": text_on(kind_colour(one.kind))})
     return records
 
 
