@@ -126,7 +126,7 @@ def page(
 
 def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
     """Number of nodes that run concurrently in the runtime's profile, beside the predicted number of kernels."""
-    measured = f"{profile.overlap or 0:.2f} nodes at a time"
+    measured = f"{profile.overlap or 0:.2f} concurrent nodes"
     expected = overlap([(span.start_us, span.end_us) for span in predicted])
     return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f}."
 
@@ -156,12 +156,12 @@ def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, 
 def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:
     """Settings that TensorRT accepts, and what to look for in its profile."""
     said = [
-        "TensorRT takes no schedule: its builder decides by itself which layers run side by side, up to a number of "
+        "TensorRT takes no schedule: its builder decides which layers run concurrently, up to a number of "
         "auxiliary streams. For the width of this schedule:",
         f"  {advice.command(model)}",
     ]
     if not advice.stages:
-        return [*said, "The schedule runs nothing side by side; there is nothing to look for."]
+        return [*said, "The schedule has no concurrent groups, so no layers should overlap."]
     said.append("Layers of these nodes should overlap in its profile, a group a line:")
     for one in advice.stages:
         said += [f"  stage {one.stage}", *(f"    {' > '.join(names)}" for names in one.groups)]

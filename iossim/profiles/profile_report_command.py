@@ -120,7 +120,7 @@ def profile_report(
         said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
         left_out += (f"{said}; if it ran several times, record equal runs alone, and give --runs",)
     if (times.overlap or 1.0) > _BESIDE:
-        left_out += ("layers that ran beside others took longer than alone; errors and --measurements count that, too",)
+        left_out += ("concurrent layers took longer than alone; errors and --measurements include that",)
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)

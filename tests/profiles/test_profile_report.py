@@ -200,7 +200,7 @@ def test_layers_beside_others_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text(json.dumps({"traceEvents": run_of_two_streams(0, late=False)}))
     document = printed_json(capsys, f"profile-report ios_sample {path} --device t4 --json")
     assert (document["measured_us"], document["wall_us"], document["overlap"]) == (320, 200, pytest.approx(1.6))
-    assert any("layers that ran beside others took longer than alone" in remark for remark in document["remarks"])
+    assert any("concurrent layers took longer than alone" in remark for remark in document["remarks"])
     text = printed(capsys, f"profile-report ios_sample {path} --device t4")
     said = "run took 0.200 ms from its first layer to its last; on average 1.60 layers ran concurrently."
     assert said in " ".join(text.split())
@@ -267,7 +267,7 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["wall_us"] == document["measured_us"]
     assert "from its first layer to its last; on average 1.00 layers ran concurrently." in " ".join(text.split())
     assert "is it of this model?" not in text
-    assert "ran beside others" not in text
+    assert "concurrent layers took longer" not in text
     assert len(printed(capsys, f"{line} --all").splitlines()) > len(text.splitlines())
 
 

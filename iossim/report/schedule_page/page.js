@@ -163,7 +163,7 @@ function choose(units) {
   light();
   const said = document.getElementById("chosen");
   if (!units.length) {
-    said.textContent = "Nothing is chosen.";
+    said.textContent = "No unit is selected.";
     history.replaceState(null, "", "#");
     return;
   }
@@ -184,7 +184,7 @@ function find(text, isNext) {
   const found = order.filter((unit) => data.units[unit].name.toLowerCase().includes(text.toLowerCase()));
   if (!text || !found.length) {
     choose([]);
-    document.getElementById("chosen").textContent = text ? `No unit has ${text} in its name.` : "Nothing is chosen.";
+    document.getElementById("chosen").textContent = text ? `No unit has ${text} in its name.` : "No unit is selected.";
     return;
   }
   const place = (found.indexOf(chosen[0]) + (isNext ? 1 : 0)) % found.length;
