@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 
-from iossim.base.tables import Cell
 from iossim.cli.outputs import PAGE, Writer, pictures, text_file, wants_plot
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.execution.execution import Span
-from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.profiles.profile_report import ProfileReport
-from iossim.report.figures import timeline
-from iossim.report.figures.figure import Figure, Panel
-from iossim.report.figures.graph import unit_names
-from iossim.report.figures.stream_timeline import MAXIMUM_ROWS, WIDTH_PIXELS, Bar, bars_within
+from iossim.report.figures.stream_timeline import beside_figure
 from iossim.report.schedule_page import Recording, schedule_page
 from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.tasks.explain import Explanation, explain
 from iossim.tasks.stream_explain import StreamExplanation, explain_streams
-
-_BARS_PER_ROW = 24
-#: Kind of what belongs to no unit.
-_UNMATCHED = "of no unit"
 
 
 def recording(network: Network, report: ProfileReport, begin_us: float) -> Recording:
@@ -65,42 +54,8 @@ def recorded_files(
         explanation, spans = explain(schedule, network, prices), prices.timeline(network, schedule)
     recorded = recording(network, report, min((span.start_us for span in spans), default=0.0))
     page = schedule_page(network, schedule, spans, said, explanation, recorded=recorded)
-    drawn = pictures(beside_figure(network, schedule.device, spans, recorded)) if wants_plot(None) else {}
+    title = f"{network.name} on {schedule.device}, simulated and recorded"
+    finding = f"simulated: {max((span.end_us for span in spans), default=0.0) / 1e3:.3f} ms\n{recorded.title}"
+    figure = beside_figure(network, title, finding, {"simulated": spans, "recorded": recorded.spans})
+    drawn = pictures(figure) if wants_plot(None) else {}
     return {PAGE: text_file(page), **drawn}
-
-
-def beside_figure(network: Network, device: str, simulated: Sequence[Span], recorded: Recording) -> Figure:
-    """The simulated lanes above the recorded ones, row by row, on one scale."""
-    kinds = {unit.name: main_kind(network, unit) for unit in network.units}
-
-    def bar(one: Span) -> Bar:
-        units = [one.unit] if one.unit in kinds else one.unit.split("+") if one.unit else []
-        kind = kinds[units[0]] if units else _UNMATCHED
-        return Bar(one.stream, one.start_us, one.end_us, one.name, units, kind)
-
-    bars = {"simulated": list(map(bar, simulated)), "recorded": list(map(bar, recorded.spans))}
-    ends_us = {title: max((one.end_us for one in own), default=0.0) for title, own in bars.items()}
-    fullest = max(Counter(one.stream for one in own).most_common(1)[0][1] if own else 1 for own in bars.values())
-    rows = min(MAXIMUM_ROWS, math.ceil(fullest / _BARS_PER_ROW))
-    row_ms = (max(ends_us.values()) or 1.0) / 1e3 / rows
-    names = unit_names(network)
-    records: list[dict[str, Cell]] = []
-    for row in range(rows):
-        for title, own in bars.items():
-            drawn = bars_within(own, names, row * row_ms, (row + 1) * row_ms)
-            records += [{"row": row, "of": title, **record} for record in drawn]
-    colours = timeline.colours_by_time(records)
-    return Figure(
-        name="timeline",
-        title=f"{network.name} on {device}, simulated and recorded",
-        finding=f"simulated: {ends_us['simulated'] / 1e3:.3f} ms\n{recorded.title}",
-        records=tuple(records),
-        panels=tuple(
-            Panel("", timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms), title), {"row": row, "of": title})
-            for row in range(rows)
-            for title in bars
-        ),
-        legend=tuple(timeline.kind_entries(colours)),
-        stacked=True,
-        panel_pixels=WIDTH_PIXELS,
-    )
