@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, PricingOptions, schedule_or_network
+from iossim.cli import options, schedule_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions
 from iossim.cli.options import argument, number, option, switch, takes_options, with_flags
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_options import schedule_or_network
 
 #: A larger overlap of layers cannot come from rounded clocks.
 _BESIDE = 1.05
@@ -53,7 +54,7 @@ def register(app: typer.Typer) -> None:
 )
 @takes_options
 def profile_report(
-    model: options.ScheduleOrModel,
+    model: schedule_options.ScheduleOrModel,
     profile: Profiled,
     *,
     device: options.Device = None,
