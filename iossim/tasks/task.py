@@ -162,7 +162,9 @@ class Task:
                 reason = "measurements do not include the workspaces of kernels; leave one out"
                 raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
             if self.options.company:
-                raise OptionError("`company` does not go with a `budget`: what measures knows one kernel of each unit")
+                raise OptionError(
+                    "`company` does not go with a `budget`: a backend that measures has one kernel for each unit"
+                )
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 
