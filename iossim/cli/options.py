@@ -205,7 +205,7 @@ Search = Annotated[
     option(
         "--search",
         "in-turn|joint",
-        "Apply --rewrite, joins and --micro-batch in sequence, or search them jointly with kernels, streams and schedule.",
+        "Apply --rewrite, joins and --micro-batch in sequence, or search all jointly, with kernels and streams.",
     ),
 ]
 Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.", OUTPUT)]
