@@ -48,7 +48,7 @@ def test_all_are_committed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     written = {path.name: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert written == {path.name: path.read_text() for path in COMMITTED.glob("*.json")}
     assert "did you mean 'profile'" in refused(capsys, "schema profil")
-    assert "needs a NAME (profile, schedule, table, measurement, rule, check, microbatch, corun, scenario)" in refused(
+    assert "known: profile, schedule, table, measurement, rule, check, microbatch, corun, scenario, bench" in refused(
         capsys, "schema"
     )
 

@@ -1,4 +1,4 @@
-"""``iossim schema``: JSON schemas of the files that people write, for editors and for programs that check them."""
+"""``iossim schema``: JSON schemas of the files that people write, and of what commands print with ``--json``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from iossim.base.errors import OptionError
 from iossim.cli.options import FILES, argument, option, shown
 from iossim.cli.outputs import text_file, write_files
 
-Name = Annotated[str | None, argument("NAME", "profile, schedule, table, scenario, measurement or corun.")]
+Name = Annotated[
+    str | None,
+    argument("NAME", "profile, schedule, table, scenario, measurement, rule, or a command's output: models-show."),
+]
 Folder = Annotated[Path | None, option("--out -o", "DIR", "Write all of them into this folder.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("schema", help="Print the JSON schema of a file, for editors.")(print_schema)
+    app.command("schema", help="Print the JSON schema of a file, or of what a command prints.")(print_schema)
 
 
 @shown(FILES, "schema profile")
@@ -26,7 +29,8 @@ def print_schema(name: Name = None, out: Folder = None) -> None:
     from iossim.report.schemas import schema, schema_names
 
     if (name is None) is (out is None):
-        raise OptionError(f"schema needs a NAME ({', '.join(schema_names())}), or --out DIR for all of them, not both")
+        known = ", ".join(schema_names())
+        raise OptionError(f"schema needs a NAME, or --out DIR for all of them, not both; known: {known}")
     if name is not None:
         typer.echo(_text(name, schema(name)), nl=False)
         return

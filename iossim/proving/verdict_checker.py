@@ -22,7 +22,7 @@ CHECKER = {
     __package__: sorted(
         file.name
         for file in resources.files(__package__).iterdir()
-        if file.name.endswith((".py", ".yaml")) and not file.name.startswith(("__", "rules_", "verdict_"))
+        if file.name.endswith((".py", ".yaml")) and not file.name.startswith(("__", "outputs", "rules_", "verdict_"))
     ),
     "iossim.transforms.rewriting": ["expression.py", "instance.py", "rule.py"],
 }

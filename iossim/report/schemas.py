@@ -1,7 +1,8 @@
 """JSON schemas of the files that people write and exchange, for editors and for programs that check them.
 
-They are made from the classes that read the files; a test holds the copies in ``docs/schemas`` to them. Conditions on
-several fields at once (facts that agree, a schedule that fits its network) are checked by the reader alone.
+They are made from the classes that read the files, and those of outputs by :mod:`iossim.report.output_schemas`; a
+test holds the copies in ``docs/schemas`` to them. Conditions on several fields at once (facts that agree, a schedule
+that fits its network) are checked by the reader alone.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from iossim.base.registry import Group, guest_modules, guest_part
+from iossim.report.output_schemas import Schema, outputs
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-Schema = dict[str, Any]
 Titled = tuple[str, Callable[[], Schema]]
 SIZE: Schema = {"type": "integer", "minimum": 0}
 COUNT: Schema = {"type": "integer", "minimum": 1}
@@ -211,8 +212,12 @@ _SCHEMAS: dict[str, Titled] = {
 
 
 def _own(name: str) -> Titled | None:
-    return _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA")
+    return _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA") or outputs().get(name)
+
+
+def _names() -> list[str]:
+    return [*_SCHEMAS, *guest_modules("schema"), *outputs()]
 
 
 #: A schema's title, and what makes it; those of guests are ``SCHEMA`` of a module ``NAME_schema``.
-SCHEMAS: Group[Titled] = Group("no schema {!r}", lambda: [*_SCHEMAS, *guest_modules("schema")], _own)
+SCHEMAS: Group[Titled] = Group("no schema {!r}", _names, _own)
