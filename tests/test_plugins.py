@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from plugin_wheel import plugin_wheel
 from random_networks import random_inputs, random_network, unscheduled
 
-from iossim.base.errors import warn_once
+from iossim.base.errors import say_once
 from iossim.base.registry import Group, PluginError
 from iossim.cli.main import commands_of, main
 from iossim.cost.create import COST_MODELS, cost_model_names
@@ -62,7 +62,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(site))
-    warn_once.cache_clear()
+    say_once.cache_clear()
     yield
     for name in [name for name in sys.modules if name.startswith("iossim_example")]:
         del sys.modules[name]

@@ -101,15 +101,19 @@ def _one_line(text: str) -> str:
 
 
 @cache
+def say_once(line: str) -> None:
+    """Log a line, once."""
+    logging.getLogger("iossim").warning("%s", line)
+
+
 def warn_once(line: str) -> None:
     """Log a warning, once."""
-    logging.getLogger("iossim").warning("warning: %s", line)
+    say_once(f"warning: {line}")
 
 
-@cache
 def note_once(line: str) -> None:
     """Log a notice, once: how an input is interpreted."""
-    logging.getLogger("iossim").warning("note: %s", line)
+    say_once(f"note: {line}")
 
 
 P = ParamSpec("P")

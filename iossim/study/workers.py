@@ -4,6 +4,7 @@ of a process share.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean, say_once
 from iossim.base.threads import usable_cores
 
 Task = TypeVar("Task")
@@ -73,7 +74,10 @@ class _Processes:
         parent = os.getpid()
         results = pool(delayed(_work_for)(parent, work, task) for task in tasks)
         try:
-            yield from results
+            for result, said in results:
+                for line in said:
+                    say_once(line)
+                yield result
         except TerminatedWorkerError:
             raise OptionError(_KILLED) from None
         finally:
@@ -81,10 +85,28 @@ class _Processes:
                 results.close()
 
 
-def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> Result:
-    if os.getpid() != parent:
-        _end_with(parent)
-    return work(task)
+def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> tuple[Result, list[str]]:
+    """The result, and the lines that another process than the parent would have logged: the parent logs each once."""
+    if os.getpid() == parent:
+        return work(task), []
+    _end_with(parent)
+    heard = _Heard.of_this_process()
+    heard.lines = []
+    return work(task), heard.lines
+
+
+class _Heard(logging.Handler):
+    lines: list[str]
+
+    @classmethod
+    @cache
+    def of_this_process(cls) -> _Heard:
+        made = cls()
+        logging.getLogger("iossim").addHandler(made)
+        return made
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim import api
-from iossim.base.errors import DeviceError, note_once
+from iossim.base.errors import DeviceError, say_once
 from iossim.cli.main import main
 from iossim.hardware.derive import derive
 from iossim.hardware.load import device
@@ -34,7 +34,7 @@ from iossim.models.load import load
     ],
 )
 def test_a_family_is_its_most_common_board(family: str, board: str, caplog: pytest.LogCaptureFixture) -> None:
-    note_once.cache_clear()
+    say_once.cache_clear()
     assert device(family).name == board
     (record,) = caplog.records
     name = family.partition("+")[0]
@@ -121,7 +121,7 @@ def test_a_device_refuses_the_precisions_that_it_lacks_and_lists_those_that_it_t
 def test_fp16_that_is_computed_in_fp32_is_told(caplog: pytest.LogCaptureFixture) -> None:
     network = load("ios_sample", dtype="fp16")
     for name, told in (("p4", True), ("k80", True), ("p100-sxm2", False), ("v100-sxm2", False)):
-        note_once.cache_clear()
+        say_once.cache_clear()
         assert api.optimize(network, name).latency_us > 0
         assert ("keep tensors in fp16 and compute in fp32" in caplog.text) is told
         caplog.clear()

@@ -10,7 +10,7 @@ import yaml
 from command_line import printed_json
 from cpus import FACTS, cpu
 
-from iossim.base.errors import DeviceError, note_once
+from iossim.base.errors import DeviceError, say_once
 from iossim.cli.main import main
 from iossim.hardware import host_measuring
 from iossim.hardware.derive import derive
@@ -125,7 +125,7 @@ def test_a_command_describes_the_cpu_once_and_says_so(
     first, second = (printed_json(capsys, "compare squeezenet --device cpu --json") for _ in range(2))
     assert described == [1]
     assert [one["latency_us"] for one in first["schedules"]] == [one["latency_us"] for one in second["schedules"]]
-    note_once.cache_clear()
+    say_once.cache_clear()
     assert main(["predict", "squeezenet", "--device", "cpu"]) == 0
     assert "what kernels reach of them is taken from another CPU" in caplog.text
     assert described == [1]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from command_line import printed, printed_json, refused
 
-from iossim.base.errors import DeviceError, warn_once
+from iossim.base.errors import DeviceError, say_once
 from iossim.cli.main import main
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names, origin, own_names, shipped_names, user_folder
@@ -20,7 +20,7 @@ from iossim.hardware.write import profile_yaml
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's folder of devices."""
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
-    warn_once.cache_clear()
+    say_once.cache_clear()
     (tmp_path / "data" / "devices").mkdir(parents=True)
     return tmp_path / "data" / "devices"
 

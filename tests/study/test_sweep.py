@@ -20,7 +20,7 @@ from small_studies import files_of, small_study
 import iossim
 from iossim import api
 from iossim.backends.simulator.events import run_schedule
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, say_once
 from iossim.hardware.load import device
 from iossim.report.traces import perfetto_trace
 from iossim.schedule.schedule import Schedule
@@ -283,3 +283,19 @@ def test_an_unfinished_or_foreign_folder_is_no_run(run: StudyRun, tmp_path: Path
     (tmp_path / "results.json").write_text('{"rows": 3}')
     with pytest.raises(OptionError, match=r"results\.json are not valid: field"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_note_is_logged_once_whoever_does_the_work(
+    workers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The Pascal board computes fp16 data in fp32, as each worker notes."""
+    say_once.cache_clear()
+    given = {
+        "devices": [Device(device="gtx-1080-ti")],
+        "dtypes": ["fp16"],
+        "batch_sizes": [1, 2, 4, 8],
+        "questions": [],
+    }
+    run_study(small_study(schedulers=["sequential"], **given), tmp_path / "out", workers=workers)
+    assert sum("has no fast fp16" in record.getMessage() for record in caplog.records) == 1

@@ -24,7 +24,7 @@ from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.base.errors import warn_once
+from iossim.base.errors import say_once
 from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
@@ -225,7 +225,7 @@ def test_what_no_kernel_computes_runs_on_the_host_with_a_remark(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever the schedule; graphs end before it and begin again behind it, and the runs are timed as a whole."""
-    warn_once.cache_clear()
+    say_once.cache_clear()
     network = with_fallbacks()
     for seed in range(3):
         agree(network, random_schedule(network, seed), engine, chosen=False, seed=seed)

@@ -14,7 +14,7 @@ from random_networks import random_inputs, sequential_schedule
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.base.errors import warn_once
+from iossim.base.errors import say_once
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
@@ -95,7 +95,7 @@ def _far_zero() -> Network:
 
 
 def test_filters_that_are_computed_run_on_the_host(caplog: pytest.LogCaptureFixture) -> None:
-    warn_once.cache_clear()
+    say_once.cache_clear()
     agree(_computed_filters())
     assert "(op 'op') runs on the host, by NumPy, and the GPU waits: 'quantize_1' is computed" in caplog.text
 
