@@ -58,7 +58,7 @@ WeightsIn = Annotated[
         "--weights",
         "PLACE",
         "warm: in L2, as far as a kernel's operands fit there; cold: in DRAM; auto: warm for a model whose weights fit "
-        "L2 beside its activations, else cold.",
+        "L2 together with its activations, else cold.",
     ),
 ]
 OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]

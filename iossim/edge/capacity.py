@@ -88,7 +88,7 @@ def _side_by_side(plan: EdgePlan, stage: int) -> None:
     reach: dict[int, int] = {}
     for address, owner, until, what in staged:
         if any(address < before for other, before in reach.items() if other != owner):
-            raise PlanError(f"{what} overlaps what is staged beside it in the shared memory")
+            raise PlanError(f"{what} overlaps another buffer in the shared memory")
         reach[owner] = max(reach.get(owner, 0), until)
 
 

@@ -169,8 +169,8 @@ def profile_report(
 
     def parts() -> Iterator[Part]:
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
-        beside = f"beside predictions for {sequential.device}"
-        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, {beside}", "bold")
+        against = f"next to predictions for {sequential.device}"
+        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, {against}", "bold")
         rows = [{name: cell for name, cell in unit.items() if name != "layers"} for unit in document["units"]]
         shown = rows if whole else rows[:_ROWS_SHOWN]
         yield from table("", shown, titles={"limit": "limited by"}, digits=1, shortens=("unit",))

@@ -87,7 +87,7 @@ def with_company(
         "proven": False,
         "complete": not steps.interrupted and all(each.complete for each in (found, *offers)),
         "search_s": search_s,
-        "notes": [*best.notes, _said(best) if judged else f"company: not all choices were judged: {steps.cause}"],
+        "notes": [*best.notes, _said(best) if judged else f"not all choices of kernels were judged: {steps.cause}"],
     }
     return best.model_copy(update=said)
 
@@ -98,10 +98,10 @@ def _said(schedule: Schedule) -> str:
     named = [f"{unit} {variant}" for stage in stages for unit, variant in stage.variants.items()]
     changed = sum(bool(stage.variants) for stage in stages)
     if not changed:
-        return "company: no kernels are faster concurrently than those that are fastest alone, by either simulator"
+        return "no kernels are faster concurrently than those that are fastest alone, by either simulator"
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return (
-        f"company: kernels were chosen for concurrency in {changed} of {len(stages)} stages of several "
+        f"kernels were chosen for concurrency in {changed} of {len(stages)} stages of several "
         f"groups: {', '.join(named[:MOST_NAMED])}{more}; not all choices were considered"
     )
 

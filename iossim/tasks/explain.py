@@ -219,7 +219,7 @@ class _Explainer:
         if exact:
             next_best = choice("second best", self.ask.next_best(context, index))
             if len(stage.groups) == 1 and stage.strategy is Strategy.CONCURRENT and self.space.concurrent:
-                beside = choice("beside others", self.ask.next_best_beside(context, index))
+                beside = choice("concurrent with others", self.ask.next_best_beside(context, index))
         one_by_one = next((way for way in ways if way.way == "sequential"), None)
         return StageExplanation(
             number,

@@ -46,7 +46,7 @@ REWRITING, JOINS, DIVISION, COMPANY, STREAMS = "rewriting", "joins", "micro_batc
 _WORDS = {
     JOINS: "the choice of joins",
     DIVISION: "micro-batches",
-    COMPANY: "kernels for company",
+    COMPANY: "kernels chosen for concurrency",
     STREAMS: "streams without barriers",
 }
 #: A schedule's option that says what each ingredient brought.

@@ -164,7 +164,7 @@ def test_nothing_is_cheaper_than_an_optimal_schedule(seed: int, engine: str, sch
             assert set(choice.instead) <= set(range(len(saved.stages)))
             replaced = [unit for number in choice.instead for unit in saved.stages[number].units]
             assert sorted(replaced) == sorted(unit for new in choice.stages for unit in new.units)
-            assert stage.number in choice.instead or choice.way == "beside others"
+            assert stage.number in choice.instead or choice.way == "concurrent with others"
         if stage.next_best is not None:
             assert all(stage.next_best.more_us <= choice.more_us + 1e-6 for choice in choices)
     # In full it is the same, and more.

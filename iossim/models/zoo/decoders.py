@@ -73,7 +73,7 @@ MODELS = tuple(
         ),
         (
             "llama_1b_lora",
-            "Llama 3.2 1B with LoRA of rank 16 beside Q and V, a decode step",
+            "Llama 3.2 1B with LoRA of rank 16 on Q and V, a decode step",
             2048,
             partial(llama_1b, low_rank=nn.LowRank(16)),
         ),

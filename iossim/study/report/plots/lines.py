@@ -118,8 +118,8 @@ def _draw_batch(run: StudyRun) -> Figure | None:
         ),
         caption=(
             "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of "
-            "measurements, where the prices are a prediction; markers of one batch size stand side by side so that "
-            "they can be told apart."
+            "measurements, where the prices are a prediction; markers of one batch size are side by side so that "
+            "they can be distinguished."
         ),
         alt="Lines of throughput and of latency against the batch size, a line a scheduler.",
         columns=(
