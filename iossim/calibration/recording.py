@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-from iossim.measurements.operator import HELD_OUT_FRACTION
+from iossim.measurements.measurement import HELD_OUT_FRACTION, Header, Measurement, MeasurementSet
 from iossim.prediction.bands import band_key
 
 Mask = NDArray[np.bool_]

@@ -32,8 +32,7 @@ from iossim.hardware.transfer import (
     transferred_values,
 )
 from iossim.measurements.measurement import MeasurementSet, unusable
-from iossim.measurements.measurement_set import read_measurements
-from iossim.measurements.plausibility import check_plausible
+from iossim.measurements.measurement_set import check_plausible, read_measurements
 from iossim.prediction.bands import band_key
 
 #: Prior widths of the logarithms of the common factors.

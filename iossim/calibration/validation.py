@@ -24,9 +24,8 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.measurements.measurement import HELD_OUT_FRACTION, Measurement, MeasurementSet
 from iossim.measurements.measurement_set import DataSets, read_data_sets
-from iossim.measurements.operator import HELD_OUT_FRACTION
 from iossim.prediction.bands import interval, key_of
 from iossim.prediction.predict import can_be_priced, recorded_stages_us
 from iossim.search.scheduler import StartProgress, ignore

@@ -26,7 +26,7 @@ from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 
 if TYPE_CHECKING:
-    from iossim.measurements.operator import Operator
+    from iossim.measurements.measurement import Operator
 
 #: Ends of the buckets of predicted time, microseconds: small kernels are predicted less well.
 BUCKET_ENDS_US = (50.0, 200.0, 1000.0)

@@ -16,10 +16,16 @@ from iossim.hardware.lowering.unit import unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement, device_of_product
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import (
+    Header,
+    Measurement,
+    MeasurementSet,
+    Operator,
+    StageMeasurement,
+    device_of_product,
+)
+from iossim.measurements.measurement_set import fastest_arithmetic_us, fastest_transfer_us, possible_precision
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.plausibility import fastest_arithmetic_us, fastest_transfer_us, possible_precision
 from iossim.measurements.profilers.layer_times import ONNXRUNTIME, LayerTimes, TimedLayer
 from iossim.models.sources import onnx_file
 from iossim.profiles.profile_match import by_name, layer_class, matched, names_suffice, op_class

@@ -11,7 +11,7 @@ from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
 from iossim.ir.types import Precision
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Operator
 from iossim.prediction.bands import TENSOR_BANDS, interval, measured_over_predicted
 from iossim.prediction.predict import predict
 

@@ -37,8 +37,8 @@ from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision, TensorType
-from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.operator import Operator
+from iossim.measurements.kinds import RecordError
+from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import KINDS, record_of
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage

@@ -1,6 +1,6 @@
 """Chrome traces of the PyTorch profiler (Kineto), ``profiler.export_chrome_trace``: complete events, and kernels.
 
-They have no bytes and no arithmetic of a kernel, but the operator that launched it (``formats.pytorch_profiler``).
+They have no bytes and no arithmetic of a kernel.
 """
 
 from __future__ import annotations
