@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from iossim.execution.backend import Divided
     from iossim.execution.execution import Span
     from iossim.execution.plan import Plan
-    from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+    from iossim.schedule.streams import StreamBatch, StreamProblem
 
 VERSION = "2"
 #: The arguments that ask for concats and splits in place or as copies, and for a structured error, with its seed.

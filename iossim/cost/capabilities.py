@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
     from iossim.schedule.schedule import AnySchedule, Stage
-    from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+    from iossim.schedule.streams import StreamBatch, StreamProblem
 
 
 class MeasuredBy(StrEnum):
