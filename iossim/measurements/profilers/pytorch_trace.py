@@ -32,11 +32,6 @@ class TraceEvent:
     duration_us: float
     arguments: dict[str, Any]
 
-    def number(self, name: str) -> int | None:
-        """An argument that links events; 0 means no link."""
-        value = self.arguments.get(name)
-        return value if isinstance(value, int) and value else None
-
 
 def is_chrome_trace(head: str) -> bool:
     """Whether a file that begins with this text is a trace."""
