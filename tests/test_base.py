@@ -28,7 +28,8 @@ from iossim.base.memory import size_bytes
 from iossim.base.numbers import LARGEST, NumberError, read_json, read_number
 from iossim.base.registry import Group, module_names, modules
 from iossim.base.solvers import least_squares, lsq_linear, solve_integer_program
-from iossim.base.user_files import read_text, user_cache, user_data
+from iossim.base.user_files import read_text
+from iossim.base.user_folders import user_cache, user_data
 
 ANYTHING = st.one_of(st.floats(), st.integers(), st.integers(10**300, 10**400), st.text(), st.none(), st.booleans())
 

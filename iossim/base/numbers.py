@@ -9,8 +9,6 @@ import json
 import math
 from typing import Any
 
-#: Upper limit of every measured, priced or scheduled time, in microseconds: eleven days.
-LONGEST_US = 1e12
 #: Upper limit of every count of bytes or operations, rate and point in time.
 LARGEST = 1e18
 #: Digits of the longest integer that is kept as one.

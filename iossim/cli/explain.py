@@ -11,18 +11,13 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
-from iossim.cli import options
-from iossim.cli.option_groups import (
-    ModelOptions,
-    PricingOptions,
-    SpaceOptions,
-    StreamOptions,
-    TransformOptions,
-    schedule_or_network,
-)
+from iossim.cli import options, schedule_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
 from iossim.cli.options import option, switch, takes_options
 from iossim.cli.outputs import SCHEDULE, ExitCode, Part, ScheduleOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_files import schedule_files
+from iossim.cli.schedule_options import schedule_or_network
 from iossim.cli.streams import stream_files, tell_streams
 
 if TYPE_CHECKING:
@@ -58,13 +53,13 @@ def register(app: typer.Typer) -> None:
 @options.shown(options.SCHEDULE, "explain out/schedule.json", "explain squeezenet -d t4 --scheduler greedy")
 @takes_options
 def explain(
-    target: options.ScheduleOrModel,
+    target: schedule_options.ScheduleOrModel,
     *,
     device: options.Device = None,
-    engine: options.OtherEngine = None,
-    model: options.OtherModel = None,
+    engine: schedule_options.OtherEngine = None,
+    model: schedule_options.OtherModel = None,
     reading: ModelOptions,
-    scheduler: options.SchedulerName = "ios-both",
+    scheduler: schedule_options.SchedulerName = "ios-both",
     space: SpaceOptions,
     cost_model: OwnPrices = None,
     store: options.Store = None,
@@ -143,7 +138,7 @@ def explain(
     def drawings() -> Mapping[str, Writer]:
         files = {"graph.dot": text_file(dot(network, priced))}
         if prices is not None:
-            files |= outputs.files(network, priced, prices, said=(), explanation=None if stage else explained)
+            files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
         return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
 
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}

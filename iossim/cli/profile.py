@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, TimingOptions
+from iossim.cli import options, schedule_options
+from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import number, switch, takes_options
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
+from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
 @takes_options
 def profile(
     model: options.Model,
-    backend: options.BackendName,
+    backend: schedule_options.BackendName,
     reading: ModelOptions,
     store: options.Store = None,
     pairs: Pairs = 40,

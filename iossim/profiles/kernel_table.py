@@ -33,13 +33,14 @@ from typing import Any
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
-from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
+from iossim.base.numbers import LARGEST, NumberError, read_number
 from iossim.base.user_files import read_text
+from iossim.base.values import LONGEST_US
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Libraries, resident_blocks
 from iossim.hardware.lowering.target import step_candidates, target_of
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS

@@ -10,9 +10,9 @@ from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.measured.stage_plans import step_operators
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import unit_steps
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.types import Precision
@@ -27,7 +27,8 @@ from iossim.measurements.measurement import (
 from iossim.measurements.measurement_set import fastest_arithmetic_us, fastest_transfer_us, possible_precision
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.profilers.layer_times import ONNXRUNTIME, LayerTimes, TimedLayer
-from iossim.models.sources import onnx_file
+from iossim.models.load import source_of
+from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.profiles.profile_match import by_name, layer_class, matched, names_suffice, op_class
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
@@ -126,7 +127,7 @@ def measured_units(report: ProfileReport, network: Network, device: DeviceProfil
 def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel, possible: float) -> ProfileReport:
     """Each unit alone, its kernels only, beside the layers of a profile that match it."""
     file = network.source.model if network.source else ""
-    values_of = onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {}
+    values_of = values_of_nodes(file) if source_of(file) == "onnx_file" else {}
     found = matched(network, times.layers, values_of)
     told = names_suffice(times.layers, by_name(network, times.layers, values_of))
     layers: list[list[int]] = [[] for _ in network.units]

@@ -23,8 +23,8 @@ from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
-from iossim.schedule.streams import StreamProblem, as_streams, with_barriers
+from iossim.schedule.schedule import AnySchedule, StreamSchedule
+from iossim.schedule.streams import StreamProblem, as_streams, issue_order, with_barriers
 from iossim.search.assemble import reprice_streams
 from iossim.search.scheduler import schedule as schedule_stages
 from iossim.tasks.task import under_other_engine

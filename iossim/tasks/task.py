@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from iossim.search.assemble import plan_us, reprice_any
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
-from iossim.search.options import Budget, SearchLimits, SearchOptions, StageSpace
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.scheduler import (
     MeasuredProgress,
     Progress,
@@ -44,6 +45,9 @@ from iossim.search.scheduler import (
 )
 from iossim.tasks.comparison import ChangedSchedule, Comparison, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Transform, change
+
+if TYPE_CHECKING:
+    from iossim.search.measured import Budget
 
 #: The search serves one printed line: it prunes as the paper does, and splits blocks that still take long; its share of
 #: a limit in seconds is a quarter.

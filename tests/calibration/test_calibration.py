@@ -15,12 +15,12 @@ from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.recording import Recording
+from iossim.calibration.residual_bands import interval
 from iossim.calibration.samples import SequenceSamples, hidden
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.measurement_set import read_measurements
-from iossim.prediction.bands import interval
 
 SET = measured(true_profile(), 200, noise=0.03, overhead_us=15.0)
 

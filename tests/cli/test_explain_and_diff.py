@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.hardware.load import device_names
+from iossim.hardware.names import device_names
 from iossim.schedule.schedule import Schedule
 
 

@@ -34,7 +34,8 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.search import anytime
 from iossim.search.ios import STRATEGIES
-from iossim.search.options import Budget, SearchOptions, StageSpace
+from iossim.search.measured import Budget
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
 from iossim.serving.coschedule import STREAMS as TOGETHER
 from iossim.serving.coschedule import coschedule

@@ -16,8 +16,9 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import AbsentConstant, Constant
-from iossim.ir.op import Array, OnnxNode
-from iossim.ir.types import TensorType, dtype_of_onnx
+from iossim.ir.onnx_spelling import OnnxNode, dtype_of_onnx
+from iossim.ir.op import Array
+from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,10 @@ from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
 from iossim.ir.onnx_node import NONSENSE, canonical, compute, nodes_within, operands
-from iossim.ir.op import Array, NotCoveredError, onnx_class
+from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
+from iossim.ir.op import Array, onnx_class
 from iossim.ir.ops.foreign import Foreign, recorded_type
-from iossim.ir.types import DType, TensorType, dtype_of_onnx
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs

@@ -19,8 +19,9 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, NotCoveredError, Op, normal_axis
-from iossim.ir.types import TensorType, onnx_code
+from iossim.ir.onnx_spelling import NotCoveredError, onnx_code
+from iossim.ir.op import Array, Op, normal_axis
+from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled

@@ -4,221 +4,47 @@ A policy is a function from a graph to units. Every unit it makes drains into on
 of all others are read only inside the unit. Such units never form a cycle, since whatever reaches a unit
 reaches its last op, so that a cycle of units would be a cycle of last ops; and the order of their
 last ops in the graph is a topological order of the units.
-
-The units of an inference engine (:func:`engine_units`) are the ops that one call, or one kernel, of its libraries
-computes. A unit is grown backwards from its last op, from the end of the graph to its beginning:
-
-- element-wise ops before it of its shape, as far as nothing else reads them;
-- the one product or convolution before them, in whose epilogue they are fused: bias, activation, residual. Of two
-  branches that are added it takes the one with more ops before it, since the other is available earlier;
-- before a pointwise convolution the depthwise one whose only consumer it is, with the activation and the sum before;
-- before the last product of an attention all of it: scores, scale, mask, softmax (:mod:`iossim.ir.attention`);
-- before a normalisation or softmax the element-wise ops that are in no epilogue;
-- views, which cost nothing, at the end and at the beginning.
-
-A concat takes the sums that only it reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable
 
-from iossim.base.registry import Group
-from iossim.ir.graph import Graph, Node
-from iossim.ir.network import Network, Unit, make_unit
-from iossim.ir.op import Role
-from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.base.registry import Group, Places
+from iossim.ir.graph import Graph
+from iossim.ir.network import Network, Unit
 from iossim.models.passes.blocks import in_blocks
-from iossim.models.passes.joins import joins_apart
-from iossim.models.passes.unit_patterns import (
-    attention_before,
-    conv_relu,
-    no_fusion,
-    private_sums,
-    relu_separable_convolution,
-    relu_sepconv,
-    separable_convolution,
-    unit_kind,
-)
-
-
-def fused(graph: Graph) -> tuple[Unit, ...]:
-    """Units with everything fused that an inference engine fuses, in topological order."""
-    growth = _Growth(graph)
-    units = []
-    for node in reversed(graph.nodes):
-        if node.name not in growth.taken:
-            members = growth.unit(node)
-            kind = node.op.unit_kind if isinstance(node.op, Concat) else unit_kind(graph, members)
-            units.append(make_unit(graph, node.name, kind, [growth.position[member.name] for member in members]))
-    return tuple(reversed(units))
-
-
-class _Growth:
-    """Grows units; an op that is ``taken`` is already in one."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.position = graph.position
-        self.taken: set[str] = set()
-        self.depth: dict[str, int] = {}
-        for node in graph.nodes:
-            before = (graph.producer.get(value) for value in node.inputs)
-            self.depth[node.name] = 1 + max((self.depth[one.name] for one in before if one is not None), default=0)
-
-    def unit(self, last: Node) -> list[Node]:
-        """The unit that ends with ``last``, in topological order; its ops become taken."""
-        members = {last.name: last}
-        if isinstance(last.op, Concat):
-            self._add(members, private_sums(self.graph, last))
-        else:
-            end = self._views_at_end(members, last)
-            if end.op.is_elementwise:
-                end = self._chain(members, end)
-            self._before_anchor(members, end)
-            if not isinstance(end.op, Slice | Split):  # alone they only move data, and may launch no kernel
-                self._views_at_beginning(members)
-        self.taken.update(members)
-        return sorted(members.values(), key=lambda node: self.position[node.name])
-
-    def _views_at_end(self, members: dict[str, Node], last: Node) -> Node:
-        """Take the views at the unit's end; returns their source, or the first one that can be taken."""
-        end = last
-        while _is_view(end):
-            before = self._private(members, end.inputs[:1])
-            if not before or isinstance(before[0].op, Concat | Slice | Split):
-                break
-            end = before[0]
-            members[end.name] = end
-        return end
-
-    def _chain(self, members: dict[str, Node], end: Node) -> Node:
-        """Take the element-wise ops up to ``end`` and the product before them; returns the product, else ``end``."""
-        chain = self._elementwise_before(members, end)
-        products = self._products(chain, end)
-        if products:
-            product = max(products, key=lambda node: (self.depth[node.name], self.position[node.name]))
-            chain = self._elementwise_before(members, end, self._after(chain, products, product))
-        self._add(members, chain.values())
-        if not products or product not in self._products(chain, end):
-            return end
-        members[product.name] = product
-        return product
-
-    def _before_anchor(self, members: dict[str, Node], anchor: Node) -> None:
-        """Take the ops before an anchor that are computed together with it."""
-        for pattern in (relu_separable_convolution, separable_convolution, attention_before):
-            match = pattern(self.graph, anchor)
-            if match is not None and self.taken.isdisjoint(node.name for node in match[1]):
-                self._add(members, match[1])
-                return
-        if anchor.op.has_prologue:
-            for before in self._private(members, anchor.inputs[:1]):
-                if before.op.is_elementwise:
-                    chain = self._elementwise_before(members, before)
-                    behind = self._after(chain, self._products(chain, before), None)
-                    if before.name not in behind:
-                        self._add(members, self._elementwise_before(members, before, behind).values())
-
-    def _views_at_beginning(self, members: dict[str, Node]) -> None:
-        """Take the views that only the unit reads."""
-        self._add(members, self._grown(members, members.values(), _is_view))
-
-    def _elementwise_before(
-        self, members: Mapping[str, Node], end: Node, without: Container[str] = ()
-    ) -> dict[str, Node]:
-        """``end`` and the preceding element-wise ops of its shape that are read only in the unit."""
-        found = self._grown(
-            {**members, end.name: end},
-            [end],
-            lambda node: node.op.is_elementwise and self._shape(node) == self._shape(end) and node.name not in without,
-        )
-        return {end.name: end, **{node.name: node for node in found}}
-
-    def _grown(self, members: Mapping[str, Node], ends: Iterable[Node], fits: Callable[[Node], bool]) -> list[Node]:
-        """Ancestors of ``ends`` among free ops that fit, each read only by members and ops found so far."""
-        inside = dict(members)
-        found: list[Node] = []
-        pending = [value for node in ends for value in node.inputs]
-        while pending:
-            for node in self._private(inside, [pending.pop()]):
-                if fits(node):
-                    inside[node.name] = node
-                    found.append(node)
-                    pending += node.inputs
-        return found
-
-    def _products(self, chain: Mapping[str, Node], end: Node) -> list[Node]:
-        """The products whose epilogue a chain may be: of its shape, and read only in it."""
-        makers = self._private(chain, [value for one in chain.values() for value in one.inputs])
-        return [node for node in makers if node.op.has_epilogue and self._shape(node) == self._shape(end)]
-
-    def _after(self, chain: Mapping[str, Node], products: Iterable[Node], kept: Node | None) -> set[str]:
-        """The ops of a chain that depend on one of the products, but not on the one that is kept."""
-        dependent = {node.name for node in products}
-        on_kept = {kept.name} if kept else set()
-        for node in sorted(chain.values(), key=lambda node: self.position[node.name]):
-            before = {self.graph.producer[value].name for value in node.inputs if value in self.graph.producer}
-            for names in (dependent, on_kept):
-                if not names.isdisjoint(before):
-                    names.add(node.name)
-        return (dependent - on_kept) & chain.keys()
-
-    def _private(self, members: Container[str], values: Iterable[str]) -> list[Node]:
-        """The free producers of ``values`` with a single output that only members read; each once."""
-        found: dict[str, Node] = {}
-        for value in values:
-            node = self.graph.producer.get(value)
-            if (
-                node is not None
-                and node.name not in members
-                and node.name not in self.taken
-                and len(node.outputs) == 1
-                and value not in self.graph.returned
-                and all(reader.name in members for reader in self.graph.consumers[value])
-            ):
-                found[node.name] = node
-        return list(found.values())
-
-    def _shape(self, node: Node) -> tuple[int, ...]:
-        return self.graph.types[node.outputs[0]].shape
-
-    @staticmethod
-    def _add(members: dict[str, Node], nodes: Iterable[Node]) -> None:
-        members.update({node.name: node for node in nodes})
-
-
-def _is_view(node: Node) -> bool:
-    return node.op.role is Role.VIEW
-
 
 UnitPolicy = Callable[[Graph], tuple[Unit, ...]]
 #: The units given by the model's author; an ONNX file without units is fused by ``fused``.
 MODEL = "model"
 
 
-def apart(graph: Graph) -> tuple[Unit, ...]:
-    """The same as ``fused``, except that joins of branches that a product would have to wait for are separate units."""
-    return joins_apart(graph, fused(graph))
-
-
 #: A bare graph has no units of its own: ``model`` then means ``fused``.
-_POLICIES: dict[str, UnitPolicy] = {
-    MODEL: fused,
-    "conv-relu": conv_relu,
-    "relu-sepconv": relu_sepconv,
-    "fused": fused,
-    "apart": apart,
-    "none": no_fusion,
-}
+_POLICIES = Places[UnitPolicy](
+    "iossim.models.passes",
+    {
+        "engine_units:fused": f"{MODEL} fused",
+        "engine_units:apart": "apart",
+        "unit_patterns:conv_relu": "conv-relu",
+        "unit_patterns:relu_sepconv": "relu-sepconv",
+        "unit_patterns:no_fusion": "none",
+    },
+)
 #: Names known to :func:`unit_policy` and :func:`with_units`.
-UNIT_POLICIES: tuple[str, ...] = tuple(_POLICIES)
-_GROUP: Group[UnitPolicy] = Group("unknown unit policy {!r}", lambda: _POLICIES, _POLICIES.get)
+UNIT_POLICIES: tuple[str, ...] = (MODEL, "conv-relu", "relu-sepconv", "fused", "apart", "none")
+_GROUP: Group[UnitPolicy] = Group("unknown unit policy {!r}", lambda: UNIT_POLICIES, _POLICIES.get)
 
 
 def unit_policy(name: str) -> UnitPolicy:
     """The policy of that name, ``model`` being ``fused`` for a bare graph; raises OptionError for an unknown one."""
     return _GROUP.find(name)
+
+
+def check_policy(name: str) -> None:
+    """Raise OptionError for an unknown policy; none is imported."""
+    if name not in UNIT_POLICIES:
+        raise _GROUP.refusal(name, UNIT_POLICIES)
 
 
 def with_units(network: Network, policy: str) -> Network:
