@@ -20,14 +20,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule import read_schedule as read_any
 from iossim.search.assemble import reprice_any
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import (
-    MeasuredProgress,
-    StartProgress,
-    ignore_measuring,
-    schedule_any,
-    silent,
-    stream_scheduler_names,
-)
+from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
 from iossim.tasks.requests import compare, cost_model, limit_bytes, network_of, prices_of, search_options, task
 from iossim.tasks.task import judged
 from iossim.transforms.transform import SearchOrder
@@ -114,19 +107,32 @@ def optimize_streams(
     engine: str = AUTO,
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
+    rewrite: str | Sequence[Rule] | None = None,
+    rewrite_budget: RewriteBudget | str = "200",
+    search: SearchOrder = "in-turn",
     progress: StartProgress = silent,
 ) -> AnySchedule:
     """The stream schedule that a scheduler finds, or the stages that it started from if no streams are faster.
 
-    Raises OptionError for a cost model without streams, and for an unknown scheduler.
+    The other options are those of :func:`task`: ``search="joint"`` searches streams together with all else, and in turn
+    the network is rewritten for ``ios-both`` first. Raises OptionError for a cost model without streams, and for an
+    unknown scheduler.
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
-    network = network_of(model)
-    from iossim.tasks.stream_explain import judged_beside_sequence  # loaded for streams only
+    asked = task(
+        model,
+        device,
+        engine=engine,
+        cost_model=cost_model,
+        options=options,
+        rewrite=rewrite,
+        rewrite_budget=rewrite_budget,
+        search=search,
+        choose_joins=False,
+    )
+    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams  # loaded for streams only
 
-    prices = prices_of(cost_model, device, network, engine)
-    found = schedule_any(network, prices, scheduler, options, progress(scheduler))
-    return judged_beside_sequence(network, found, prices)
+    return judged_beside_sequence(*search_streams(asked, scheduler, progress), asked.prices)
 
 
 def optimize_any(

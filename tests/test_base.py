@@ -58,7 +58,7 @@ def test_a_number_that_can_be_or_a_reason(value: object, positive: bool) -> None
         ("-inf", "is not finite"),
         (10**400, "is not finite"),
         (-1, "is negative"),
-        (1e300, "is more than 1e+18, and nothing is"),
+        (1e300, "is more than 1e+18, the largest value allowed"),
     ],
 )
 def test_reasons(value: object, reason: str) -> None:

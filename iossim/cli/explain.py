@@ -170,20 +170,22 @@ def _searched(
     """Schedule that a scheduler finds for a model, with its network and the prices."""
     from iossim import api
     from iossim.cost.create import measures
-    from iossim.search.scheduler import schedule_any, stream_scheduler_names
+    from iossim.search.scheduler import stream_scheduler_names
+    from iossim.tasks.stream_explain import search_streams
 
     if measures(pricing.cost_model):
         raise OptionError(f"--cost-model {pricing.cost_model} measures; run optimize, and explain its schedule.json")
     prices = pricing.prices(network, device)
-    of_streams = scheduler in stream_scheduler_names()
-    if of_streams and {**transforms, "choose_joins": None} != {**vars(TransformOptions()), "choose_joins": None}:
-        raise OptionError(f"--scheduler {scheduler} takes neither --rewrite nor --micro-batch, and no --search joint")
+    of_streams, given = scheduler in stream_scheduler_names(), {"cost_model": prices, "options": search, **transforms}
+    if of_streams:
+        given["choose_joins"] = False
+        if transforms["search"] != "joint" and given != {**given, **vars(TransformOptions())}:
+            raise OptionError(f"--scheduler {scheduler}: --rewrite and --micro-batch need --search joint")
     with progress_bars(quiet=as_json) as progress, interruptible():
         if of_streams:
-            return schedule_any(network, prices, scheduler, search, progress(scheduler)), network, prices
-        done = api.task(network, None, scheduler=scheduler, cost_model=prices, options=search, **transforms).run(
-            progress
-        )
+            network, streams = search_streams(api.task(network, None, **given), scheduler, progress)
+            return streams, network, prices
+        done = api.task(network, None, scheduler=scheduler, **given).run(progress)
         return done.schedule, done.network, prices
 
 

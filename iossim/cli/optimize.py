@@ -70,8 +70,8 @@ def optimize(
 
     With --micro-batch blocks run in micro-batches, which overlap as far as that is faster; after --rewrite.
 
-    With --search joint rewritings, joins, micro-batches and kernels are searched together with the schedule, and a note
-    says what each brought.
+    With --search joint rewritings, joins, micro-batches, kernels and (--scheduler ios-streams) streams are searched
+    together with the schedule, and a note says what each brought.
 
     With --onnx the scheduled network, after --rewrite and --micro-batch, is also written as a model for any runtime.
 
@@ -85,6 +85,7 @@ def optimize(
     from iossim.models.onnx.export import check_exportable, write_onnx
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.scheduler import stream_scheduler_names
+    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams
 
     network = reading.network(model)
     # With a backend, the device only provides estimates.
@@ -95,14 +96,12 @@ def optimize(
         raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
     if scheduler in stream_scheduler_names():
-        if transforms != TransformOptions() or onnx is not None or budget is not None:
-            raise OptionError(
-                f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --search, --onnx nor --budget"
-            )
+        if (onnx, budget) != (None, None) or (transforms.search != "joint" and transforms != TransformOptions()):
+            raise OptionError(f"--scheduler {scheduler} takes no --onnx or --budget; --rewrite needs --search joint")
+        task = api.task(network, None, cost_model=prices, options=search, choose_joins=False, **vars(transforms))
         with progress_bars(quiet=as_json) as started, interruptible():
-            made = api.optimize_streams(
-                network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started
-            )
+            network, found_any = search_streams(task, scheduler, started)
+            made = judged_beside_sequence(network, found_any, prices)
         if isinstance(made, StreamSchedule):
             show_streams(network, made, prices, outputs, as_json)
         else:

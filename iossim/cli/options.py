@@ -132,8 +132,8 @@ Units = Annotated[
     option(
         "--units",
         "POLICY",
-        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a schedule is "
-        "searched with joins of branches in products or apart, as is faster.",
+        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a search fuses "
+        "each sum of branches or keeps it separate, whichever is faster.",
     ),
 ]
 MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
@@ -190,7 +190,7 @@ WorkspaceLimit = Annotated[
     str | None, option("--workspace-limit", "SIZE", "Limit on the total workspace of concurrent kernels: 64MiB.")
 ]
 Company = Annotated[
-    bool, switch("--company", "Choose kernels for what runs beside them, not each as the fastest alone.")
+    bool, switch("--company", "Choose the kernels that are fastest together, not each the fastest alone.")
 ]
 MicroBatch = Annotated[
     str | None,
@@ -205,7 +205,7 @@ Search = Annotated[
     option(
         "--search",
         "in-turn|joint",
-        "Apply --rewrite, joins and --micro-batch in turn, or search these, kernels and the schedule jointly.",
+        "Apply --rewrite, joins and --micro-batch in sequence, or search all jointly, with kernels and streams.",
     ),
 ]
 Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.", OUTPUT)]

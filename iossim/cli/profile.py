@@ -107,7 +107,7 @@ def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[
     ]
     yield from table("", rows)
     yield (
-        f"unit after unit: {found.sequential_us / 1e3:.3f} ms, {100 * found.noisy_fraction:.0f}% of it from noisy "
+        f"sequential: {found.sequential_us / 1e3:.3f} ms, {100 * found.noisy_fraction:.0f}% of it from noisy "
         f"measurements (10th to 90th percentile wider than {100 * NOISY:.0f}% of the median)"
     )
     yield f"a boundary between stages takes {found.boundary_us:.2f} us"

@@ -185,7 +185,6 @@ def _onnxruntime(
     from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
     from iossim.deploy.deployment_report import (
         check_json,
-        deployment_figure,
         deployment_trace,
         outputs_sentence,
         overlap_sentence,
@@ -203,6 +202,7 @@ def _onnxruntime(
     from iossim.models.onnx.export import check_exportable
     from iossim.models.passes.unit_fusion import MODEL
     from iossim.report.figures.pictures import svg_picture
+    from iossim.report.figures.stream_timeline import beside_figure
     from iossim.report.measured_runs import disturbance, measured_table
     from iossim.report.schedule_words import INTERRUPTED
     from iossim.schedule.schedule import Schedule
@@ -239,7 +239,8 @@ def _onnxruntime(
                 beside = predicted, profiled_spans(read, found.profile)
                 write_atomically(folder / TRACE_FILE, deployment_trace(*beside, title, provider.name))
                 if wants_plot(None):
-                    figure = deployment_figure(title, overlap_sentence(found.profile, predicted), *beside)
+                    runs_drawn = dict(zip(("predicted", "ONNX Runtime"), beside, strict=True))
+                    figure = beside_figure(network, title, overlap_sentence(found.profile, predicted), runs_drawn)
                     write_atomically(folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
         write_atomically(folder / PAGE_FILE, page(saved, read, network, found, latencies))
         document: dict[str, Any] = {

@@ -178,7 +178,7 @@ class _RowReader:
     def _of_operator(self, cells: Row, stream: int) -> list[RawKernel]:
         for name in (*_HELD, *_ASKED, "pipe"):
             if name in cells:
-                raise _cell_error(name, "is given beside op, which says all", "empty one of both")
+                raise _cell_error(name, "is given in addition to op, which implies it", "empty one of them")
         present = tuple(cells)
         if present not in self._operators:
             self._operators[present] = RowOperators(present)

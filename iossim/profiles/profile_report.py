@@ -61,7 +61,7 @@ class ProfileReport:
     over one unit after another. ``is_doubtful``: the profile names nodes, and most are not the network's, so that it
     may be of another model. ``products_times`` is the number of products run over that of the network. ``too_fast``
     names the units faster than the device permits; empty without any. ``other_device`` is the profile's device if it
-    differs.
+    differs. ``unit_of_layer`` has the number of each layer's unit, None where there is none.
     """
 
     times: LayerTimes
@@ -73,6 +73,7 @@ class ProfileReport:
     products_times: float = 1.0
     too_fast: str = ""
     other_device: str = ""
+    unit_of_layer: tuple[int | None, ...] = ()
 
     @property
     def matched_share(self) -> float:
@@ -168,6 +169,7 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
         ran / ops if ops else 1.0,
         too_fast_words([one for one in fast if one is not None], network, prices.profile),
         other_device(times, prices.profile),
+        tuple(found),
     )
 
 

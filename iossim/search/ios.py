@@ -36,7 +36,7 @@ from iossim.search.unsearched import greedy_stages
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
 
 
-_TIME_IS_UP = "the search was ended after {:g} s: not all stages were looked at"
+_TIME_IS_UP = "the search was ended after {:g} s: not all stages were considered"
 
 
 def _schedule(

@@ -162,7 +162,9 @@ class Task:
                 reason = "measurements do not include the workspaces of kernels; leave one out"
                 raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
             if self.options.company:
-                raise OptionError("`company` does not go with a `budget`: what measures knows one kernel of each unit")
+                raise OptionError(
+                    "`company` does not go with a `budget`: a backend that measures has one kernel for each unit"
+                )
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 
@@ -187,7 +189,7 @@ class Task:
         options = replace(self.options, seconds=clock.part_s()) if self.transforms else self.options
         task = replace(self, network=changed.network, transforms=(), options=options)
         if changed.interrupted and self.budget is None:
-            task = replace(task, options=_soon(options))
+            task = replace(task, options=soon(options))
         made = steps.take(lambda: task.search(progress(self.scheduler), measuring, memo), None)
         if made is None:
             made = without_search(changed.network, self.prices, self.scheduler, self.options)
@@ -270,7 +272,7 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
     return replace(comparison, complete=comparison.complete and not steps.interrupted)
 
 
-def _soon(options: SearchOptions) -> SearchOptions:
+def soon(options: SearchOptions) -> SearchOptions:
     """Options of a search that must end soon, since the one before it was interrupted."""
     return replace(options, seconds=min(options.seconds or _AFTER_INTERRUPT_S, _AFTER_INTERRUPT_S))
 
@@ -290,7 +292,7 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, m
     """The comparison extended by the schedules of the networks that the transforms make."""
     outcomes = task.change(progress, memo).outcomes
     interrupted = any(outcome.interrupted for outcome in outcomes)
-    options = _soon(task.options) if interrupted else task.options
+    options = soon(task.options) if interrupted else task.options
     shown: list[tuple[Outcome, str, Network, str]] = []
     for outcome in outcomes:
         own = [(outcome, label, network, task.scheduler) for label, network in outcome.alternatives.items()]

@@ -133,7 +133,7 @@ def test_few_rows_are_noted_and_stay_near_the_start() -> None:
 
 
 def test_too_few_rows_are_refused() -> None:
-    with pytest.raises(MeasurementError, match=r"'made': \d usable rows beside those held out") as caught:
+    with pytest.raises(MeasurementError, match=r"'made': \d usable rows are not held out") as caught:
         run(DeviceData(device("v100-sxm2"), (replace(SET, measurements=SET.measurements[:8]),)))
     assert "\n" not in str(caught.value)
 

@@ -51,7 +51,7 @@ def vega_lite_version() -> str:
 
 @cache
 def libraries() -> str:
-    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is unavailable."""
+    """JavaScript that defines ``vegaEmbed``; raises OptionError where it is unavailable."""
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
