@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from iossim.base.solvers import least_squares
+from iossim.calibration.accuracy import band_key
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.nuisances import facts_of
-from iossim.calibration.residual_bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.names import own_names

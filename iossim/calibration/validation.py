@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Accuracy, buckets, coverage, width, without_nuisances
+from iossim.calibration.accuracy import Accuracy, buckets, coverage, interval, width, without_nuisances
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.residual_bands import interval
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operators import operators
 
-from iossim.calibration.residual_bands import interval
+from iossim.calibration.accuracy import interval
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
