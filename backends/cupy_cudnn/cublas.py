@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product
 from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 from iossim.backends.cupy_cudnn.cudnn_library import load_package
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream, target_of
 from iossim.ir.types import DType
 
 #: How a plan of cuBLAS is called among those of cuDNN. It chooses the kernel itself.
@@ -84,6 +84,10 @@ def _takes_int8(gemm: Gemm) -> bool:
     return is_even and (gemm.b[0], gemm.a[0]) == (_TRANSPOSED, _PLAIN)
 
 
+def _is_own(name: str) -> bool:
+    return name.partition("@")[0] == PLAN
+
+
 def _is_product(asked: Convolution) -> bool:
     """Whether each image is one pixel, and nothing follows."""
     pixels = [size for layout in (asked.x, asked.w, asked.y) for size in layout.shape[2:]]
@@ -106,15 +110,17 @@ class _Executable:
     gemm: Gemm
     dtype: DType
     operands: tuple[str, str, str]
+    sms: int
 
 
 @dataclass
 class _Handle:
-    """Of one stream: cuDNN's, and cuBLAS's once it is needed, which is before any capture."""
+    """Of one stream: cuDNN's, and cuBLAS's once it is needed, which is before any capture, with its target of SMs."""
 
     stream: Stream
     cudnn: Any
     cublas: Any = None
+    sms: int = 0
 
 
 class WithCublas:
@@ -148,24 +154,24 @@ class WithCublas:
     def handle(self, stream: Stream) -> _Handle:
         return _Handle(stream, self._cudnn.handle(stream))
 
-    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
-        if (own := self._own(convolution)) is not None:
+    def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
+        if (own := self._own(convolution, f"{PLAN}@{sms}" if sms else PLAN)) is not None:
             yield own
-        yield from self._cudnn.plans(convolution)
+        yield from self._cudnn.plans(convolution, sms)
 
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
-        return self._own(convolution) if name == PLAN else self._cudnn.named(convolution, name)
+        return self._own(convolution, name) if _is_own(name) else self._cudnn.named(convolution, name)
 
     def refusal(self, convolution: Asked) -> str:
         return self._cudnn.refusal(convolution)
 
     def bind(self, convolution: Asked, plan: str) -> Any:
-        if plan != PLAN:
+        if not _is_own(plan):
             return self._cudnn.bind(convolution, plan)
         gemm = gemm_of(convolution)
         if gemm is None or self._library is None:
             raise KeyError(plan)
-        return _Executable(gemm, convolution.dtype, ("w", "x", "y"))
+        return _Executable(gemm, convolution.dtype, ("w", "x", "y"), target_of(plan))
 
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
         if not isinstance(executable, _Executable):
@@ -173,6 +179,9 @@ class WithCublas:
             return
         if handle.cublas is None:
             handle.cublas = self._handle(handle.stream)
+        if executable.sms != handle.sms:
+            self._checked("cublasSetSmCountTarget", handle.cublas, executable.sms)
+            handle.sms = executable.sms
         gemm, of_type, is_whole = executable.gemm, _TYPES[executable.dtype], executable.dtype is DType.INT8
         one = ctypes.byref(self._whole_one) if is_whole else ctypes.byref(self._one)
         zero = ctypes.byref(self._whole_zero) if is_whole else ctypes.byref(self._zero)
@@ -191,9 +200,9 @@ class WithCublas:
             gemm.stack, compute, _ITS_OWN_CHOICE,
         )  # fmt: skip
 
-    def _own(self, convolution: Asked) -> EnginePlan | None:
+    def _own(self, convolution: Asked, name: str) -> EnginePlan | None:
         is_offered = self._library is not None and gemm_of(convolution) is not None
-        return EnginePlan(PLAN, WORKSPACE_BYTES) if is_offered else None
+        return EnginePlan(name, WORKSPACE_BYTES) if is_offered else None
 
     def _handle(self, stream: Stream) -> ctypes.c_void_p:
         handle = ctypes.c_void_p()

@@ -13,6 +13,7 @@ from cupy.cuda import runtime
 
 from iossim.backends.cupy_cudnn.driver import Allocation, DeviceFacts
 from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
+from iossim.backends.cupy_cudnn.kernel_nodes import held
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError
 from iossim.hardware.nvidia_smi import gpus
@@ -53,6 +54,7 @@ class CupyDriver:
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, 0)) or USUAL_CLOCK_KHZ,
             (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
             str(runtime.deviceGetPCIBusId(0)).lower(),
+            int(properties["multiProcessorCount"]),
         )
 
     def host_us(self) -> float:
@@ -135,6 +137,9 @@ class CupyDriver:
 
     def launch_graph(self, graph: Any, stream: Any) -> None:
         graph.launch(stream)
+
+    def held(self, graph: Any) -> tuple[int, float]:
+        return held(driver_library(), int(graph.graph))
 
     def kernel(self, source: str, name: str) -> Any:
         key = (source, name)

@@ -78,11 +78,15 @@ class RemarkingCostModel(CostModel, Protocol):
 
 
 class UnitVariant(NamedTuple):
-    """A variant of a unit, its time alone, and the workspace of its kernels."""
+    """A variant of a unit, its time alone, the workspace of its kernels, and the number of blocks of the kernel whose
+    blocks hold most of an SM, with that part (0: not known).
+    """
 
     name: str
     alone_us: float
     workspace_bytes: int
+    blocks: int = 0
+    sm_share: float = 0.0
 
 
 class VariantBounds(NamedTuple):
@@ -108,12 +112,17 @@ def least_of_variants(ways: Sequence[VariantBounds]) -> StageBounds:
 
 
 @runtime_checkable
-class VariantCostModel(CostModel, Protocol):
-    """A cost model that knows the variants of units, and prices stages that name them."""
+class NamesVariants(CostModel, Protocol):
+    """A cost model that knows the variants of units, and prices stages that name them, by measuring perhaps."""
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
         """Variants of each unit, :data:`~iossim.schedule.batch.FASTEST` first."""
         ...
+
+
+@runtime_checkable
+class VariantCostModel(NamesVariants, Protocol):
+    """Such a cost model that computes its prices, and bounds of them."""
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         """Workspace of the units as one stacked convolution; 0 if they do not merge."""

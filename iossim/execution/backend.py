@@ -163,11 +163,24 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimedAlgorithm:
-    """One way to run a unit: the backend's name of it, its time alone, and its workspace."""
+    """One way to run a unit: the backend's name of it, its time alone, and its workspace.
+
+    ``blocks`` and ``sm_share`` are those of the kernel whose blocks hold most of an SM, and that part; 0: not known.
+    """
 
     algorithm: str
     time_us: float
     workspace_bytes: int
+    blocks: int = 0
+    sm_share: float = 0.0
+
+
+@runtime_checkable
+class OffersVariants(Backend, Protocol):
+    """A backend that runs units as what is fastest alone, or as a variant that leaves others more of the device."""
+
+    def variants(self, network: Network, unit: str) -> tuple[TimedAlgorithm, ...]:
+        """What a unit may run as, :data:`~iossim.schedule.batch.FASTEST` first; the same names in every process."""
 
 
 @runtime_checkable

@@ -157,8 +157,6 @@ class Task:
             if self.options.workspace_limit_bytes is not None:
                 reason = "measurements do not include the workspaces of kernels; leave one out"
                 raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
-            if self.options.company:
-                raise OptionError("`company` does not go with a `budget`: what measures knows one kernel of each unit")
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 

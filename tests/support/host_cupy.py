@@ -119,7 +119,7 @@ class _Runtime:
         return 1
 
     def getDeviceProperties(self, device: int) -> dict[str, Any]:  # noqa: N802
-        return {"name": self._device.facts.name.encode()}
+        return {"name": self._device.facts.name.encode(), "multiProcessorCount": self._device.facts.sms}
 
     def deviceGetAttribute(self, attribute: int, device: int) -> int:  # noqa: N802
         facts = self._device.facts

@@ -60,6 +60,7 @@ class Node:
     run: Callable[[], None]
     duration_us: float
     after: set[Node]
+    held: tuple[int, float] = (0, 0.0)
     end_us: float = 0.0
     done: bool = False
 
@@ -163,7 +164,7 @@ class HostDriver:
     @property
     def facts(self) -> DeviceFacts:
         libraries = (("cuda", "13.0"), ("cupy", "14.2.0"))
-        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, libraries, "0000:1b:00.0")
+        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, libraries, "0000:1b:00.0", 132)
 
     @property
     def is_capturing(self) -> bool:
@@ -302,6 +303,9 @@ class HostDriver:
             node.end_us = max(_end(node.after), begin_us) + node.duration_us * factor
         self.enqueue(stream, run, max(_end(set(graph.nodes)) - begin_us, 0.0) / factor)
 
+    def held(self, graph: HostGraph) -> tuple[int, float]:
+        return max((node.held for node in graph.nodes), key=lambda one: (one[1], one[0]), default=(0, 0.0))
+
     def kernel(self, source: str, name: str) -> tuple[str, str]:
         self.kernels[source, name] = self.kernels.get((source, name), 0) + 1
         return source, name
@@ -314,8 +318,10 @@ class HostDriver:
         duration_us = float(arguments[0]) / (self.facts.clock_khz / 1e3) if kernel[1] == "spin" else KERNEL_US
         self.enqueue(stream, lambda: None if function is None else function(blocks, threads, arguments), duration_us)
 
-    def enqueue(self, stream: HostStream, run: Callable[[], None], duration_us: float) -> None:
-        node = Node(run, duration_us, set(stream.front))
+    def enqueue(
+        self, stream: HostStream, run: Callable[[], None], duration_us: float, held: tuple[int, float] = (0, 0.0)
+    ) -> None:
+        node = Node(run, duration_us, set(stream.front), held)
         if stream.capture is None:
             begin_us = max(_end(node.after), self.now_us)
             node.end_us = begin_us + duration_us * self._ramp.factor(begin_us)

@@ -6,8 +6,10 @@ from math import log, sqrt
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
+from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel, NamesVariants
+from iossim.cost.company import chosen_for_company
 from iossim.cost.model import CostModel, problems_of
+from iossim.cost.named_alike import NamedAlike
 from iossim.ir.network import Network
 from iossim.schedule.problem import MAX_UNITS
 from iossim.schedule.schedule import Schedule
@@ -35,9 +37,13 @@ def schedule_measured(
 
     Its options say what was measured for it: ``budget``, ``measurements``, ``settled`` (whether the search came to
     its own end), ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and
-    ``estimated_us`` (what that makes of the schedule). Raises OptionError for a wide block.
+    ``estimated_us`` (what that makes of the schedule). With ``company`` stages are also measured with the kernels that
+    the estimates like best for them. Raises OptionError for a wide block, and where kernels cannot be chosen.
     """
     started = working_s()
+    deviation = expected_deviation(estimate)
+    if options.company:
+        estimate = _with_names_of(truth, estimate)
     concurrent, merge = STRATEGIES[name]
     problems = problems_of(network, truth)
     for problem in problems:
@@ -54,7 +60,7 @@ def schedule_measured(
         budget,
         concurrent=concurrent,
         merge=merge,
-        deviation=expected_deviation(estimate),
+        deviation=deviation,
         progress=progress,
     )
 
@@ -77,7 +83,8 @@ def schedule_measured(
                 "kappa": found.kappa,
                 "estimate": estimate.identity.to_json(),
                 "estimated_us": estimated_us,
-            },
+            }
+            | ({"company": True} if options.company else {}),
             notes=[*network.notes, *found.notes],
             complete=goes_on and not found.interrupted,
             proven=goes_on and found.exhaustive and not network.notes and not found.notes,
@@ -85,6 +92,17 @@ def schedule_measured(
         )
 
     return finished(build)
+
+
+def _with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
+    """The estimates of the variants that the truth names; raises OptionError where either knows none."""
+    if not isinstance(truth, NamesVariants):
+        raise OptionError(
+            f"`company`: cost model {truth.identity.name!r} knows one kernel of each unit; leave it out, or "
+            "measure by a backend with several"
+        )
+    inner = chosen_for_company(estimate).inner
+    return NamedAlike(inner, truth)
 
 
 def expected_deviation(estimate: CostModel) -> float:

@@ -125,8 +125,8 @@ class _Cudnn:
     def handle(self, stream: object) -> str:
         return "of cuDNN"
 
-    def plans(self, asked: Asked) -> Iterator[EnginePlan]:
-        yield EnginePlan("eng0", 0)
+    def plans(self, asked: Asked, sms: int = 0) -> Iterator[EnginePlan]:
+        yield from () if sms else (EnginePlan("eng0", 0),)
 
     def named(self, asked: Asked, name: str) -> EnginePlan | None:
         return EnginePlan(name, 0) if name == "eng0" else None
@@ -191,6 +191,21 @@ def test_its_plan_is_beside_those_of_cudnn_and_works_in_memory_that_it_is_given(
     assert plain[6:10] == [512, 14, 24, 0]
     assert plain[10:14] == [256, 14, 16, 128]
     assert plain[15:] == [768, 14, 24, 192, 4, 68, -1]
+
+
+def test_a_plan_for_fewer_sms_sets_a_target_and_the_next_plan_takes_it_back(library: _Library) -> None:
+    both = WithCublas(_Cudnn(), tf32=False, cuda="13")  # type: ignore[arg-type]
+    assert list(both.plans(ASKED, 66)) == [EnginePlan("cublas@66", WORKSPACE_BYTES)]
+    assert both.named(ASKED, "cublas@66") == EnginePlan("cublas@66", WORKSPACE_BYTES)
+    handle = both.handle(SimpleNamespace(ptr=77))
+    for plan in (PLAN, "cublas@66", "cublas@66", PLAN):
+        both.execute(both.bind(ASKED, plan), {"x": 256, "w": 512, "y": 768}, 4096, handle)
+    called = [(name, *given[1:]) for name, given in library.calls if name.startswith(("cublasSetSm", "cublasGemm"))]
+    set_to = [(name, *rest) if name == "cublasSetSmCountTarget" else name for name, *rest in called]
+    product = "cublasGemmStridedBatchedEx"
+    assert set_to == [
+        product, ("cublasSetSmCountTarget", 66), product, product, ("cublasSetSmCountTarget", 0), product,
+    ]  # fmt: skip
 
 
 def test_products_of_int8_are_summed_in_int32(library: _Library) -> None:
