@@ -362,7 +362,7 @@ def _lighter(fastest: Timed, timed: Sequence[Timed]) -> list[Timed]:
     for one in timed:
         holds_less = one.blocks and any(
             holding(one) <= LESS * min(map(holding, found))
-            for holding in (lambda each: each.sm_share, lambda each: each.blocks * each.sm_share)
+            for holding in (lambda each: each.sm_share, lambda each: each.blocks)
         )
         if holds_less and found[0].time_us <= one.time_us <= MOST_TIMES * found[0].time_us:
             found.append(one)

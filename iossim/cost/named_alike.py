@@ -1,8 +1,8 @@
 """Prices of the variants that another cost model names: each as the most alike of the variants that are known here.
 
-A library calls its kernels otherwise than the simulator does. Variants are alike if, over the fastest, they take as
-many times as long alone, and their blocks hold as much of an SM and are as many; equal names are the same variant. One
-that is most alike the fastest is no variant here, and of several that are alike one the fastest is.
+A library calls its kernels otherwise than the simulator does. Variants are alike if alone they take as many times as
+long as the fastest, and if as many blocks hold as much of an SM; equal names are the same variant. One that is most
+alike the fastest is no variant here, and of several that are alike the same one it is the first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import log
 
 from iossim.cost.capabilities import NamesVariants, UnitVariant, VariantBounds, VariantCostModel
 from iossim.cost.model import Prices, StageBounds, WrappedCostModel
-from iossim.schedule.batch import FASTEST, StageBatch, Variants
+from iossim.schedule.batch import StageBatch, Variants
 from iossim.schedule.problem import ScheduleProblem
 
 #: Of each variant that has one alike, itself and the place of that among those of the unit.
@@ -72,18 +72,17 @@ def _alike(theirs: Sequence[UnitVariant], own: Sequence[UnitVariant]) -> _Alike:
     for variant in theirs[1:]:
         if variant.name in names:
             place = names.index(variant.name)
-        elif variant.blocks and theirs[0].blocks:
+        elif variant.blocks:
             place = min(range(len(own)), key=lambda at: _distance(variant, theirs[0], own[at], own[0]))
         else:
             place = 0
-        if place and own[place].name != FASTEST:
+        if own[place][1:] != own[0][1:]:
             found.setdefault(place, variant)
     return tuple((variant, place) for place, variant in found.items())
 
 
 def _distance(one: UnitVariant, fastest: UnitVariant, other: UnitVariant, other_fastest: UnitVariant) -> float:
-    """How unlike two variants are: differences of logarithms, each over the unit's fastest variant."""
-    columns = zip(
-        *((each.alone_us, each.sm_share, each.blocks) for each in (one, fastest, other, other_fastest)), strict=True
-    )
-    return sum(abs(log(a / b) - log(c / d)) for a, b, c, d in columns if min(a, b, c, d) > 0)
+    """How unlike two variants are: differences of logarithms, of times over those of the fastest."""
+    ratios = one.alone_us / fastest.alone_us, one.blocks, one.sm_share
+    others = other.alone_us / other_fastest.alone_us, other.blocks, other.sm_share
+    return sum(abs(log(a / b)) for a, b in zip(ratios, others, strict=True) if min(a, b) > 0)

@@ -19,7 +19,7 @@ from iossim.execution.tolerance import Difference, largest_difference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, StreamSchedule, without_variants
 
 #: The arrays of a network's outputs by name, from arrays for its inputs.
 Reference = Callable[[Network, Mapping[str, Array]], Mapping[str, Array]]
@@ -90,17 +90,7 @@ def for_backend(schedule: AnySchedule, network: Network, backend: Backend) -> tu
         f"{backend.context.backend} runs {len(foreign)} units with its own kernels: the schedule names some of "
         f"{schedule.device} for them ({', '.join(sorted(set(foreign.values())))})."
     )
-    if isinstance(schedule, StreamSchedule):
-        streams = [
-            [launch.model_copy(update={"variant": ""}) if foreign.keys() & launch.units else launch for launch in own]
-            for own in schedule.streams
-        ]
-        return schedule.model_copy(update={"streams": streams}), remark
-    blocks = [
-        block.model_copy(update={"stages": [_without(stage, foreign) for stage in block.stages]})
-        for block in schedule.blocks
-    ]
-    return schedule.model_copy(update={"blocks": blocks}), remark
+    return without_variants(schedule, foreign), remark
 
 
 def _variants(schedule: AnySchedule) -> Iterator[tuple[str, Strategy, str]]:
@@ -111,11 +101,6 @@ def _variants(schedule: AnySchedule) -> Iterator[tuple[str, Strategy, str]]:
     else:
         for stage in schedule.stages:
             yield from ((unit, stage.strategy, variant) for unit, variant in stage.variants.items())
-
-
-def _without(stage: Stage, units: Mapping[str, str]) -> Stage:
-    kept = {unit: variant for unit, variant in stage.variants.items() if unit not in units}
-    return stage.model_copy(update={"variants": kept})
 
 
 def plan_for(schedule: AnySchedule, network: Network, backend: Backend, choices: Choices | None = None) -> Plan:

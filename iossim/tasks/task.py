@@ -24,7 +24,7 @@ from iossim.prediction.published import without_network
 from iossim.prediction.schedule_interval import Judged, ScheduleErrors, schedule_errors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule, without_variants
 from iossim.search.anytime import Clock, Steps
 from iossim.search.assemble import plan_us, reprice_any
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
@@ -103,14 +103,7 @@ def _same_us(found: AnySchedule, network: Network, there: CostModel) -> float:
     try:
         return reprice_any(found, network, there).latency_us
     except PlanError:
-        if isinstance(found, StreamSchedule):
-            bare = [[one.model_copy(update={"variant": ""}) for one in own] for own in found.streams]
-            return reprice_any(found.model_copy(update={"streams": bare}), network, there).latency_us
-        blocks = [
-            block.model_copy(update={"stages": [stage.model_copy(update={"variants": {}}) for stage in block.stages]})
-            for block in found.blocks
-        ]
-        return reprice_any(found.model_copy(update={"blocks": blocks}), network, there).latency_us
+        return reprice_any(without_variants(found), network, there).latency_us
 
 
 @dataclass(frozen=True, eq=False)

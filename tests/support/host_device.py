@@ -299,8 +299,11 @@ class HostDriver:
         begin_us = max(_end(stream.front), self.now_us)
         factor = self._ramp.factor(begin_us)
         # The longest path is the same in whatever order it is walked.
+        full_us = begin_us  # until when kernels that hold every SM run, one after another
         for node in graph.nodes:
-            node.end_us = max(_end(node.after), begin_us) + node.duration_us * factor
+            fills = node.held[0] * node.held[1] >= self.facts.sms
+            node.end_us = max(_end(node.after), full_us if fills else begin_us) + node.duration_us * factor
+            full_us = node.end_us if fills else full_us
         self.enqueue(stream, run, max(_end(set(graph.nodes)) - begin_us, 0.0) / factor)
 
     def held(self, graph: HostGraph) -> tuple[int, float]:

@@ -43,7 +43,6 @@ from iossim.execution.backend import (
     Context,
     OffersVariants,
     Samples,
-    TimedAlgorithm,
     Timing,
     context_of,
     divided_by,
@@ -52,7 +51,7 @@ from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.batch import FASTEST, StageBatch, Strategy
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
 
@@ -131,17 +130,20 @@ class MeasuredCostModel:
         return self.boundary_us() if left_concurrent or right_concurrent else 0.0
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        """Variants of each unit that the backend offers, :data:`FASTEST` first, and alone where it offers none.
+        """Variants of each unit that the backend offers, and times when they are first asked for.
 
-        The backend times them when they are first asked for.
+        Raises OptionError where it offers none.
         """
+        if not isinstance(self.backend, OffersVariants):
+            raise OptionError(
+                f"`company`: backend {self.context.backend} knows one kernel of each unit; leave it out, or measure by "
+                "cupy_cudnn"
+            )
         network, found = network_of(problem), []
         for unit in problem.units:
             key = network.signatures[unit]
             if key not in self._variants:
-                ways: Sequence[TimedAlgorithm] = (TimedAlgorithm(FASTEST, 0.0, 0),)
-                if isinstance(self.backend, OffersVariants):
-                    ways = self.backend.variants(network, network.units[unit].name)
+                ways = self.backend.variants(network, network.units[unit].name)
                 self._variants[key] = tuple(UnitVariant(*astuple(way)) for way in ways)
             found.append(self._variants[key])
         return tuple(found)

@@ -8,13 +8,17 @@ estimates, leave less than the best path is longer; of too many those that leave
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.cost.company import MOST_STAGES, ForCompany
+from iossim.base.errors import OptionError
+from iossim.cost.capabilities import MeasuringCostModel, NamesVariants
+from iossim.cost.company import MOST_CHOICES, MOST_STAGES, ForCompany, chosen_for_company
+from iossim.cost.model import CostModel
+from iossim.cost.named_alike import NamedAlike
 from iossim.schedule.batch import Strategy, Variants
 from iossim.schedule.masks import Floats, count_groups
 from iossim.schedule.planned_stage import PlannedStage, batch_of
@@ -22,11 +26,27 @@ from iossim.search.measured.planner import Integers
 from iossim.search.measured.transitions import Transitions
 
 
-def with_company(space: Transitions, choosing: ForCompany, slack: float) -> Transitions:
-    """The transitions with stages of chosen kernels behind those of the fastest.
+def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
+    """The estimates of the variants that the truth names; raises OptionError where either knows none."""
+    if not isinstance(truth, NamesVariants):
+        raise OptionError(
+            f"`company`: cost model {truth.identity.name!r} knows one kernel of each unit; leave it out, or measure by "
+            "cupy_cudnn"
+        )
+    return NamedAlike(chosen_for_company(estimate).inner, truth)
 
-    A path counts as the best if it is no longer than ``1 + slack`` times that: estimates err.
+
+def adding_company(estimate: CostModel, slack: float) -> Callable[[Transitions], Transitions]:
+    """What adds stages of chosen kernels behind those of the fastest.
+
+    A path counts as the best if it is no longer than ``1 + slack`` times that: estimates err. Raises OptionError for a
+    cost model that knows no variants, or no bounds of them.
     """
+    choosing = chosen_for_company(estimate)
+    return lambda space: _with_company(space, choosing, slack)
+
+
+def _with_company(space: Transitions, choosing: ForCompany, slack: float) -> Transitions:
     prices_us = choosing.inner.price_stages(space.batch())
     several = count_groups(space.masks, space.problem.predecessors) > 1
     stages = np.flatnonzero(several & (space.strategies == Strategy.CONCURRENT.code) & np.isfinite(prices_us))
@@ -37,7 +57,7 @@ def with_company(space: Transitions, choosing: ForCompany, slack: float) -> Tran
     order = np.argsort(hoped_us, kind="stable")[:MOST_STAGES]
     order = order[hoped_us[order] <= (1 + slack) * path_us.min(initial=np.inf)]
     tried = [(stage, PlannedStage(int(space.masks[stage]), Strategy.CONCURRENT)) for stage in stages[order].tolist()]
-    found = [(stage, choosing.chosen(space.problem, plain)) for stage, plain in tried]
+    found = [(stage, choosing.chosen(space.problem, plain, MOST_CHOICES)) for stage, plain in tried]
     found = [(stage, one) for stage, one in found if one.variants]
     if not found:
         return space

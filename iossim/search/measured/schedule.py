@@ -6,16 +6,15 @@ from math import log, sqrt
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel, NamesVariants
-from iossim.cost.company import chosen_for_company
+from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel, problems_of
-from iossim.cost.named_alike import NamedAlike
 from iossim.ir.network import Network
 from iossim.schedule.problem import MAX_UNITS
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
+from iossim.search.measured.company import with_names_of
 from iossim.search.measured.search import DEVIATION, measured_search
 from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import MeasuredProgress, ignore_measuring
@@ -43,7 +42,7 @@ def schedule_measured(
     started = working_s()
     deviation = expected_deviation(estimate)
     if options.company:
-        estimate = _with_names_of(truth, estimate)
+        estimate = with_names_of(truth, estimate)
     concurrent, merge = STRATEGIES[name]
     problems = problems_of(network, truth)
     for problem in problems:
@@ -92,17 +91,6 @@ def schedule_measured(
         )
 
     return finished(build)
-
-
-def _with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
-    """The estimates of the variants that the truth names; raises OptionError where either knows none."""
-    if not isinstance(truth, NamesVariants):
-        raise OptionError(
-            f"`company`: cost model {truth.identity.name!r} knows one kernel of each unit; leave it out, or "
-            "measure by a backend with several"
-        )
-    inner = chosen_for_company(estimate).inner
-    return NamedAlike(inner, truth)
 
 
 def expected_deviation(estimate: CostModel) -> float:

@@ -14,21 +14,32 @@ from host_library import HostLibrary
 from random_networks import random_inputs, sequential_schedule
 from small_networks import OPS, UNITS, of_op
 
+from iossim import api
 from iossim.backends.cupy_cudnn import kernel_nodes
 from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.base.errors import PlanError
-from iossim.execution.backend import OffersVariants
+from iossim.base.errors import OptionError, PlanError
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store import MeasurementStore
+from iossim.cost.measured.stored_measurements import measurement_set
+from iossim.cost.replay import replay
+from iossim.execution.backend import OffersVariants, Timing
+from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import reprice
+from iossim.search.options import Budget
 
 #: Times of plans, us, and what they hold: the fastest most of an SM, one of them fewer SMs.
 PLANS = {"eng41_k2=5": 10.0, "eng11": 12.0, "eng0": 18.0, "eng7": 19.0, "eng8": 90.0, "eng41_k2=5@16": 25.0}
@@ -38,11 +49,17 @@ HELD = {
 }  # fmt: skip
 
 
-def backend(path: Path | None = None, engine: Engine = Engine.GRAPH) -> tuple[CupyCudnnBackend, HostDriver]:
+def backend(
+    path: Path | None = None,
+    engine: Engine = Engine.GRAPH,
+    precision: Precision = Precision.FP32,
+    plans: dict[str, float] = PLANS,
+    held: dict[str, tuple[int, float]] = HELD,
+) -> tuple[CupyCudnnBackend, HostDriver]:
     driver = HostDriver()
-    library = HostLibrary(driver, lambda _: {EnginePlan(name, 0): time_us for name, time_us in PLANS.items()})
-    library.held = HELD
-    return CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(choices=path, plans=8), driver, library), driver
+    library = HostLibrary(driver, lambda _: {EnginePlan(name, 0): time_us for name, time_us in plans.items()})
+    library.held = held
+    return CupyCudnnBackend(precision, engine, CudnnOptions(choices=path, plans=8), driver, library), driver
 
 
 def convolution() -> Network:
@@ -109,6 +126,53 @@ def test_a_unit_without_convolutions_runs_as_the_fastest_alone() -> None:
     made, _ = backend()
     network = OPS["sigmoid"]()
     assert [one.algorithm for one in made.variants(network, network.units[0].name)] == [FASTEST]
+
+
+def test_a_measured_search_runs_what_the_simulator_likes_side_by_side_by_what_the_device_has(tmp_path: Path) -> None:
+    """The fastest kernels fill the device and run one after another; slower ones of fewer blocks run at once."""
+    b = GraphBuilder("fire", Precision.BF16)
+    x, y = b.input("x", (1, 16, 44, 44)), b.input("y", (1, 64, 44, 44))
+    with b.block("fire"):
+        ends = []
+        for name, value, filters, kernel in (("wide", x, 128, 3), ("narrow", x, 128, 1), ("bypass", y, 256, 1)):
+            with b.unit(name, "Conv-Relu"):
+                ends.append(b.add(Relu(), b.conv(value, filters, kernel=kernel, padding=kernel // 2, name=name)))
+        joined = b.add(Concat(1), *ends)
+    network = b.network([joined])
+    plans = {"eng41": 100.0, "eng0": 130.0}
+    made, driver = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": (200, 1.0), "eng0": (48, 0.53)})
+    with MeasurementStore(tmp_path / "store.sqlite") as store:
+        truth = MeasuredCostModel(made, store, Timing(rounds=1, warm_up=0), target_us=1.0)
+        everything = Budget(everything=True)
+        plain, chosen = (
+            api.optimize(
+                network, None, cost_model=truth, options=api.search_options(company=company), budget=everything
+            )
+            for company in (False, True)
+        )
+        assert [stage.variants for stage in plain.stages if stage.variants] == []
+        (stage,) = (stage for stage in chosen.stages if stage.concurrent)
+        assert set(stage.variants.values()) == {"fused:eng0"}
+        assert plain.latency_us > 1.5 * chosen.latency_us
+        assert chosen.options["company"]
+        # Each stage with its kernels is measured once, and no fact about an operator.
+        assert plain.options["measurements"] < chosen.options["measurements"] <= 2 * plain.options["measurements"]
+        assert truth.measured == chosen.options["measurements"]
+        left_out = measurement_set(list(store.records())).notes
+        assert any("Conv-Relu by fused:eng0" in note for note in left_out)
+        again = MeasuredCostModel(made, store, Timing(rounds=1, warm_up=0))
+        assert reprice(chosen, network, again).latency_us == chosen.latency_us
+        assert again.measured == 0
+        (context,) = (one for one in store.contexts() if one.context.engine == "graph")
+        assert reprice(chosen, network, replay(store, context.number)).latency_us == chosen.latency_us
+        numpy = MeasuredCostModel(create_backend("numpy_reference", Precision.BF16, Engine.PAPER), store)
+        options = api.search_options(company=True)
+        with pytest.raises(OptionError, match="`company`: backend numpy_reference knows one kernel of each unit"):
+            api.optimize(network, "h100-sxm", cost_model=numpy, options=options, budget="9")
+    driver.calls.clear()
+    made.measure(network, [plan_for(chosen, network, made)], Timing(rounds=1, warm_up=0))
+    names = {call.about for call in driver.calls if call.verb == "convolution"}
+    assert "eng0" in names
 
 
 class _Driver(SimpleNamespace):
