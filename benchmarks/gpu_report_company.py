@@ -24,7 +24,7 @@ def section_company(job: Job, model: str) -> None:
     from iossim.cost.measured.store import MeasurementStore
     from iossim.cost.named_alike import NamedAlike
     from iossim.execution.backend import OffersVariants
-    from iossim.schedule.schedule import without_variants
+    from iossim.schedule.fit import without_variants
     from iossim.search.assemble import reprice
 
     network = load_network(job, model)

@@ -149,14 +149,11 @@ class KernelModel:
         for name in (FASTEST, *(map(variant_of, product(*names)) if steps else ())):
             chosen = self.chosen(steps, name)
             alone_us = fsum(price.alone_us + dispatch_us for _, own in chosen for price in own)
-            held = [
-                (max(price.slots, default=0.0), k.blocks)
-                for one, own in chosen
-                for k, price in zip(one.kernels, own, strict=True)
-            ]
+            pairs = [pair for one, own in chosen for pair in zip(own, one.kernels, strict=True)]
+            held = ((max(price.slots[:4]), kernel.blocks) for price, kernel in pairs)
             share, blocks = max(held, default=(0.0, 0))
             workspace_bytes = max((one.workspace_bytes for one, _ in chosen), default=0)
-            found.append(UnitVariant(name, alone_us, workspace_bytes, blocks, min(1.0, share)))
+            found.append(UnitVariant(name, alone_us, workspace_bytes, blocks, share))
         return tuple(found)
 
     def _fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:

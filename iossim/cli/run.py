@@ -164,11 +164,11 @@ def _stages(
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.store import MeasurementStore
     from iossim.report.measured_runs import stage_rows
-    from iossim.search.assemble import reprice
+    from iossim.search.assemble import reprice, reprice_as_known
 
     with MeasurementStore(store) as kept:
         measured = reprice(saved, network, MeasuredCostModel(runner, kept, timing))
     if device is None:
         return stage_rows(saved, measured)
     prices = api.cost_model("simulator:in-place", device, network.precision, runner.context.engine)
-    return stage_rows(reprice(saved, network, prices), measured)
+    return stage_rows(reprice_as_known(saved, network, prices), measured)

@@ -19,7 +19,8 @@ from iossim.execution.tolerance import Difference, largest_difference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, StreamSchedule, without_variants
+from iossim.schedule.fit import without_variants
+from iossim.schedule.schedule import AnySchedule, StreamSchedule
 
 #: The arrays of a network's outputs by name, from arrays for its inputs.
 Reference = Callable[[Network, Mapping[str, Array]], Mapping[str, Array]]

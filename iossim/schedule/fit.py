@@ -8,7 +8,7 @@ order, and every producer of a launch's inputs precedes it by its stream's order
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import TypeGuard
@@ -19,7 +19,15 @@ from iossim.ir.network import Block, Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import AnySchedule, BlockSchedule, SavedSchedule, Stage, StreamSchedule, issue_order
+from iossim.schedule.schedule import (
+    AnySchedule,
+    BlockSchedule,
+    SavedSchedule,
+    Stage,
+    StreamLaunch,
+    StreamSchedule,
+    issue_order,
+)
 
 #: Unit names, whose groups follow from the graph; groups of names; ``{"merge": names}``; or a stage of a schedule.
 OwnStage = Stage | Mapping[str, Sequence[str]] | Sequence[str] | Sequence[Sequence[str]]
@@ -255,3 +263,20 @@ def _fit_connected(network: Network, group: Sequence[str], stage: Stage, where: 
 
 def _predecessors(network: Network, name: str) -> list[str]:
     return [network.units[before].name for before in network.predecessors[network.unit_index[name]]]
+
+
+def without_variants(schedule: AnySchedule, units: Collection[str] | None = None) -> AnySchedule:
+    """The schedule with its units, or these alone, as fastest alone."""
+
+    def bare(launch: StreamLaunch) -> StreamLaunch:
+        is_kept = units is not None and set(units).isdisjoint(launch.units)
+        return launch if is_kept else launch.model_copy(update={"variant": ""})
+
+    def kept(stage: Stage) -> Stage:
+        left = {} if units is None else {name: each for name, each in stage.variants.items() if name not in units}
+        return stage.model_copy(update={"variants": left})
+
+    if isinstance(schedule, StreamSchedule):
+        return schedule.model_copy(update={"streams": [[bare(one) for one in own] for own in schedule.streams]})
+    blocks = [block.model_copy(update={"stages": [kept(one) for one in block.stages]}) for block in schedule.blocks]
+    return schedule.model_copy(update={"blocks": blocks})

@@ -6,7 +6,7 @@ search options, so that it can be replayed, compared and explained. Reading vali
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -320,20 +320,3 @@ def ready_order(streams: Sequence[Sequence[StreamLaunch]]) -> list[tuple[int, St
         position[ready] += 1
         issued.update(heads[ready].units)
         order.append((ready, heads[ready]))
-
-
-def without_variants(schedule: AnySchedule, units: Collection[str] | None = None) -> AnySchedule:
-    """The schedule with its units, or these alone, as fastest alone."""
-
-    def bare(launch: StreamLaunch) -> StreamLaunch:
-        is_kept = units is not None and set(units).isdisjoint(launch.units)
-        return launch if is_kept else launch.model_copy(update={"variant": ""})
-
-    def kept(stage: Stage) -> Stage:
-        left = {} if units is None else {name: each for name, each in stage.variants.items() if name not in units}
-        return stage.model_copy(update={"variants": left})
-
-    if isinstance(schedule, StreamSchedule):
-        return schedule.model_copy(update={"streams": [[bare(one) for one in own] for own in schedule.streams]})
-    blocks = [block.model_copy(update={"stages": [kept(one) for one in block.stages]}) for block in schedule.blocks]
-    return schedule.model_copy(update={"blocks": blocks})

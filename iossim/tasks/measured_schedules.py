@@ -23,7 +23,7 @@ from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
-from iossim.search.assemble import plan_us, reprice_any
+from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
@@ -86,9 +86,11 @@ def measure_beside(
 
 
 def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:
-    """Simulated latency of each schedule on a device, us, with values in place as backends keep them."""
+    """Simulated latency of each schedule on a device, us, with values in place as backends keep them, and with the
+    simulator's fastest kernels for those that only the backend knows.
+    """
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
-    priced = {name: reprice_any(found, network, prices) for name, found in schedules.items()}
+    priced = {name: reprice_as_known(found, network, prices) for name, found in schedules.items()}
     streams = any(isinstance(found, StreamSchedule) for found in priced.values())
     if streams and isinstance(prices, StreamCostModel):
         return {name: plan_us(found, network, prices) for name, found in priced.items()}

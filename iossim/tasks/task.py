@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from iossim.base.errors import DeviceError, OptionError, PlanError
+from iossim.base.errors import DeviceError, OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, StreamCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -24,9 +24,9 @@ from iossim.prediction.published import without_network
 from iossim.prediction.schedule_interval import Judged, ScheduleErrors, schedule_errors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule, without_variants
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.anytime import Clock, Steps
-from iossim.search.assemble import plan_us, reprice_any
+from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
@@ -76,7 +76,7 @@ def under_other_engine(
     try:
         seconds = None if options is None or options.seconds is None else _PART * options.seconds
         best = schedule(network, there, searching, SearchOptions(space, _LIMITS, seconds=seconds))
-        same_us = _same_us(found, network, there)
+        same_us = reprice_as_known(found, network, there).latency_us
         sequential = schedule(network, there, "sequential")
     except KeyboardInterrupt:
         return None
@@ -94,16 +94,6 @@ def under_other_engine(
         space.max_group_size or PAPER_GROUP_SIZE,
         space.max_groups or PAPER_GROUPS,
     )
-
-
-def _same_us(found: AnySchedule, network: Network, there: CostModel) -> float:
-    """Latency of a schedule at prices of another engine, us; the fastest kernels there replace those that the libraries
-    of that engine lack.
-    """
-    try:
-        return reprice_any(found, network, there).latency_us
-    except PlanError:
-        return reprice_any(without_variants(found), network, there).latency_us
 
 
 @dataclass(frozen=True, eq=False)
