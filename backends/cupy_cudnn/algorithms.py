@@ -360,10 +360,8 @@ def _lighter(fastest: Timed, timed: Sequence[Timed]) -> list[Timed]:
     """The fastest way, and those of :meth:`Algorithms.lighter` among all that were timed."""
     found = [next((one for one in timed if one.how == fastest.how), fastest)]
     for one in timed:
-        holds_less = one.blocks and any(
-            holding(one) <= LESS * min(map(holding, found))
-            for holding in (lambda each: each.sm_share, lambda each: each.blocks)
-        )
+        share, blocks = min(each.sm_share for each in found), min(each.blocks for each in found)
+        holds_less = 0 < one.blocks <= LESS * blocks or 0 < one.sm_share <= LESS * share
         if holds_less and found[0].time_us <= one.time_us <= MOST_TIMES * found[0].time_us:
             found.append(one)
     return found[: 1 + MOST_LIGHTER]

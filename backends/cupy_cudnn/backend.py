@@ -240,11 +240,11 @@ class CupyCudnnBackend:
         """
         found: dict[tuple[tuple[str, ...], Strategy, str], Choice] = {}
 
-        def choose(names: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
-            key = (names, strategy, variant)
+        def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
+            key = (units, strategy, variant)
             if key not in found:
                 with self._told():
-                    program = self._program(network, names, strategy)
+                    program = self._program(network, units, strategy)
                     found[key] = Choice() if program is None else self._algorithms.choice(program, variant)
             return found[key]
 

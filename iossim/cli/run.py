@@ -171,4 +171,6 @@ def _stages(
     if device is None:
         return stage_rows(saved, measured)
     prices = api.cost_model("simulator:in-place", device, network.precision, runner.context.engine)
-    return stage_rows(reprice_as_known(saved, network, prices), measured)
+    priced = reprice_as_known(saved, network, prices)
+    assert isinstance(priced, type(saved)), "stages stay stages"
+    return stage_rows(priced, measured)

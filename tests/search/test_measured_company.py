@@ -12,15 +12,18 @@ from iossim.cost.capabilities import MeasuringCostModel, UnitVariant, VariantCos
 from iossim.cost.model import CostModel, WrappedCostModel, problems_of
 from iossim.cost.named_alike import NamedAlike
 from iossim.cost.random import RandomCostModel
+from iossim.report.explanation import short_lines
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of, planned_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.streams import as_streams
 from iossim.search.assemble import price_blocks, reprice, total_latency_us
 from iossim.search.measured.company import with_names_of
 from iossim.search.measured.schedule import expected_deviation
 from iossim.search.measured.search import MeasuredSolution, measured_search
 from iossim.search.options import Budget
+from iossim.tasks.explain import explain
 
 DEVICE = "v100-sxm2"
 
@@ -94,6 +97,10 @@ def test_a_schedule_names_its_kernels_and_is_found_again() -> None:
     read = Schedule.model_validate_json(found.model_dump_json())
     assert reprice(read, network, truth).latency_us == pytest.approx(found.latency_us)
     assert found.options["company"]
+    named = {unit: kernel for stage in varied for unit, kernel in stage.variants.items()}
+    assert {one.units[0]: one.variant for one in as_streams(found, network).launches if one.variant} == named
+    told = "\n".join(line for one in explain(found, network, None).stages for line in short_lines(one))
+    assert all(f"{unit.rpartition('.')[2]} by {kernel}" in told for unit, kernel in named.items())
     # The estimate is of the schedule with its kernels.
     assert found.options["estimated_us"] == pytest.approx(reprice(found, network, simulator()).latency_us)
 
