@@ -45,9 +45,9 @@ def asked_by(network: Network) -> tuple[set[Asked], set[Asked]]:
     plain: set[Asked] = set()
     for launch in plan.launches:
         for call in _calls(launch_program(network, plan, launch, weights).convolutions):
-            whole = call.convolution != call.convolution.plain or call.apart
+            whole = call.convolution != call.convolution.plain or "apart" in call.others
             (fused if whole else plain).add(call.convolution)
-            if not call.apart:
+            if "apart" not in call.others:
                 plain.add(call.convolution.plain)
     return fused, plain
 
@@ -67,7 +67,8 @@ def counts(library: CudnnGraphs, asked: set[Asked]) -> tuple[str, list[str]]:
     for each in asked:
         numbers.append(len(library.planned_names(each)))
         # Plans that cuDNN has the driver compile are not built here.
-        if not numbers[-1] or (isinstance(each, Convolution) and next(library.plans(each), None) is None):
+        is_built = isinstance(each, Convolution) and not each.compiles_activation
+        if not numbers[-1] or (is_built and next(library.plans(each), None) is None):
             without.append(f"{each}: {library.refusal(each)}")
     return f"{min(numbers)}-{max(numbers)}" if numbers else "", without
 

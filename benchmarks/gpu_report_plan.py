@@ -29,6 +29,7 @@ SHARES = {
     "networks": 45,
     "company": 20,
     "compile": 50,
+    "modules": 120,
     "autotune": 60,
     "prediction": 10,
 }
@@ -45,6 +46,7 @@ NEEDS_S = {
     "networks": 45,
     "company": 40,
     "compile": 60,
+    "modules": 100,
     "autotune": 150,
     "prediction": 10,
 }

@@ -20,6 +20,7 @@ from gpu_report_company import section_company
 from gpu_report_costs import section_costs
 from gpu_report_first import section_first
 from gpu_report_job import ENGINES, Job, estimate_device, one_line
+from gpu_report_modules import section_modules
 from gpu_report_networks import section_graph, section_network, section_warm_up
 from gpu_report_plan import kind_of, model_and_dtype
 from gpu_report_process import FAILED, PARTIAL
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         "networks": lambda: section_network(job, model),
         "company": lambda: section_company(job, model),
         "compile": lambda: section_compile(job, model, COMPILED),
+        "modules": lambda: section_modules(job),
         "autotune": lambda: section_compile(job, model, AUTOTUNED),
         "prediction": lambda: section_prediction(job),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from gpu_report_modules import beside_pytorch
 from gpu_report_plan import PLAIN_DTYPE
 from gpu_report_records import REPORT, read_records
 
@@ -42,6 +43,7 @@ def summary(out: Path) -> list[str]:
         )
     lines += best_beside_pytorch(runs)
     records = read_records(out / REPORT)
+    lines += beside_pytorch(records)
     if any(engine == "paper" for _, _, engine, _, _ in runs):
         lines.append(f"paper: {PAPER}{_host_costs(records)}")
     lines += company_lines([row for row in records if row["record"] == "company"])

@@ -31,6 +31,11 @@ NETWORKS: dict[tuple[str, int], tuple[int | str, float | str, float | str]] = {
     ("shufflenet_v1", 1): (299, 507.6, 260.0),
     ("randwire", 1): (558, 2043.7, 1300.0),
     ("resnet50", 1): (73, 358.7, ""),
+    ("squeezenet", 1): (58, 187.7, ""),
+    ("inception_v3", 1): (152, 641.3, ""),
+    ("gpt2", 1): (170, 683.6, ""),
+    ("moe_layer", 1): (35, 93.8, ""),
+    ("whisper_encoder", 1): ("", 1663.0, 1200.0),
 }
 #: The least that a kernel takes, and how far above its least one may be.
 LEAST_US, MOST = 1.5, 1.6

@@ -292,7 +292,7 @@ class Algorithms:
 
         Of what runs instead as several calls it is one way: each of them as is fastest. None where one has no way.
         """
-        for way in call.instead:
+        for way in call.others:
             try:
                 parts = [self.fastest(part) for part in call.parts(way)]
             except BackendError:
@@ -310,7 +310,7 @@ class Algorithms:
         known = self._fastest.get(call.key)
         if known is not None and known.how == how:
             return known
-        if how.way in call.instead:
+        if how.way in call.others:
             calls = call.parts(how.way)
             found = [self._named(part, way) for part, way in zip(calls, how.parts, strict=False)]
             parts = [part for part in found if part is not None]
@@ -377,8 +377,8 @@ def _most_workspace(parts: Sequence[Timed]) -> int:
 
 
 def _kinds(call: ConvolutionCall) -> list[How]:
-    """The ways to run a call, without plans: fused and apart as far as it can be either, and with a packed result."""
+    """The ways to run a call, without plans: fused and apart as far as it can be either."""
     kinds = [How("fused", "")] if call.fused else []
     if call.convolution != call.convolution.plain or not call.fused:
         kinds.append(How("apart", ""))
-    return [*kinds, *(kind._replace(packed=True) for kind in kinds if call.packed is not None)]
+    return kinds

@@ -138,7 +138,7 @@ def attention_op(calls: UnitCalls, node: Node) -> None:
     asked = None
     if not op.softcap and dtype.bytes == 2:
         asked = _asked(views, masks[0] if masks else None, scale, op.is_causal)
-    calls.calls += apart if asked is None else [ConvolutionCall(*asked, apart=tuple(apart))]
+    calls.calls += apart if asked is None else [ConvolutionCall(*asked, others={"apart": tuple(apart)})]
 
 
 def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:

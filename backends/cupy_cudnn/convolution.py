@@ -1,4 +1,4 @@
-"""What cuDNN is asked for: a convolution of views, alone or with bias and ReLU in the same call.
+"""What cuDNN is asked for: a convolution of views, alone or with bias and activation in the same call.
 
 A fully connected layer is asked for as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32
 with a bias behind it (and cuBLAS refuses stream capture in CuPy), but they have that convolution in every form.
@@ -13,9 +13,14 @@ from typing import ClassVar, Self
 
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
+from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.unary import Relu, Sigmoid, Unary
 from iossim.ir.types import DType
+
+#: Activations of cuDNN's own kernels. With others it compiles one, for tensor cores: not in plain fp32.
+PRECOMPILED = ("", "relu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class _Asked:
 
     @property
     def plain(self) -> Self:
-        """Without bias, residual and ReLU."""
+        """Without bias, residual and activation."""
         return self
 
     @property
@@ -53,7 +58,7 @@ class Convolution(_Asked):
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
     and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
     ``dtype``, and sums of fp32; of int8, ``y`` and the sums are of int32. Where ``last``, images and filters lie with
-    their channels innermost.
+    their channels innermost. ``activation`` is a name of :func:`activation_name`, empty for none.
     """
 
     called: ClassVar[str] = "a convolution of {} by {} in {}"
@@ -65,14 +70,19 @@ class Convolution(_Asked):
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     bias: bool = False
-    relu: bool = False
+    activation: str = ""
     z: TensorLayout | None = None
     dtype: DType = DType.FLOAT32
     last: bool = False
 
     @property
     def plain(self) -> Self:
-        return replace(self, bias=False, relu=False, z=None)
+        return replace(self, bias=False, activation="", z=None)
+
+    @property
+    def compiles_activation(self) -> bool:
+        """Whether cuDNN compiles a kernel for what follows: it has none for activations other than ReLU."""
+        return self.activation not in PRECOMPILED
 
     @property
     def is_depthwise(self) -> bool:
@@ -155,13 +165,9 @@ class ConvolutionCall:
     Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
     plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
 
-    ``packed`` is the same with a result without gaps, copied behind it, where ``y`` is a slice of channels that lie
-    last: cuDNN's fastest kernels write no gaps. On an H200 a pointwise convolution takes 3 us so, and 6 to 10 into a
-    slice.
-
-    ``apart`` are calls that compute the same where the one of cuDNN is a whole chain of ops, an attention: then they,
-    and not the plain call, are what runs apart. ``others`` are more ways by calls, of any name: a kernel of ours, or
-    the same with channels padded. ``before`` makes ``x`` for cuDNN, and none of the other ways needs it.
+    ``others`` are ways by other calls, by name: a kernel of ours, the same with channels padded, or with a result
+    without gaps that is copied behind it; what is ``apart`` among them are calls for a whole chain of ops, an
+    attention. ``before`` makes ``x`` for cuDNN, and none of the other ways needs it.
     """
 
     convolution: Asked
@@ -169,42 +175,33 @@ class ConvolutionCall:
     epilogue: KernelCall | None = None
     after: KernelCall | None = None
     fused: bool = True
-    packed: ConvolutionCall | None = None
-    apart: tuple[KernelCall | ConvolutionCall, ...] = ()
     others: Mapping[str, tuple[KernelCall | ConvolutionCall, ...]] = field(default_factory=dict)
     before: tuple[KernelCall, ...] = ()
 
-    @property
-    def instead(self) -> dict[str, tuple[KernelCall | ConvolutionCall, ...]]:
-        """The ways that are not the one call of cuDNN with what stands around it, by name."""
-        return {**({"apart": self.apart} if self.apart else {}), **self.others}
-
     def parts(self, way: str = "apart") -> tuple[ConvolutionCall, ...]:
-        """The calls of cuDNN among those of one of the ways ``instead``."""
-        return tuple(call for call in self.instead.get(way, ()) if isinstance(call, ConvolutionCall))
+        """The calls of cuDNN among those of one of the other ways."""
+        return tuple(call for call in self.others.get(way, ()) if isinstance(call, ConvolutionCall))
 
     @property
     def kernels(self) -> Iterator[KernelCall]:
         """Every kernel of ours that one of the ways launches."""
         yield from (*self.before, *(kernel for kernel in (self.epilogue, self.after) if kernel is not None))
-        for call in (*([self.packed] if self.packed else []), *chain.from_iterable(self.instead.values())):
+        for call in chain.from_iterable(self.others.values()):
             yield from (call,) if isinstance(call, KernelCall) else call.kernels
 
     @property
     def operands(self) -> Iterator[View]:
         """Every view that cuDNN reads or writes in one of the ways."""
         yield from self.views.values()
-        for call in (*([self.packed] if self.packed else []), *chain.from_iterable(self.instead.values())):
+        for call in chain.from_iterable(self.others.values()):
             yield from () if isinstance(call, KernelCall) else call.operands
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Equal for calls that do equal work, wherever their operands lie."""
         kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
-        packed = None if self.packed is None else self.packed.key
         more = [(name, *(call.key for call in calls)) for name, calls in self.others.items()]
-        behind = *(call.key for call in self.apart), *more, *(kernel.key for kernel in self.before)
-        return self.convolution, self.fused, *kernels, packed, *behind
+        return self.convolution, self.fused, *kernels, *more, *(kernel.key for kernel in self.before)
 
 
 def product_of(views: Mapping[str, View]) -> Product:
@@ -213,7 +210,22 @@ def product_of(views: Mapping[str, View]) -> Product:
     return Product(x, w, y, views["y"].dtype)
 
 
-def convolution_of(op: Conv | ConvTranspose, views: Mapping[str, View], *, relu: bool, last: bool) -> Convolution:
+def activation_name(op: Op | None) -> str | None:
+    """What a library may compute in the call of a convolution or product: empty for no op, None where none has it."""
+    match op:
+        case None:
+            return ""
+        case Relu() | Sigmoid():
+            return op.kind
+        case Unary("gelu" | "gelu_tanh" | "tanh") | Unary("swish", (1.0,)):
+            return op.function
+        case _:
+            return None
+
+
+def convolution_of(
+    op: Conv | ConvTranspose, views: Mapping[str, View], *, activation: str = "", last: bool
+) -> Convolution:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
     rank = len(op.strides)
     if rank > 3:
@@ -233,7 +245,7 @@ def convolution_of(op: Conv | ConvTranspose, views: Mapping[str, View], *, relu:
         one + op.strides,
         one + op.dilations,
         "b" in views,
-        relu,
+        activation,
         layout("z") if "z" in views else None,
         views["x"].dtype,
         last,

@@ -1,36 +1,45 @@
-"""Matrix products by cuBLAS, beside cuDNN's plans: one more plan of whatever is a product, timed like the others.
+"""Matrix products by cuBLASLt, beside cuDNN's plans: more plans of whatever is a product, timed like the others.
 
-That is a stack of products, and a convolution of images of one pixel, which a layer of a transformer is. cuBLAS is
-called by ctypes: CuPy sets a handle's stream anew at each call, and no workspace, without which a capture would hold
-allocations. Sums are of fp32, and so is what is summed up again; TF32 only where it is allowed. Products of int8 are
-summed in int32, where they lie as its kernels on tensor cores take them (cuBLAS manual, ``cublasLtMatmul``).
+That is a stack of products, and a pointwise convolution, which a layer of a transformer is, with what follows on it: a
+residual, a bias, then ReLU or GELU by its tanh (cuBLAS manual, ``cublasLtMatmul``). The library is called by ctypes:
+CuPy has no such call. Sums are of fp32, and so is what is summed up again; TF32 only where it is allowed. Products of
+int8 are summed in int32, where they lie as its kernels on tensor cores take them.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product
+from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
-from iossim.backends.cupy_cudnn.cudnn_library import load_package
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream, target_of
+from iossim.backends.cupy_cudnn.cudnn_library import load_package, version_text
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream, target_of, target_text
+from iossim.backends.cupy_cudnn.views import coalesced
 from iossim.ir.types import DType
 
-#: How a plan of cuBLAS is called among those of cuDNN. It chooses the kernel itself.
-PLAN = "cublas"
+#: How the plans of cuBLASLt are called among those of cuDNN: the first kernels of its ranking.
+PLANS = ("cublas", "cublas1", "cublas2")
 #: What NVIDIA recommends since Hopper; before, 4 MiB do.
 WORKSPACE_BYTES = 32 * 2**20
+#: Activations as bits of what follows, as a bias is; 1 is nothing.
+ACTIVATIONS, _BIAS, _NOTHING = {"": 0, "relu": 2, "gelu_tanh": 32}, 4, 1
 
 _PLAIN, _TRANSPOSED = 0, 1
 _TYPES = {DType.FLOAT32: 0, DType.FLOAT16: 2, DType.BFLOAT16: 14, DType.INT8: 3, DType.INT32: 10}
 _COMPUTE_FP32, _COMPUTE_TF32, _COMPUTE_INT32 = 68, 77, 72
 #: Of int8 rows, columns and steps must be multiples of this.
 _INT8_STEP = 4
-_NO_REDUCTION_IN_LESS = 16
-_ITS_OWN_CHOICE = -1
+# The numbers of attributes: of products, of matrices, and of wishes for a kernel.
+_TRANSPOSED_A, _TRANSPOSED_B, _EPILOGUE, _BIAS_POINTER, _SM_TARGET = 3, 4, 7, 8, 15
+_STACK, _STACK_STEP = 5, 6
+_MOST_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
+#: What is summed up again is so in place, or in the type of sums.
+_REDUCTIONS_IN_FP32 = 3
+#: What addresses of operands are multiples of.
+_ALIGNED_BYTES = 16
 
 
 class CublasError(RuntimeError):
@@ -41,8 +50,8 @@ class Gemm(NamedTuple):
     """A product as cuBLAS is asked for it, of matrices whose columns lie one after the other.
 
     ``y^T = op(b^T) op(a^T)`` for rows one after the other: ``m`` columns and ``n`` rows of ``y``, ``k`` terms of a sum;
-    of each operand whether it is transposed, the step to its next column, and that to its next matrix; and the size of
-    the stack.
+    of each operand whether it is transposed, the step to its next column, and that to its next matrix; the size of
+    the stack; and the step to the next column of a residual, 0 for none.
     """
 
     m: int
@@ -52,10 +61,16 @@ class Gemm(NamedTuple):
     a: tuple[int, int, int]
     y: tuple[int, int]
     stack: int
+    z: int = 0
 
 
 def gemm_of(asked: Asked) -> Gemm | None:
-    """The product that is asked for; None of what is none, or lies as cuBLAS does not write it."""
+    """The product that is asked for; None of what is none, lies as cuBLAS does not write it, or has something behind
+    it that cuBLAS does not compute.
+
+    The pixels of a pointwise convolution are rows, where one step leads from each to the next.
+    """
+    residual = 0
     if isinstance(asked, Product):
         (count, rows, columns), depth = asked.y.shape, asked.x.shape[2]
         operands = [
@@ -63,19 +78,19 @@ def gemm_of(asked: Asked) -> Gemm | None:
             for layout in (asked.w, asked.x, asked.y)
         ]
     elif isinstance(asked, Convolution) and _is_product(asked):
-        (rows, columns), depth, count = asked.y.shape[:2], asked.x.shape[1], 1
-        filters, x, y = (layout.strides[:2] for layout in (asked.w, asked.x, asked.y))
-        operands = [
-            _matrix((depth, columns), (filters[1], filters[0]), 0),
-            _matrix((rows, depth), x, 0),
-            _matrix((rows, columns), y, 0),
-        ]
+        columns, depth, count, filters = asked.y.shape[1], asked.x.shape[1], 1, asked.w.strides
+        rows = math.prod(asked.y.shape) // columns
+        operands = [_matrix((depth, columns), (filters[1], filters[0]), 0), _pixels(asked.x), _pixels(asked.y)]
+        if asked.z is not None:
+            transposed, residual, _ = _pixels(asked.z) or (_TRANSPOSED, 0, 0)
+            if transposed == _TRANSPOSED:
+                return None
     else:
         return None
     b, a, written = operands
     if b is None or a is None or written is None or written[0] == _TRANSPOSED:
         return None
-    found = Gemm(columns, rows, depth, b, a, written[1:], count)
+    found = Gemm(columns, rows, depth, b, a, written[1:], count, residual)
     return found if asked.dtype is not DType.INT8 or _takes_int8(found) else None
 
 
@@ -84,15 +99,18 @@ def _takes_int8(gemm: Gemm) -> bool:
     return is_even and (gemm.b[0], gemm.a[0]) == (_TRANSPOSED, _PLAIN)
 
 
-def _is_own(name: str) -> bool:
-    return name.partition("@")[0] == PLAN
-
-
 def _is_product(asked: Convolution) -> bool:
-    """Whether each image is one pixel, and nothing follows."""
-    pixels = [size for layout in (asked.x, asked.w, asked.y) for size in layout.shape[2:]]
-    alone = asked == asked.plain and type(asked) is Convolution and asked.x.shape[1] == asked.w.shape[1]
-    return alone and set(pixels) == {1} and not any((*asked.pad_before, *asked.pad_after))
+    """Whether each pixel is multiplied by the same matrix, to one pixel."""
+    known = type(asked) is Convolution and asked.activation in ACTIVATIONS
+    same = known and asked.x.shape[1] == asked.w.shape[1] and {*asked.w.shape[2:]} == {1}
+    return same and asked.x.shape[2:] == asked.y.shape[2:] and not any((*asked.pad_before, *asked.pad_after))
+
+
+def _pixels(layout: TensorLayout) -> tuple[int, int, int] | None:
+    """Images as a matrix of a pixel a row; None where no one step leads from each to the next."""
+    (count, channels, *size), (far, step, *near) = layout.shape, layout.strides
+    sizes, ((between, *more),) = coalesced([count, *size], [[far, *near]])
+    return None if more else _matrix((sizes[0], channels), (between, step), 0)
 
 
 def _matrix(shape: tuple[int, ...], strides: tuple[int, ...], step: int) -> tuple[int, int, int] | None:
@@ -105,111 +123,167 @@ def _matrix(shape: tuple[int, ...], strides: tuple[int, ...], step: int) -> tupl
     return None
 
 
-@dataclass(frozen=True)
-class _Executable:
-    gemm: Gemm
-    dtype: DType
-    operands: tuple[str, str, str]
-    sms: int
+class _Found(ctypes.Structure):
+    """``cublasLtMatmulHeuristicResult_t``: a kernel with its settings, and what it needs."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_uint64 * 8),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("status", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
 
 
-@dataclass
-class _Handle:
-    """Of one stream: cuDNN's, and cuBLAS's once it is needed, which is before any capture, with its target of SMs."""
+class _Described:
+    """``D = act(A B + C + bias)``: one product, whose kernels are ranked, for so many SMs, when it first runs.
 
-    stream: Stream
+    A bias has one value a row of ``D``, which is a column of ``y``. ``call`` calls a function of cuBLASLt by its name.
+    """
+
+    def __init__(self, call: Callable[..., None], asked: Asked, gemm: Gemm, tf32: bool, sms: int) -> None:
+        self._call = call
+        is_whole, made = asked.dtype is DType.INT8, DType.INT32 if asked.dtype is DType.INT8 else asked.dtype
+        compute = _COMPUTE_TF32 if tf32 and asked.dtype is DType.FLOAT32 else _COMPUTE_FP32
+        scales = (_COMPUTE_INT32, _TYPES[DType.INT32]) if is_whole else (compute, _TYPES[DType.FLOAT32])
+        number = ctypes.c_int if is_whole else ctypes.c_float
+        self._one, self._added = number(1), number(1 if gemm.z else 0)
+        self._product = self._made("MatmulDesc", *scales)
+        follows = 0
+        if isinstance(asked, Convolution):
+            follows = ACTIVATIONS[asked.activation] | (_BIAS if asked.bias else 0)
+        self._set("MatmulDesc", self._product, _TRANSPOSED_A, ctypes.c_int32(gemm.b[0]))
+        self._set("MatmulDesc", self._product, _TRANSPOSED_B, ctypes.c_int32(gemm.a[0]))
+        self._set("MatmulDesc", self._product, _EPILOGUE, ctypes.c_uint32(follows or _NOTHING))
+        if sms:
+            self._set("MatmulDesc", self._product, _SM_TARGET, ctypes.c_int32(sms))
+        added = (_PLAIN, gemm.z, 0) if gemm.z else (_PLAIN, *gemm.y)
+        self._operands = [
+            ("w", self._matrix(asked.dtype, (gemm.m, gemm.k), gemm.b, gemm.stack)),
+            ("x", self._matrix(asked.dtype, (gemm.k, gemm.n), gemm.a, gemm.stack)),
+            ("z" if gemm.z else "y", self._matrix(made, (gemm.m, gemm.n), added, gemm.stack)),
+            ("y", self._matrix(made, (gemm.m, gemm.n), (_PLAIN, *gemm.y), gemm.stack)),
+        ]
+        self._ranked: list[_Found] = []
+
+    def run(self, rank: int, handle: ctypes.c_void_p, addresses: Mapping[str, int], workspace: int, ptr: int) -> None:
+        """Issue it to a stream by a kernel of its ranking; raises CublasError where there is none."""
+        if "b" in addresses:
+            self._set("MatmulDesc", self._product, _BIAS_POINTER, ctypes.c_void_p(addresses["b"]))
+        self._ranked = self._ranked or self._ranking(handle)
+        if rank >= len(self._ranked):
+            raise CublasError(f"cuBLASLt has {len(self._ranked)} kernels for this product")
+        a, b, c, d = ((ctypes.c_void_p(addresses[name]), layout) for name, layout in self._operands)
+        self._call(
+            "cublasLtMatmul", handle, self._product, ctypes.byref(self._one), *a, *b, ctypes.byref(self._added), *c, *d,
+            ctypes.byref(self._ranked[rank].kernel), ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES),
+            ctypes.c_void_p(ptr),
+        )  # fmt: skip
+
+    def _ranking(self, handle: ctypes.c_void_p) -> list[_Found]:
+        wanted = self._made("MatmulPreference")
+        self._set("MatmulPreference", wanted, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
+        self._set("MatmulPreference", wanted, _REDUCTIONS, ctypes.c_uint32(_REDUCTIONS_IN_FP32))
+        for operand in _ALIGNMENTS:
+            self._set("MatmulPreference", wanted, operand, ctypes.c_uint32(_ALIGNED_BYTES))
+        found, count = (_Found * len(PLANS))(), ctypes.c_int()
+        layouts = [layout for _, layout in self._operands]
+        asked = handle, self._product, *layouts, wanted, len(PLANS), ctypes.byref(found), ctypes.byref(count)
+        self._call("cublasLtMatmulAlgoGetHeuristic", *asked)
+        self._call("cublasLtMatmulPreferenceDestroy", wanted)
+        return [each for each in found[: count.value] if not each.status]
+
+    def _matrix(self, dtype: DType, sizes: tuple[int, int], lies: tuple[int, int, int], stack: int) -> ctypes.c_void_p:
+        transposed, step, apart = lies
+        rows, columns = map(ctypes.c_uint64, reversed(sizes) if transposed else sizes)
+        layout = self._made("MatrixLayout", _TYPES[dtype], rows, columns, ctypes.c_int64(step))
+        if stack > 1:
+            self._set("MatrixLayout", layout, _STACK, ctypes.c_int32(stack))
+            self._set("MatrixLayout", layout, _STACK_STEP, ctypes.c_int64(apart))
+        return layout
+
+    def _made(self, kind: str, *arguments: Any) -> ctypes.c_void_p:
+        made = ctypes.c_void_p()
+        self._call(f"cublasLt{kind}Create", ctypes.byref(made), *arguments)
+        return made
+
+    def _set(self, kind: str, described: ctypes.c_void_p, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._call(f"cublasLt{kind}SetAttribute", described, attribute, ctypes.byref(value), size)
+
+
+class _Executable(NamedTuple):
+    product: _Described
+    rank: int
+
+
+class _Handle(NamedTuple):
+    """Of one stream, whose number is ``ptr``."""
+
+    ptr: int
     cudnn: Any
-    cublas: Any = None
-    sms: int = 0
 
 
 class WithCublas:
-    """cuDNN's plans and, for products, the one of cuBLAS before them; see ``ConvolutionLibrary``.
+    """cuDNN's plans and, for products, those of cuBLASLt before them; see ``ConvolutionLibrary``.
 
-    ``cuda`` is the major version of CUDA whose cuBLAS is taken; where there is none, cuDNN is alone.
+    ``cuda`` is the major version of CUDA whose library is taken; where there is none, cuDNN is alone.
     """
 
     def __init__(self, cudnn: CudnnGraphs, tf32: bool, cuda: str) -> None:
         self._cudnn, self._tf32 = cudnn, tf32
         self.refusals: tuple[type[Exception], ...] = (*cudnn.refusals, CublasError)
-        self._library = load_package(f"libcublas.so.{cuda}")
-        self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
-        self._whole_one, self._whole_zero = ctypes.c_int(1), ctypes.c_int(0)
+        self._library = load_package(f"libcublasLt.so.{cuda}")
+        self._lt = ctypes.c_void_p()
+        self._described: dict[tuple[Asked, int], _Described] = {}
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
         if self._library is None:
             return self._cudnn.versions
-        number = ctypes.c_int()
-        parts = []
-        for part in range(3):  # major, minor, patch
-            self._checked("cublasGetProperty", part, ctypes.byref(number))
-            parts.append(str(number.value))
-        return (("cublas", ".".join(parts)), *self._cudnn.versions)
+        self._library.cublasLtGetVersion.restype = ctypes.c_size_t
+        return (("cublas", version_text(int(self._library.cublasLtGetVersion()))), *self._cudnn.versions)
 
     @property
     def built(self) -> int:
         return self._cudnn.built
 
     def handle(self, stream: Stream) -> _Handle:
-        return _Handle(stream, self._cudnn.handle(stream))
+        return _Handle(stream.ptr, self._cudnn.handle(stream))
 
     def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
-        if (own := self._own(convolution, f"{PLAN}@{sms}" if sms else PLAN)) is not None:
-            yield own
+        yield from self._own(convolution, sms)
         yield from self._cudnn.plans(convolution, sms)
 
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
-        return self._own(convolution, name) if _is_own(name) else self._cudnn.named(convolution, name)
+        own = next((plan for plan in self._own(convolution, target_of(name)) if plan.name == name), None)
+        return own or self._cudnn.named(convolution, name)
 
     def refusal(self, convolution: Asked) -> str:
         return self._cudnn.refusal(convolution)
 
     def bind(self, convolution: Asked, plan: str) -> Any:
-        if not _is_own(plan):
+        name, sms = plan.partition("@")[0], target_of(plan)
+        if name not in PLANS:
             return self._cudnn.bind(convolution, plan)
         gemm = gemm_of(convolution)
         if gemm is None or self._library is None:
             raise KeyError(plan)
-        return _Executable(gemm, convolution.dtype, ("w", "x", "y"), target_of(plan))
+        if (convolution, sms) not in self._described:
+            self._described[convolution, sms] = _Described(self._checked, convolution, gemm, self._tf32, sms)
+        return _Executable(self._described[convolution, sms], PLANS.index(name))
 
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
         if not isinstance(executable, _Executable):
             self._cudnn.execute(executable, addresses, workspace, handle.cudnn)
             return
-        if handle.cublas is None:
-            handle.cublas = self._handle(handle.stream)
-        if executable.sms != handle.sms:
-            self._checked("cublasSetSmCountTarget", handle.cublas, executable.sms)
-            handle.sms = executable.sms
-        gemm, of_type, is_whole = executable.gemm, _TYPES[executable.dtype], executable.dtype is DType.INT8
-        one = ctypes.byref(self._whole_one) if is_whole else ctypes.byref(self._one)
-        zero = ctypes.byref(self._whole_zero) if is_whole else ctypes.byref(self._zero)
-        made = _TYPES[DType.INT32] if is_whole else of_type
-        b, a, y = (ctypes.c_void_p(addresses[name]) for name in executable.operands)
-        compute = _COMPUTE_TF32 if executable.dtype is DType.FLOAT32 and self._tf32 else _COMPUTE_FP32
-        compute = _COMPUTE_INT32 if is_whole else compute
-        self._checked(
-            "cublasSetWorkspace_v2", handle.cublas, ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES)
-        )
-        self._checked(
-            "cublasGemmStridedBatchedEx", handle.cublas, gemm.b[0], gemm.a[0], gemm.m, gemm.n, gemm.k,
-            one, b, of_type, gemm.b[1], ctypes.c_longlong(gemm.b[2]),
-            a, of_type, gemm.a[1], ctypes.c_longlong(gemm.a[2]),
-            zero, y, made, gemm.y[0], ctypes.c_longlong(gemm.y[1]),
-            gemm.stack, compute, _ITS_OWN_CHOICE,
-        )  # fmt: skip
+        if not self._lt:
+            self._checked("cublasLtCreate", ctypes.byref(self._lt))
+        executable.product.run(executable.rank, self._lt, addresses, workspace, handle.ptr)
 
-    def _own(self, convolution: Asked, name: str) -> EnginePlan | None:
+    def _own(self, convolution: Asked, sms: int) -> list[EnginePlan]:
         is_offered = self._library is not None and gemm_of(convolution) is not None
-        return EnginePlan(name, WORKSPACE_BYTES) if is_offered else None
-
-    def _handle(self, stream: Stream) -> ctypes.c_void_p:
-        handle = ctypes.c_void_p()
-        self._checked("cublasCreate_v2", ctypes.byref(handle))
-        self._checked("cublasSetStream_v2", handle, ctypes.c_void_p(stream.ptr))
-        self._checked("cublasSetMathMode", handle, _NO_REDUCTION_IN_LESS)
-        return handle
+        return [EnginePlan(plan + target_text(sms), WORKSPACE_BYTES) for plan in PLANS if is_offered]
 
     def _checked(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, name)(*arguments)

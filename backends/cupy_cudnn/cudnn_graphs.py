@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.convolution import (
     TensorLayout,
 )
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of, target_text
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
@@ -30,6 +30,10 @@ from iossim.ir.types import DType
 
 #: What each operand is called in the variant pack.
 UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
+#: Steps of a graph, by their names in :mod:`iossim.ir.ops.unary`.
+ACTIVATIONS = {name: name for name in ("relu", "sigmoid", "tanh", "gelu", "swish")} | {"gelu_tanh": "gelu_approx_tanh"}
+#: So many plans are tried of what is compiled for its activation: one of each engine, each compiled when it is built.
+MOST_COMPILED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +147,9 @@ class CudnnGraphs:
             return _Planned(None, {}, refused=refused)
         indices: dict[str, int] = {}
         for index in range(graph.get_execution_plan_count()):
-            indices.setdefault(f"{graph.get_plan_name_at_index(index)}{f'@{sms}' if sms else ''}", index)
-        return _Planned(graph, {name: indices[name] for name in engines_first(indices)})
+            indices.setdefault(f"{graph.get_plan_name_at_index(index)}{target_text(sms)}", index)
+        most = MOST_COMPILED if _compiles_activation(convolution) else None
+        return _Planned(graph, {name: indices[name] for name in engines_first(indices)[:most]})
 
     def _build(self, planned: _Planned, name: str) -> EnginePlan | None:
         """Build a plan; None where a note excludes it, or cuDNN finds that it cannot be run after all."""
@@ -181,10 +186,10 @@ class CudnnGraphs:
         None where cuDNN refuses the convolution: why is added to ``refused``.
         """
         cudnn = self._cudnn
-        # cuDNN compiles all of its products and attentions when they are built, and what it ranks first of depthwise
-        # convolutions of 16 bits with channels last, ``conv2d_c1_k1_nhwc``.
-        compiles = convolution.is_depthwise if isinstance(convolution, Convolution) else True
-        may_compile = self._allowed.runtime_compiled or compiles
+        # cuDNN compiles all of its products and attentions when they are built, activations but for ReLU, and what it
+        # ranks first of depthwise convolutions of 16 bits with channels last, ``conv2d_c1_k1_nhwc``.
+        compiles = not isinstance(convolution, Convolution) or convolution.is_depthwise
+        may_compile = self._allowed.runtime_compiled or compiles or _compiles_activation(convolution)
         modes = cudnn.heur_mode
         try:
             graph = self._described(convolution, sms)
@@ -288,9 +293,13 @@ class CudnnGraphs:
             shape = (1, of_y.shape[1], *(1,) * (len(of_y.shape) - 2))
             layout = TensorLayout(shape, channels_last(shape) if convolution.last else row_major(shape))
             y = graph.add(a=_shaped(y, of_y), b=tensor("b", layout))
-        if convolution.relu:
-            y = graph.relu(input=_shaped(y, of_y))
+        if convolution.activation:
+            y = getattr(graph, ACTIVATIONS[convolution.activation])(input=_shaped(y, of_y))
         return _ended(graph, y, of_y, self._made(dtype) if dtype is DType.INT8 else self._types[dtype])
+
+
+def _compiles_activation(asked: Asked) -> bool:
+    return isinstance(asked, Convolution) and asked.compiles_activation
 
 
 def _shaped(result: Any, layout: TensorLayout) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -14,6 +15,7 @@ from cupy.cuda import runtime
 from iossim.backends.cupy_cudnn.driver import Allocation, DeviceFacts
 from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.kernel_nodes import held
+from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError
 from iossim.hardware.nvidia_smi import gpus
@@ -24,6 +26,36 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 #: Where the device does not tell: only how long it is kept waiting depends on it.
 USUAL_CLOCK_KHZ = 1_500_000
+
+
+#: Programmatic dependent launch (``cuda.h``): the attribute, and the first GPUs and drivers that capture it.
+_SERIALIZATION, _SINCE_CAPABILITY, _SINCE_DRIVER = 6, 9, 12_030
+
+
+class _Attribute(ctypes.Structure):
+    """``CUlaunchAttribute``."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_ubyte * 60))
+
+
+class _Launch(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+class _Kernel(NamedTuple):
+    """A function of CuPy's, and whether it waits for what is ahead of it, so that it may start early."""
+
+    function: Any
+    waits: bool
 
 
 class _PoolMemory:
@@ -43,8 +75,9 @@ class CupyDriver:
         _keep_kernels_somewhere()
         runtime.setDevice(0)
         runtime.deviceSynchronize()  # makes the context now, not while something is timed
-        self._kernels: dict[tuple[str, str], Any] = {}
+        self._kernels: dict[tuple[str, str], _Kernel] = {}
         self._green: GreenContexts | None = None
+        self._overlapped = False
         properties = runtime.getDeviceProperties(0)
         name = properties["name"]
         self.facts = DeviceFacts(
@@ -54,6 +87,7 @@ class CupyDriver:
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, 0)) or USUAL_CLOCK_KHZ,
             (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
             str(runtime.deviceGetPCIBusId(0)).lower(),
+            properties["major"] >= _SINCE_CAPABILITY and runtime.driverGetVersion() >= _SINCE_DRIVER,
             int(properties["multiProcessorCount"]),
         )
 
@@ -122,16 +156,19 @@ class CupyDriver:
     def elapsed_us(self, start: Any, end: Any) -> float:
         return 1e3 * float(cupy.cuda.get_elapsed_time(start, end))
 
-    def begin_capture(self, stream: Any) -> None:
+    def begin_capture(self, stream: Any, overlapped: bool = False) -> None:
+        self._overlapped = overlapped
         # Relaxed: cuDNN may load a module at a first use, which the stricter modes forbid.
         stream.begin_capture(runtime.streamCaptureModeRelaxed)
 
     def end_capture(self, stream: Any) -> Any:
+        self._overlapped = False
         graph = stream.end_capture()
         graph.upload(stream)
         return graph
 
     def abandon_capture(self, stream: Any) -> None:
+        self._overlapped = False
         with suppress(runtime.CUDARuntimeError):  # what failed may have ended the capture too
             stream.end_capture()
 
@@ -145,11 +182,23 @@ class CupyDriver:
         key = (source, name)
         if key not in self._kernels:
             # The function itself, since the wrapper around it looks its device up at each launch.
-            self._kernels[key] = cupy.RawModule(code=source).get_function(name).kernel
+            function = cupy.RawModule(code=source).get_function(name).kernel
+            self._kernels[key] = _Kernel(function, WAIT in source)
         return self._kernels[key]
 
     def launch(self, kernel: Any, blocks: int, threads: int, arguments: tuple[Scalar, ...], stream: Any) -> None:
-        kernel((blocks,), (threads,), arguments, stream=stream)
+        if not (self._overlapped and kernel.waits):
+            kernel.function((blocks,), (threads,), arguments, stream=stream)
+            return
+        # CuPy's launches have no attributes.
+        held = [np.array(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(held))(*(each.ctypes.data for each in held))
+        attribute = _Attribute(_SERIALIZATION, 0, 1)
+        asked = _Launch((blocks, 1, 1), (threads, 1, 1), 0, stream.ptr, ctypes.pointer(attribute), 1)
+        function = ctypes.c_void_p(kernel.function.ptr)
+        status = driver_library().cuLaunchKernelEx(ctypes.byref(asked), function, pointers, None)
+        if status:
+            raise cupy.cuda.driver.CUDADriverError(status)
 
 
 def _keep_kernels_somewhere() -> None:

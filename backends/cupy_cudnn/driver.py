@@ -28,8 +28,9 @@ Executable = Any
 class DeviceFacts:
     """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs.
 
-    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``; there
-    are ``sms`` of them, or 0 where that is not known.
+    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``. Where it
+    ``overlaps``, a kernel may start while the one ahead of it ends (programmatic dependent launch). There are ``sms``
+    multiprocessors, or 0 where that is not known.
     """
 
     name: str
@@ -38,6 +39,7 @@ class DeviceFacts:
     clock_khz: int
     libraries: tuple[tuple[str, str], ...]
     pci_bus: str = ""
+    overlaps: bool = False
     sms: int = 0
 
 
@@ -88,7 +90,9 @@ class Driver(Protocol):
         """Wait until the whole device is idle."""
 
     def elapsed_us(self, start: Event, end: Event) -> float: ...
-    def begin_capture(self, stream: Stream) -> None: ...
+
+    def begin_capture(self, stream: Stream, overlapped: bool = False) -> None:
+        """Capture what is issued from now on; ``overlapped``: kernels start early whose text waits for those ahead."""
 
     def end_capture(self, stream: Stream) -> Graph:
         """What was issued to the stream, and to those that it forked to, as a graph ready to launch."""
@@ -125,6 +129,11 @@ class EnginePlan:
 def target_of(name: str) -> int:
     """For how many SMs a plan of this name is; 0 for all."""
     return int(name.partition("@")[2] or 0)
+
+
+def target_text(sms: int) -> str:
+    """What ends the name of a plan for so many SMs: nothing for all."""
+    return f"@{sms}" if sms else ""
 
 
 def engines_first(names: Iterable[str]) -> list[str]:

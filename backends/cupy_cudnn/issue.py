@@ -17,27 +17,25 @@ Address = Callable[[View], int]
 
 
 class How(NamedTuple):
-    """How a convolution runs: with its epilogue in one call of cuDNN (way ``fused``) or ``apart``, by which plan, and
-    whether its result is packed first; or by one of the ways of ``ConvolutionCall.instead``. Of those the plan is how
-    each of their calls of cuDNN runs, joined by ``+``: an attention apart is two products.
+    """How a convolution runs: with its epilogue in one call of cuDNN (way ``fused``) or ``apart``, by which plan; or by
+    one of ``ConvolutionCall.others``. Of those the plan is how each of their calls of cuDNN runs, joined by ``+``: an
+    attention apart is two products.
     """
 
     way: str
     plan: str
-    packed: bool = False
 
     def __str__(self) -> str:
-        return f"{self.way}{'-packed' if self.packed else ''}{':' if self.plan else ''}{self.plan}"
+        return f"{self.way}{':' if self.plan else ''}{self.plan}"
 
     @staticmethod
     def parsed(text: str) -> How:
-        kind, _, plan = text.partition(":")
-        way, _, form = kind.partition("-")
-        return How(way, plan, form == "packed")
+        way, _, plan = text.partition(":")
+        return How(way, plan)
 
     @staticmethod
     def joined(way: str, parts: Sequence[How]) -> How:
-        """One of the ways ``instead``, its calls of cuDNN by these."""
+        """One of the other ways, its calls of cuDNN by these."""
         return How(way, "+".join(map(str, parts)))
 
     @property
@@ -49,14 +47,9 @@ class How(NamedTuple):
         """The ways that were joined."""
         return [How.parsed(text) for text in self.plan.split("+") if text]
 
-    def form_of(self, call: ConvolutionCall) -> ConvolutionCall:
-        """The call as it is, or with a packed result."""
-        return call.packed if self.packed and call.packed is not None else call
-
     def part_of(self, call: ConvolutionCall) -> Asked:
         """What cuDNN computes of the call."""
-        asked = self.form_of(call).convolution
-        return asked if self.fused else asked.plain
+        return call.convolution if self.fused else call.convolution.plain
 
 
 @dataclass(frozen=True)
@@ -87,18 +80,18 @@ def issue_convolution(
     Raises KeyError where cuDNN has no plan ``how.plan``, or a way is not given for each part.
     """
     issues: list[Issue] = []
-    if how.way in call.instead:
+    if how.way in call.others:
         ways = iter(how.parts)
         if len(how.parts) != len(call.parts(how.way)):
             raise KeyError(how.plan)
-        for part in call.instead[how.way]:
+        for part in call.others[how.way]:
             if isinstance(part, ConvolutionCall):
                 issues += issue_convolution(driver, library, part, next(ways), address, workspace, lane)
             else:
                 issues.append(issue_kernel(driver, part, address, lane))
         return issues
     issues += [issue_kernel(driver, kernel, address, lane) for kernel in call.before]
-    convolution, call = how.part_of(call), how.form_of(call)
+    convolution = how.part_of(call)
     executable = library.bind(convolution, how.plan)
     addresses = {name: address(call.views[name]) for name in convolution.operands}
     issues.append(partial(library.execute, executable, addresses, workspace, lane.handle))
@@ -108,9 +101,9 @@ def issue_convolution(
     return issues
 
 
-def captured(driver: Driver, stream: Stream, issues: Sequence[Issue]) -> Graph:
+def captured(driver: Driver, stream: Stream, issues: Sequence[Issue], overlapped: bool = False) -> Graph:
     """Calls as a graph, captured from ``stream``; what fails meanwhile, or interrupts, leaves no capture open."""
-    driver.begin_capture(stream)
+    driver.begin_capture(stream, overlapped)
     try:
         for issue in issues:
             issue()

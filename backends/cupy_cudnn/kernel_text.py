@@ -60,6 +60,14 @@ static __device__ inline unsigned int quotient(unsigned int number, unsigned int
     return ((unsigned int)((unsigned long long)number * factor >> 32) + number) >> shift;
 }
 """
+#: What every kernel begins with: it waits until all that is ahead of it in its stream has ended and is in memory, and
+#: lets the next one come to its own wait (PTX manual, ``griddepcontrol``). Both are nothing in a usual launch.
+WAIT = "griddepcontrol.wait;"
+_IN_TURN = f"""#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+asm volatile("{WAIT}" ::: "memory");
+asm volatile("griddepcontrol.launch_dependents;");
+#endif
+"""
 #: Position of an index: negative ones count from the end, and all are clamped to the axis.
 ENTRY = """static __device__ inline long long entry_at(long long given, int size) {
     const long long entry = given < 0 ? given + size : given;
@@ -94,7 +102,7 @@ def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size:
 def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:
     """A kernel of these parameters, whose operands are of these types; ``before`` it stand functions that it calls."""
     head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n'
-    return definitions(dtypes) + _ACCESSES + before + head + body + "}\n"
+    return definitions(dtypes) + _ACCESSES + before + head + _IN_TURN + body + "}\n"
 
 
 def kernel(

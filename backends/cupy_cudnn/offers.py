@@ -62,5 +62,5 @@ def _calls(precision: Precision, last: bool) -> dict[str, Convolution]:
     plain = Convolution(x, w, x, one, one, one, one, dtype=precision.storage, last=last)
     if precision is Precision.INT8:  # scales and zero points are applied behind it
         return {"conv": plain} if last else {}
-    fused = replace(plain, bias=True, relu=True)
+    fused = replace(plain, bias=True, activation="relu")
     return {"conv": plain, "conv+bias+relu": fused, "conv+residual+bias+relu": replace(fused, z=x)}

@@ -142,7 +142,7 @@ class _Lowering(UnitCalls):
         apart, self.calls = self.calls, before
         kernels = tuple(call for call in apart if not isinstance(call, HostCall))
         found = fused_attention(self, attention) if len(kernels) == len(apart) else None
-        self.calls += apart if found is None else [ConvolutionCall(*found, apart=kernels)]
+        self.calls += apart if found is None else [ConvolutionCall(*found, others={"apart": kernels})]
 
     def _lower(self, node: Node) -> None:
         for dtype in (value_type.dtype for value_type in self.graph.output_types(node)):
@@ -273,7 +273,7 @@ class _Lowering(UnitCalls):
         """What follows on a convolution or product and is computed with it, and the value that is there afterwards.
 
         A sum with a constant, one value a filter or column, is a bias; one with a value of the same shape that is
-        there already, a residual; then comes an activation.
+        there already, a residual; then comes an activation, SiLU as two ops, too.
         """
         addend: View | None = None
         value, reader = node.outputs[0], self._only_reader(node)
@@ -290,7 +290,20 @@ class _Lowering(UnitCalls):
         if reader is not None and isinstance(reader.op, _ACTIVATIONS) and self._in_chains(reader):
             activation = reader.op
             value, _ = self._behind(reader)
+        elif swish := self._spelt_swish(value):
+            activation = Unary("swish", (1.0,))
+            self.fused.update(node.name for node in swish)
+            value = swish[-1].outputs[0]
         return Epilogue(bias, addend, activation=activation), value
+
+    def _spelt_swish(self, value: str) -> list[Node]:
+        """The sigmoid of a value and their product, as exporters spell SiLU, where the unit has all that reads it."""
+        readers = self.graph.consumers[value] if value not in self.places else []
+        kinds = {type(node.op): node for node in readers if node.name in self.inside}
+        sigmoid, product = kinds.get(Sigmoid), kinds.get(Mul)
+        if len(readers) != 2 or sigmoid is None or product is None or self._only_reader(sigmoid) is not product:
+            return []
+        return [sigmoid, product] if len(product.inputs) == 2 and self._in_chains(product) else []
 
     def _behind(self, node: Node) -> tuple[str, Node | None]:
         """The value that an op of an epilogue makes, and the one that alone reads it."""

@@ -28,10 +28,10 @@ from iossim.schedule.problem import Masks
 from iossim.search.block_parts import Part
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import MergedStages
-from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
+from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known, relax_neighbours
 
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
-PRICED_FRACTION = 0.5
+PRICED_FRACTION = 0.75
 #: Up to this many endings are priced at once, since asking several times takes longer.
 PRICED_TOGETHER = 2048
 #: One call of compiled code takes a tenth of a second or so, since an interrupt is heard only between two calls.
@@ -100,7 +100,7 @@ class _Search:
         self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
         self.labels = Labels.of(len(lattice))
         self.known = GrowingTable()
-        self.endings = Endings.room(1 << 15)
+        self.endings = Endings.room(1 << 17)
         self.looked_at = 0
 
     def run(self, progress: Callable[[int], None]) -> None:
@@ -116,6 +116,8 @@ class _Search:
             self._relax_known(begin, end, self.merges, Strategy.MERGE)
             self._relax_known(begin, end, alone, Strategy.CONCURRENT)
             if self.walk_limits[:2] != (1, 1):  # else there are no stages but those
+                if self.bounded:
+                    relax_neighbours(begin, end, self.lattice.down, self.known.table, self.labels)
                 self._settle(begin, end, partial(progress, level - 1))
             leave(begin, end, self.boundary, self.labels)
 
@@ -168,19 +170,10 @@ class _Search:
         return prices
 
     def _relax_known(self, begin: int, end: int, stages: MergedStages, strategy: Strategy) -> None:
-        if not len(stages.masks):
-            return
-        at_a_time = max(1, _RELAXED_AT_A_TIME // len(stages.masks))
+        at_a_time = max(1, _RELAXED_AT_A_TIME // max(1, len(stages.masks)))
+        given = self.lattice.down, stages.masks, stages.prices_us, strategy.code, self.labels
         for first in range(begin, end, at_a_time):
-            relax_known(
-                first,
-                min(end, first + at_a_time),
-                self.lattice.down,
-                stages.masks,
-                stages.prices_us,
-                strategy.code,
-                self.labels,
-            )
+            relax_known(first, min(end, first + at_a_time), *given)
 
     def _path(self, bit: int) -> BlockPath:
         stages: list[PlannedStage] = []

@@ -57,16 +57,11 @@ class StageWalk(NamedTuple):
 def stage_walk(units: int) -> StageWalk:
     """Room for walks through the stages of a problem of that many units."""
     depths = units + 1
-    return StageWalk(
-        np.zeros(depths, dtype=np.int64),
-        np.zeros(depths, dtype=np.uint64),
-        np.zeros(depths, dtype=np.uint64),
-        np.zeros((depths, depths), dtype=np.uint64),
-        np.zeros(depths, dtype=np.int64),
-        np.empty(_AT_A_TIME, dtype=np.uint64),
-        np.empty(_AT_A_TIME, dtype=np.int64),
-        np.empty(_AT_A_TIME, dtype=np.int64),
-    )
+    at, group_count = np.zeros((2, depths), dtype=np.int64)
+    mask, choices = np.zeros((2, depths), dtype=np.uint64)
+    groups = np.zeros((depths, depths), dtype=np.uint64)
+    stages, (targets, counts) = np.empty(_AT_A_TIME, dtype=np.uint64), np.empty((2, _AT_A_TIME), dtype=np.int64)
+    return StageWalk(at, mask, choices, groups, group_count, stages, targets, counts)
 
 
 @jit

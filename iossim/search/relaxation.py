@@ -36,14 +36,9 @@ class Labels(NamedTuple):
     @staticmethod
     def of(states: int) -> Labels:
         shape = states, 2
-        return Labels(
-            cost=np.full(shape, np.inf),
-            leaving=np.full(shape, np.inf),
-            leaving_bit=np.zeros(shape, dtype=np.int8),
-            parent=np.full(shape, -1, dtype=np.int32),
-            stage=np.zeros(shape, dtype=np.uint64),
-            strategy=np.zeros(shape, dtype=np.uint8),
-        )
+        cost, leaving = np.full((2, *shape), np.inf)
+        stage, parent = np.zeros(shape, dtype=np.uint64), np.full(shape, -1, dtype=np.int32)
+        return Labels(cost, leaving, np.zeros(shape, dtype=np.int8), parent, stage, np.zeros(shape, dtype=np.uint8))
 
 
 class Endings(NamedTuple):
@@ -60,12 +55,8 @@ class Endings(NamedTuple):
 
     @staticmethod
     def room(size: int) -> Endings:
-        return Endings(
-            np.empty(size),
-            np.empty(size, dtype=np.uint64),
-            np.empty(size, dtype=np.int32),
-            np.empty(size, dtype=np.int32),
-        )
+        source, label = np.empty((2, size), dtype=np.int32)
+        return Endings(np.empty(size), np.empty(size, dtype=np.uint64), source, label)
 
 
 @jit(inline="always")
@@ -160,23 +151,43 @@ def relax_known(
 ) -> None:
     """Relax every stage of one group, of known price, that the states ``begin`` to ``end`` may end with.
 
-    No unit of such a stage reads another, so that all must be removable, those that start in order one after another.
     ``stages`` and ``prices_us`` have shape ``[stages]``.
     """
     for state in range(begin, end):
         for index in range(len(stages)):
-            source = int(state)
-            rest = stages[index]
-            able = rest & down.removable[source]
-            while able:
-                unit_bit = able & (~able + np.uint64(1))
-                rest ^= unit_bit
-                source = without(source, unit_bit, down)
-                able = rest & down.removable[source]
-            if rest:
-                continue
-            reached_us = labels.leaving[source, 0] + prices_us[index]
-            _relax(source, stages[index], strategy, state, 0, reached_us, labels)
+            source = _source(state, stages[index], down)
+            if source >= 0:
+                reached_us = labels.leaving[source, 0] + prices_us[index]
+                _relax(source, stages[index], strategy, state, 0, reached_us, labels)
+
+
+@jit
+def relax_neighbours(begin: int, end: int, down: Downwards, table: FloatTable, labels: Labels) -> None:
+    """Relax, for the states ``begin`` to ``end``, the best last stages of the states of one unit less, where that unit
+    may stand before them: their prices are known, and rule out most other endings.
+    """
+    for state in range(begin, end):
+        for place in range(down.parent_begin[state], down.parent_begin[state + 1]):
+            for bit in range(2):
+                stage = labels.stage[down.parents[place], bit]
+                if stage != 0 and labels.strategy[down.parents[place], bit] == 0:
+                    source = _source(state, stage, down)
+                    if source >= 0:
+                        price_us = table.values[find_slot(stage, table.keys)]
+                        _relax(source, stage, 0, state, bit, labels.leaving[source, bit] + price_us, labels)
+
+
+@jit(inline="always")
+def _source(state: int, stage: np.uint64, down: Downwards) -> int:
+    """The state that is left of another without the units of a stage; -1 where the stage is no ending of it."""
+    source = int(state)
+    able = stage & down.removable[source]
+    while able:
+        unit_bit = able & (~able + np.uint64(1))
+        stage ^= unit_bit
+        source = without(source, unit_bit, down)
+        able = stage & down.removable[source]
+    return -1 if stage else source
 
 
 @jit(inline="always")

@@ -41,10 +41,12 @@ def outcomes(out: Path) -> dict[str, str]:
 def test_sections_by_name_and_by_kind(gpu_report: ModuleType) -> None:
     models = ("a", "b")
     every = gpu_report.chosen_sections("", models)
-    kinds = ("graph", "networks", "company", "compile", "autotune")
-    first, *others = ([f"{kind}/{model}" for model in models] for kind in kinds)
+    kinds = ("graph", "networks", "company", "compile")
+    first, *rest = ([f"{kind}/{model}" for model in models] for kind in kinds)
     middle = ["profile", "baselines", "tests", "warm-up"]
-    assert every == ["first", "costs", *first, *middle, *itertools.chain(*others), "prediction"]
+    autotune = [f"autotune/{model}" for model in models]
+    others = [*itertools.chain(*rest), "modules", *autotune, "prediction"]
+    assert every == ["first", "costs", *first, *middle, *others]
     assert not {"compile/e", "autotune/e"} & {*gpu_report.chosen_sections("", (*models, "c", "d", "e"))}
     assert gpu_report.chosen_sections("compile,tests,networks/b", models) == [
         "tests",

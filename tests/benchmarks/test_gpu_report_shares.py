@@ -32,6 +32,26 @@ def job(out: Path, section: str, dry: bool = False) -> Any:
 
 
 @pytest.mark.torch
+def test_a_module_is_measured_once_and_told_beside_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ended the section is not begun again."""
+    pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
+    import gpu_report_modules
+    from gpu_report_records import read_records
+    from gpu_report_summary import summary
+
+    monkeypatch.setattr(gpu_report_modules, "measured", lambda *_: {"iossim": 2000.0, "torch-eager": 3000.0})
+    for _ in range(2):
+        given = job(tmp_path, "modules", dry=True)
+        gpu_report_modules.section_modules(given)
+        assert given.remark == ""
+    records = [row["record"] for row in read_records(tmp_path / "report.jsonl")]
+    assert records == ["module-begun", "module"]
+    _, line, mean = summary(tmp_path)
+    assert line.split() == ["two_branches", "1", "2.000", "3.000", "1.50", "iossim.torch.compile;", "torch-eager"]
+    assert mean.split() == ["geometric", "mean,", "batch", "1", "1.50"]
+
+
+@pytest.mark.torch
 def test_baselines_that_share_what_is_compiled_are_measured_in_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,14 @@ the device returns when the data has left the host, and runs in the legacy strea
 from __future__ import annotations
 
 import ctypes
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from host_device import HostDeviceError, HostDriver, HostMemory
+from host_device import HostDeviceError, HostDriver, HostMemory, HostStream
+
+_SCALARS = {"int": np.int32, "unsigned int": np.uint32, "float": np.float32, "long long": np.int64}
 
 
 class OutOfMemoryError(MemoryError):
@@ -25,9 +28,11 @@ class HostCupy:
 
     def __init__(self, device: HostDriver, memory_bytes: int = 2**34) -> None:
         self.device, self.memory_bytes = device, memory_bytes
+        self.functions: list[Any] = []
+        self.streams: list[HostStream] = []
         self.cuda = SimpleNamespace(
             alloc=self._alloc,
-            Stream=lambda non_blocking: _Stream(device, non_blocking),
+            Stream=self._stream,
             Event=lambda disable_timing: _Event(device, disable_timing),
             get_elapsed_time=lambda start, end: device.elapsed_us(start.event, end.event) / 1e3,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
@@ -40,11 +45,38 @@ class HostCupy:
             kernel = self.device.kernel(code, name)
 
             def call(grid: tuple[int], block: tuple[int], args: tuple[np.generic, ...], *, stream: _Stream) -> None:
+                overlapped, self.device._overlapped = self.device._overlapped, False
                 self.device.launch(kernel, *grid, *block, args, stream.stream)
+                self.device._overlapped = overlapped
 
+            self.functions.append(kernel)
+            call.ptr = len(self.functions)  # type: ignore[attr-defined]
             return SimpleNamespace(kernel=call)
 
         return SimpleNamespace(get_function=get_function)
+
+    def _stream(self, non_blocking: bool) -> _Stream:
+        made = _Stream(self.device, non_blocking)
+        self.streams.append(made.stream)
+        return made
+
+    def cuLaunchKernelEx(self, asked: Any, function: Any, pointers: Any, extra: None) -> int:  # noqa: N802
+        """The driver's own launch, of kernels whose arguments are found by their declarations."""
+        asked = asked._obj
+        attribute = asked.attributes[0]
+        assert (asked.count, attribute.id, attribute.value, asked.shared_bytes) == (1, 6, 1, 0)
+        assert [*asked.grid[1:], *asked.block[1:]] == [1] * 4
+        kernel = self.functions[function.value - 1]
+        stream = next(stream for stream in self.streams if stream.ptr == (asked.stream or 0))
+        found = re.search(rf"void {kernel[1]}\((.*?)\) {{", kernel[0])
+        assert found is not None
+        types = [np.uint64 if "*" in each else _SCALARS[each.rpartition(" ")[0]] for each in found[1].split(", ")]
+        arguments = [
+            np.frombuffer((ctypes.c_char * np.dtype(kind).itemsize).from_address(place), kind)[0]
+            for kind, place in zip(types, pointers, strict=True)
+        ]
+        self.device.launch(kernel, asked.grid[0], asked.block[0], tuple(arguments), stream)
+        return 0
 
     def get_default_memory_pool(self) -> Any:
         return SimpleNamespace(free_bytes=lambda: 0)
@@ -85,7 +117,7 @@ class _Stream:
 
     def begin_capture(self, mode: int) -> None:
         assert mode == _Runtime.streamCaptureModeRelaxed, "libraries may load what they need at a first use"
-        self.device.begin_capture(self.stream)
+        self.device.begin_capture(self.stream, overlapped=True)
 
     def end_capture(self) -> _Graph:
         if self.stream.capture is None:
@@ -119,7 +151,9 @@ class _Runtime:
         return 1
 
     def getDeviceProperties(self, device: int) -> dict[str, Any]:  # noqa: N802
-        return {"name": self._device.facts.name.encode(), "multiProcessorCount": self._device.facts.sms}
+        facts = self._device.facts
+        own = {"major": 9 if facts.overlaps else 8, "multiProcessorCount": facts.sms}
+        return {"name": facts.name.encode(), **own}
 
     def deviceGetAttribute(self, attribute: int, device: int) -> int:  # noqa: N802
         facts = self._device.facts

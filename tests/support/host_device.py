@@ -39,9 +39,12 @@ import numpy as np
 from host_kernels import host_kernel
 
 from iossim.backends.cupy_cudnn.driver import DeviceFacts
+from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.ir.op import Array
 
 KERNEL_US = 2.0
+#: How much of a kernel is hidden behind the end of the one ahead of it.
+OVERLAP_US = 0.5
 
 
 class Call(NamedTuple):
@@ -135,7 +138,8 @@ class HostMemory:
 class HostDriver:
     """See :class:`iossim.backends.cupy_cudnn.driver.Driver`; ``seed`` draws the order of what nothing orders.
 
-    ``issue_us`` says how long the host takes for a call, by its verb.
+    ``issue_us`` says how long the host takes for a call, by its verb. A device that ``overlaps`` starts kernels of an
+    overlapped capture without the ones ahead of them in their stream, unless their text waits for those.
     """
 
     failures: tuple[type[Exception], ...] = (HostDeviceError,)
@@ -146,7 +150,9 @@ class HostDriver:
         free_bytes: int = 2**34,
         ramp: Ramp | None = None,
         issue_us: Callable[[str], float] = lambda verb: 0.0,
+        overlaps: bool = False,
     ) -> None:
+        self._overlaps, self._overlapped = overlaps, False
         self.calls: list[Call] = []
         self.broken = ""
         self.now_us = 0.0
@@ -164,7 +170,8 @@ class HostDriver:
     @property
     def facts(self) -> DeviceFacts:
         libraries = (("cuda", "13.0"), ("cupy", "14.2.0"))
-        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, libraries, "0000:1b:00.0", 132)
+        place = "0000:1b:00.0"
+        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, libraries, place, self._overlaps, 132)
 
     @property
     def is_capturing(self) -> bool:
@@ -262,13 +269,15 @@ class HostDriver:
         assert not self._pending, "events are read before the device was synchronised with"
         return end.fired_us - start.fired_us
 
-    def begin_capture(self, stream: HostStream) -> None:
+    def begin_capture(self, stream: HostStream, overlapped: bool = False) -> None:
+        self._overlapped = overlapped
         assert not self.is_capturing, "two captures at a time"
         assert not self._pending, "a capture begins while work is pending"
         self._say("begin_capture", stream)
         stream.capture, stream.front = HostGraph([]), set()
 
     def end_capture(self, stream: HostStream) -> HostGraph:
+        self._overlapped = False
         graph = stream.capture
         assert graph is not None, "the stream does not capture"
         seen, left = set(stream.front), list(stream.front)
@@ -284,6 +293,7 @@ class HostDriver:
         return graph
 
     def abandon_capture(self, stream: HostStream) -> None:
+        self._overlapped = False
         for other in self._streams:
             other.capture, other.front = None, set()
         self.calls.append(Call("abandon_capture", stream.ptr))
@@ -319,6 +329,10 @@ class HostDriver:
         self._say("launch", stream, kernel[1])
         function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel", "flush", "empty") else None
         duration_us = float(arguments[0]) / (self.facts.clock_khz / 1e3) if kernel[1] == "spin" else KERNEL_US
+        if self._overlapped and kernel[1] != "empty":
+            duration_us -= OVERLAP_US
+            if WAIT not in kernel[0]:
+                stream.front = {before for ahead in stream.front for before in ahead.after}
         self.enqueue(stream, lambda: None if function is None else function(blocks, threads, arguments), duration_us)
 
     def enqueue(

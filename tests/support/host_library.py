@@ -14,6 +14,7 @@ from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData
+from iossim.ir.ops.unary import FUNCTIONS, logistic
 from iossim.ir.types import DType
 
 
@@ -135,7 +136,16 @@ class HostLibrary:
         if convolution.bias:
             bias = self._tensor(addresses["b"], TensorLayout((y.shape[1],), (1,)), dtype).astype(np.float32)
             result = result + bias.reshape(-1, *[1] * (y.ndim - 2))
-        y[...] = np.maximum(result, 0) if convolution.relu else result
+        match convolution.activation:
+            case "":
+                y[...] = result
+            case "relu":
+                y[...] = np.maximum(result, 0)
+            case "sigmoid":
+                y[...] = logistic(result)
+            case name:
+                function = FUNCTIONS[name]
+                y[...] = function.compute(result, *(usual for _, usual in function.parameters))
 
     def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:
         reach = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))

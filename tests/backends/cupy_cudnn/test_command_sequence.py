@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from random_networks import random_inputs, random_network, random_schedule, rand
 from iossim.backends.cupy_cudnn import capture
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.capture import capturable, forks_at_root, orders
+from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, PaperRun, PreparedPlan
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -26,6 +28,7 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import MAIN, lower_schedule
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Command, Plan, Queue, Queued, Record, Synchronize, Wait, repeat, segments
+from iossim.execution.tolerance import largest_difference
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 
@@ -119,6 +122,28 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
     device.driver.calls.clear()
     run.run()
     assert [call.verb for call in device.driver.calls] == ["launch_graph", "synchronize"]
+
+
+def run_early(seed: int, kernel: Callable[[HostDriver, str, str], tuple[str, str]]) -> float:
+    """The largest difference of outputs where kernels start before those ahead of them have ended."""
+    network, driver = random_network(seed, movers=True), HostDriver(seed, overlaps=True)
+    driver.kernel = partial(kernel, driver)  # type: ignore[method-assign]
+    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
+    plan = lower_schedule(random_schedule(network, seed), network, Engine.GRAPH, in_place=True)
+    inputs = random_inputs(network)
+    found, expected = backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs)
+    return largest_difference(found, expected).relative
+
+
+def test_kernels_that_start_early_wait_for_those_ahead_of_them() -> None:
+    """Every kernel's text does; without that, outputs would be wrong."""
+    assert max(run_early(seed, HostDriver.kernel) for seed in range(4)) < 1e-5
+    with pytest.raises(AssertionError):
+        assert max(run_early(seed, _without_wait) for seed in range(4)) < 1e-5
+
+
+def _without_wait(driver: HostDriver, source: str, name: str) -> tuple[str, str]:
+    return HostDriver.kernel(driver, source.replace(WAIT, ""), name)
 
 
 @settings(max_examples=15)

@@ -45,7 +45,7 @@ def test_padding_is_given_before_and_after() -> None:
     found = only(OPS["conv"]())
     assert (found.pad_before, found.pad_after) == ((1, 0), (2, 1))
     assert (found.x, found.w, found.y) == (dense(*IMAGE), dense(5, 6, 3, 3), dense(2, 5, 10, 6))
-    assert (found.bias, found.relu) == (False, False)
+    assert (found.bias, found.activation) == (False, "")
 
 
 def test_strides_and_dilations_are_kept_apart_by_axis() -> None:
@@ -67,24 +67,31 @@ def test_rows_are_images_of_height_one() -> None:
 
 def test_a_relu_without_a_bias_is_fused_with_zeros() -> None:
     found = only(UNITS["conv and relu without bias"]())
-    assert (found.bias, found.relu) == (True, True)
+    assert (found.bias, found.activation) == (True, "relu")
 
 
-def test_an_unknown_activation_leaves_the_convolution_plain() -> None:
-    found = only(UNITS["conv and sigmoid"]())
-    assert (found.bias, found.relu) == (False, False)
+def test_activations_that_a_library_has_are_in_its_call_and_others_leave_the_convolution_plain() -> None:
+    for name, activation in (
+        ("conv and sigmoid", "sigmoid"),
+        ("conv and swish as it is spelt", "swish"),
+        ("gemm, bias and gelu", "gelu"),
+        ("conv and clip without bias", ""),
+    ):
+        found, in_fp32 = only(stored_in(UNITS[name](), Precision.BF16)), only(UNITS[name]())
+        assert (found.bias, found.activation) == (activation != "", activation)
+        assert (in_fp32.bias, in_fp32.activation) == (False, "")  # for which cuDNN compiles nothing
 
 
 def test_a_residual_is_fused_where_it_is_there_already() -> None:
     found = convolutions(UNITS["conv, residual and relu"]())
-    assert {name: [(each.bias, each.z is not None, each.relu) for each in asked] for name, asked in found.items()} == {
-        "u": [(True, True, True)], "v": [(True, True, False)], "t": [(False, False, False)]
+    assert {name: [(each.bias, each.z is not None, each.activation) for each in asked] for name, asked in found.items()} == {
+        "u": [(True, True, "relu")], "v": [(True, True, "")], "t": [(False, False, "")]
     }  # fmt: skip
 
 
 def test_a_product_takes_bias_residual_and_activation_into_its_call() -> None:
     found = only(UNITS["gemm, bias, residual and relu"]())
-    assert (found.bias, found.z, found.relu) == (True, dense(6, 8, 1, 1), True)
+    assert (found.bias, found.z, found.activation) == (True, dense(6, 8, 1, 1), "relu")
 
 
 def test_16_bits_lie_channels_last_and_terms_of_a_concat_in_place() -> None:
@@ -104,7 +111,7 @@ def test_16_bits_lie_channels_last_and_terms_of_a_concat_in_place() -> None:
 def test_a_fully_connected_layer_is_a_convolution_of_pixels() -> None:
     found = only(UNITS["gemm and relu"]())
     assert (found.x, found.w, found.y) == (dense(4, 12, 1, 1), dense(8, 12, 1, 1), dense(4, 8, 1, 1))
-    assert (found.bias, found.relu) == (True, True)
+    assert (found.bias, found.activation) == (True, "relu")
 
 
 def test_alpha_beta_and_transposition_go_into_the_weights() -> None:

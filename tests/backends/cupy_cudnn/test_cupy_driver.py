@@ -16,6 +16,7 @@ from host_library import HostLibrary
 from random_networks import random_inputs, random_network, random_schedule
 
 import iossim.backends.cupy_cudnn as package
+from iossim.backends.cupy_cudnn import capture
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -49,14 +50,42 @@ def make_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Mak
         if "CUPY_CACHE_DIR" not in os.environ:
             monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
         sys.modules.pop(MODULE, None)
-        from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
+        from iossim.backends.cupy_cudnn import cupy_driver
 
-        return CupyDriver()
+        monkeypatch.setattr(cupy_driver, "driver_library", lambda: cupy)
+        return cupy_driver.CupyDriver()
 
     yield make
     sys.modules.pop(MODULE, None)
     if hasattr(package, "cupy_driver"):
         del package.cupy_driver
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_kernels_that_start_early_are_launched_by_the_driver_itself(
+    fails: bool, make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With CuPy's own arguments, and in captures alone; a driver that refuses is a remark, and nothing more."""
+    network = random_network(3, movers=True)
+    device = HostDriver(3, overlaps=True)
+    backend, inputs = backend_on(make_driver, device, Engine.GRAPH), random_inputs(network)
+    issued: list[int] = []
+    own = HostCupy.cuLaunchKernelEx
+
+    def launch(self: HostCupy, *arguments: Any) -> int:
+        assert self.device.is_capturing
+        issued.append(own(self, *arguments))
+        return 801 if fails else 0
+
+    told: list[str] = []
+    monkeypatch.setattr(HostCupy, "cuLaunchKernelEx", launch)
+    monkeypatch.setattr(capture, "warn_once", told.append)
+    plan = lower_schedule(random_schedule(network, 3), network, Engine.GRAPH, in_place=True)
+    outputs = backend.execute(network, plan, inputs)
+    assert (len(issued) == 1) == fails
+    assert told == ["the driver captures no kernels that start while others end (801)"] * fails
+    for name, array in evaluate_graph(network.graph, inputs).items():
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def backend_on(make_driver: MakeDriver, device: HostDriver, engine: Engine) -> CupyCudnnBackend:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 from boxed_plans import boxed
@@ -10,8 +13,10 @@ from host_library import HostLibrary
 from hrnet import hrnet
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, save
 from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule
 from small_networks import OPS, UNITS, of_op
+from torch_op_cases import MORE_CASES
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, fallbacks
 from iossim.backends.cupy_cudnn.driver import EnginePlan
@@ -26,6 +31,8 @@ from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.plan import repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.op import OPS as KINDS
+from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.nary import Add
@@ -162,6 +169,44 @@ def test_hrnet_is_planned_and_a_small_one_runs() -> None:
     assert not fallbacks(whole)
     small = hrnet(2, 32, 1, (1,))
     agree(small, random_schedule(small, seed=2), Engine.GRAPH)
+
+
+#: Kinds that are computed on the host alone: recurrent layers, gradients, and what inference hardly has.
+ON_HOST = {
+    *("gru", "lstm", "rnn", "average_pool_backward", "conv_backward_filter", "gather_backward", "max_pool_backward"),
+    *("gather_nd", "hardmax", "foreign"),
+}
+
+
+def of_case(op: Op, operands: Sequence[tuple[int, ...] | Array]) -> Network:
+    """Shapes of operands are inputs, arrays are constants."""
+    b = GraphBuilder("case")
+    given = [
+        b.numbers(f"c{place}", each) if isinstance(each, np.ndarray) else b.input(f"x{place}", each)
+        for place, each in enumerate(operands)
+    ]
+    return b.network(list(b.add_all(op, *given)))
+
+
+def test_no_kind_of_op_is_refused(tmp_path: Path) -> None:
+    """Each is computed on the device, or on the host inside the run, as ``iossim doctor MODEL`` lists it."""
+    cases = [of_case(op, operands) for op, operands in MORE_CASES]
+    device: set[str] = set()
+    host: dict[str, Network] = {}
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, *shape])
+        for name, shape in (("x", [2, 2]), ("y", []))
+    )
+    of_onnx = helper.make_graph([helper.make_node("Det", ["x"], ["y"])], "determinants", [x], [y])
+    save(helper.make_model(of_onnx, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "det.onnx")
+    for network in (*(build() for build in OPS.values()), *cases, load(tmp_path / "det.onnx")):
+        fallen = {each.op for each in fallbacks(network)}
+        device |= {node.op.kind for node in network.graph.nodes if node.name not in fallen}
+        host |= {node.op.kind: network for node in network.graph.nodes if node.name in fallen}
+    assert device | host.keys() == set(KINDS.own())
+    assert host.keys() - device == ON_HOST
+    for kind in ON_HOST:
+        agree(host[kind], sequential_schedule(host[kind]), Engine.GRAPH, chosen=False)
 
 
 def with_fallbacks() -> Network:

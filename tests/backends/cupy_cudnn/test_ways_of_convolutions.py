@@ -105,7 +105,7 @@ def test_a_depthwise_convolution_with_all_that_stands_around_it_is_one_launch() 
     weights = Weights(network.graph, HostDriver(), channels_last=True)
     (call,) = launch_program(network, plan, plan.launches[0], weights).convolutions
     assert [kernel.name for kernel in call.before] == ["chain"]  # before cuDNN's
-    assert [[kernel.name for kernel in calls] for calls in call.instead.values()] == [["grouped_convolution"]]
+    assert [[kernel.name for kernel in calls] for calls in call.others.values()] == [["grouped_convolution"]]
 
 
 @pytest.mark.slow

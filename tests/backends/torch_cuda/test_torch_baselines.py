@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from random_networks import random_network
 
@@ -138,80 +136,8 @@ def test_each_round_runs_all_in_an_order_of_the_seed() -> None:
     assert order(0) == first != order(1)
 
 
-class FakeCuda:
-    """A stream and the host's clock, in virtual microseconds: the host takes ``issue_us`` for a replay."""
-
-    REPLAY_US = 50.0
-
-    def __init__(self, issue_us: Callable[[int], float]) -> None:
-        self.host_us = self.device_us = 0.0
-        self.replays = 0
-        self.issue_us = issue_us
-
-    def event(self, enable_timing: bool) -> object:
-        cuda = self
-
-        class Event:
-            at_us = 0.0
-
-            def record(self) -> None:
-                self.at_us = max(cuda.device_us, cuda.host_us)
-
-            def elapsed_time(self, end: Event) -> float:
-                return (end.at_us - self.at_us) / 1e3
-
-        return Event()
-
-    def sleep(self, cycles: int) -> None:
-        self.device_us = max(self.device_us, self.host_us) + cycles / timing._CYCLES_PER_US
-
-    def replay(self) -> None:
-        self.host_us += self.issue_us(self.replays)
-        self.device_us = max(self.device_us, self.host_us) + self.REPLAY_US
-        self.replays += 1
-
-    def synchronise(self) -> None:
-        self.host_us = max(self.host_us, self.device_us)
-
-
-@pytest.mark.parametrize(
-    ("issue_us", "behind"), [(lambda replay: 300.0 if replay % 4 == 1 else 5.0, 0), (lambda replay: 50_000.0, 3)]
-)
-def test_a_replay_that_the_device_waited_for_is_timed_again(
-    monkeypatch: pytest.MonkeyPatch, issue_us: Callable[[int], float], behind: int
-) -> None:
-    cuda = FakeCuda(issue_us)
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: cuda.host_us / 1e6)
-    monkeypatch.setattr(timing, "_warm_clock", lambda runs, synchronise: None)
-    for name, found in (("Event", cuda.event), ("_sleep", cuda.sleep), ("synchronize", cuda.synchronise)):
-        monkeypatch.setattr(torch.cuda, name, found)
-    (samples,) = time_rounds([Run(cuda.replay, replay=True)], Timing(rounds=3, warm_up=0), "cuda")
-    assert samples.conditions["host_was_behind"] == behind
-    if not behind:
-        assert samples.times_us == pytest.approx([cuda.REPLAY_US] * 3)
-        assert cuda.replays > 2 * 3
-
-
 def test_cold_runs_find_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     monkeypatch.setattr(timing, "_flush", lambda device: lambda: ran.append("flush"))
     time_rounds([Run(lambda: ran.append("run"))], Timing(rounds=2, warm_up=1, cold=True), "cpu")
     assert ran == ["flush", "run"] * 3
-
-
-def test_a_device_is_at_its_working_clock_before_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[str] = []
-    seconds = 0.0
-
-    def clock() -> float:
-        return seconds
-
-    def run() -> None:
-        nonlocal seconds
-        seconds += 0.01
-        ran.append("run")
-
-    monkeypatch.setattr(timing.time, "perf_counter", clock)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    time_rounds([Run(run)], Timing(rounds=2, warm_up=1), "cuda")
-    assert len(ran) == 30 + 3 * 2  # 300 ms; then each round once untimed and once timed
