@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim._version import __version__
 from iossim.cli.main import build_command
 
 if TYPE_CHECKING:  # the generated text is tested without mkdocs
@@ -41,9 +42,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return markdown
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Roles of docstrings (``:func:`name```) are plain code."""
-    return re.sub(r":(?:func|class|mod|attr|meth):<code>~?([^<]*)</code>", r"<code>\1</code>", html)
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Roles of docstrings (``:func:`name```) are plain code, and options do not break; a last line has the version, and the file of the page."""
+    shown = re.sub(r":(?:func|class|mod|attr|meth):<code>~?([^<]*)</code>", r"<code>\1</code>", html)
+    source = next((name for name, target in PAGES.items() if target == page.file.src_uri), f"docs/{page.file.src_uri}")
+    if page.file.src_uri == "cli.md":
+        source = "iossim/cli"
+    shown = re.sub(r"<code>(--?[\w-]{1,24})</code>", r'<code class="option">\1</code>', shown)
+    return f'{shown}<p class="source-of-page">iossim {__version__} · written in {source}</p>'
 
 
 def command_line() -> Iterator[str]:

@@ -45,7 +45,7 @@ def missing(site: Path, api: str) -> list[str]:
     shown = (site / "api.html").read_text(encoding="utf-8")
     found = [f"api.html has no anchor {name}" for name in api_anchors(api) if f'id="{name}"' not in shown]
     commands = (site / "cli.html").read_text(encoding="utf-8")
-    return found + ["cli.html does not name --device"] * ("<code>--device</code>" not in commands)
+    return found + ["cli.html does not name --device"] * (">--device</code>" not in commands)
 
 
 def main(site: Path) -> int:

@@ -220,7 +220,7 @@ def backend_name(job: Job) -> str:
 
 def estimate_device(job: Job, own: str) -> str:
     """Profile for estimates: the requested one, the device's own, or that of an H100."""
-    from iossim.hardware.load import device_names
+    from iossim.hardware.names import device_names
 
     return job.device or (own if own in device_names() else FALLBACK_DEVICE)
 

@@ -240,7 +240,7 @@ def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: floa
     Compilation counts, other than in a search's own budget: the section ends at its limit.
     """
     from iossim.api import optimize, search_options
-    from iossim.search.options import Budget
+    from iossim.search.measured import Budget
 
     most = job.settings.search_measurements
     end = until(time.monotonic() + seconds)

@@ -1,43 +1,57 @@
 """One joint search beside each ingredient alone and one after another.
 
-    python benchmarks/joint_search.py a100-sxm-40gb squeezenet resnet18 --engine graph --seconds 120
+    python benchmarks/joint_search.py a100-sxm-40gb squeezenet resnet18 --engine graph --dtype tf32 --seconds 120
 
-A row of Markdown for each network, in milliseconds: the schedule of ``ios-both`` as *given*; with each ingredient *alone*; the best *two in
-turn*; *jointly*, with the gap to the bound that is proven of its network; *without* each ingredient. Each search has the seconds, if any.
+A row of comma-separated values for each network, in milliseconds: the schedule of ``ios-both`` as *given*; with each ingredient *alone*; the
+best *two in turn*, the second by its own search on the network that the first one found; *jointly*, with the gap to the bound that is proven of
+its network; *without* each ingredient. ``--seconds`` limits each joint search, and each of the searches in turn.
 """
 
 from __future__ import annotations
 
+import csv
+import sys
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations
 from time import process_time
 from typing import Annotated, Any
 
 import typer
 
 import iossim
+from benchmarks.large_networks import BUILDS
 from iossim import api
-from iossim.search.options import SearchOptions
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.types import Precision
+from iossim.models.passes.blocks import cut_blocks
+from iossim.search.scheduler import silent
+from iossim.transforms.joint import COMPANY, DIVISION, JOINS, REWRITING, STREAMS, JointlyFound, JointSearch
 
 app = typer.Typer(add_completion=False)
-#: By ingredient, the options of a task in turn; a later one starts from what an earlier one leaves.
-INGREDIENTS: dict[str, dict[str, Any]] = {
-    "rewriting": {"rewrite": "default"},
-    "joins": {"choose_joins": True},
-    "micro_batches": {"micro_batch": "auto"},
-    "company": {},
+#: The ingredients in the order in which commands apply them; what searches the second of two in turn, where the joint
+#: search does not do the same.
+IN_TURN: dict[str, dict[str, Any] | None] = {
+    REWRITING: None,
+    JOINS: {"choose_joins": True},
+    DIVISION: {"micro_batch": "auto"},
+    COMPANY: None,
+    STREAMS: None,
 }
+COLUMNS = "device", "network", "batch", "given", "alone", "two in turn", "jointly", "gap", "without", "ways", "CPU s"
 
 
-def in_turn_ms(
-    network: iossim.Network, prices: Any, names: tuple[str, ...], options: SearchOptions, graphs: str
-) -> float:
-    """A task with some ingredients, each by its own search."""
-    given: dict[str, Any] = {"choose_joins": False, "rewrite_budget": graphs}
-    for name in names:
-        given |= INGREDIENTS[name]
-    options = replace(options, company="company" in names)
-    return api.optimize(network, None, cost_model=prices, options=options, **given).latency_us / 1e3
+def two_in_turn_us(found: JointlyFound, prices: Any, options: Any) -> dict[tuple[str, str], float]:
+    """By ingredients in turn, what the second makes of the network that is found with the first alone."""
+    costs_us: dict[tuple[str, str], float] = {}
+    for first, second in combinations([name for name in IN_TURN if name in found.ingredients], 2):
+        if (own := IN_TURN[second]) is None:  # chosen in the schedule of a network: the same search
+            both = found.tried.get(frozenset([first, second]))
+            costs_us |= {} if both is None else {(first, second): both.us}
+        elif frozenset([first]) in found.tried:
+            network = found.tried[frozenset([first])].network
+            given = {"choose_joins": False, "cost_model": prices, "options": options, **own}
+            costs_us[first, second] = api.optimize(network, None, **given).latency_us
+    return costs_us
 
 
 @app.command()
@@ -46,40 +60,46 @@ def joint(
     models: list[str],
     batch: int = 1,
     engine: str = "auto",
+    dtype: str = "fp32",
     limit: str | None = None,
     seconds: float | None = None,
     graphs: Annotated[str, typer.Option(help="Graphs that each search over rewritings expands.")] = "20",
 ) -> None:
     """Print the table, a row as it is ready."""
-    print("| network | given | alone | two in turn | jointly | gap | without | ways | CPU s |")
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(COLUMNS)
     for model in models:
-        network = iossim.load(model, batch=batch)
+        if model in BUILDS:
+            builder = GraphBuilder(model, Precision.named(dtype))
+            network = cut_blocks(builder.network(BUILDS[model](builder)))
+        else:
+            network = iossim.load(model, batch=batch, dtype=dtype)
         prices = api.cost_model("simulator", device, network.precision, engine)
-        plain = api.search_options(workspace_limit=limit)
+        plain = replace(api.search_options(workspace_limit=limit), seconds=seconds)
+        task = api.task(network, None, cost_model=prices, options=plain, search="joint", rewrite_budget=graphs)
+        (search,) = task.transforms
+        assert isinstance(search, JointSearch)
+        if limit is None:
+            search = replace(search, streams="ios-streams")
         started = process_time()
-        options = replace(plain, seconds=seconds)
-        found = api.optimize(network, None, cost_model=prices, options=options, search="joint", rewrite_budget=graphs)
+        found = search.apply(network, prices, "ios-both", task.options, silent)
         taken_s = process_time() - started
-        said = found.options["joint"]
-        names = [name for name in INGREDIENTS if name in said["alone_us"]]
-        pairs = [
-            pair
-            for pair in permutations(names, 2)
-            if list(INGREDIENTS).index(pair[0]) < list(INGREDIENTS).index(pair[1])
-        ]
-        two_ms = {pair: in_turn_ms(network, prices, pair, plain, graphs) for pair in pairs}
-        best = min(two_ms, key=lambda pair: two_ms[pair], default=())
-        alone, without = (
-            ", ".join(f"{name} {us / 1e3:.3f}" for name, us in said[way].items()) for way in ("alone_us", "without_us")
+        made = found.best.schedule or api.optimize(
+            found.network, None, cost_model=prices, options=task.options, choose_joins=False
         )
-        least_us = found.relaxed_bound_us or 0.0
-        cells = [
-            f"{model}, batch {batch}", f"{said['given_us'] / 1e3:.3f}", alone,
-            f"{two_ms[best]:.3f} ({', then '.join(best)})" if best else "", f"{found.latency_us / 1e3:.3f}",
-            f"{1 - least_us / found.latency_us:.0%}", without, f"{said['seen']:,}", f"{taken_s:.0f}",
-        ]  # fmt: skip
-        print("| " + " | ".join(cells) + " |", flush=True)
+        two_us = two_in_turn_us(found, prices, replace(plain, seconds=None))
+        best = min(two_us, key=lambda pair: two_us[pair], default=())
+        alone, without = (
+            ", ".join(f"{name} {us / 1e3:.3f}" for name, us in costs.items())
+            for costs in (found.alone_us, found.without_us)
+        )
+        gap = 1 - (made.relaxed_bound_us or 0.0) / found.us
+        rows.writerow([
+            f"{device} {engine} {dtype}", model, batch, f"{found.tried[frozenset()].us / 1e3:.3f}", alone,
+            f"{two_us[best] / 1e3:.3f} ({', then '.join(best)})" if best else "", f"{found.us / 1e3:.3f}", f"{gap:.0%}", without,
+            f"{found.seen:,}", f"{taken_s:.0f}",
+        ])  # fmt: skip
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ import iossim
 from iossim.base.memory import peak_memory_bytes
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 from iossim.models import layers as nn
 from iossim.models.passes.blocks import cut_blocks

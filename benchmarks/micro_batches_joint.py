@@ -16,11 +16,11 @@ from typing import Annotated
 import typer
 
 import iossim
+from benchmarks.scheduled_first import scheduled_first
 from iossim import api
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.microbatching.divided_blocks import JOINED, divide_blocks
 from iossim.microbatching.micro_batches_transform import JOINED_LIMITED, MicroBatch
-from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.search.scheduler import schedule, silent
 
 app = typer.Typer(add_completion=False)

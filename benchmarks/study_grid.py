@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from iossim.hardware.load import device_names
+from iossim.hardware.names import device_names
 from iossim.study.axes import Device, Model, Search
 from iossim.study.report.report import write_report
 from iossim.study.run_directory import JOURNAL, REPORT, RESULTS, SCHEDULES, TABLE

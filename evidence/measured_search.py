@@ -24,10 +24,11 @@ from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve
+from iossim.search.measured import Budget
 from iossim.search.measured.schedule import expected_deviation
 from iossim.search.measured.search import MeasuredSolution, measured_search
 from iossim.search.measured.space import build_space
-from iossim.search.options import Budget, SearchOptions, StageSpace
+from iossim.search.options import SearchOptions, StageSpace
 
 DEVICE = "v100-sxm2"
 OPTIONS = SearchOptions(StageSpace("general", max_group_size=3, max_groups=8))

@@ -28,7 +28,8 @@ from iossim.base.memory import size_bytes
 from iossim.base.numbers import LARGEST, NumberError, read_json, read_number
 from iossim.base.registry import Group, module_names, modules
 from iossim.base.solvers import least_squares, lsq_linear, solve_integer_program
-from iossim.base.user_files import read_text, user_cache, user_data
+from iossim.base.user_files import read_text
+from iossim.base.user_folders import user_cache, user_data
 
 ANYTHING = st.one_of(st.floats(), st.integers(), st.integers(10**300, 10**400), st.text(), st.none(), st.booleans())
 
@@ -57,7 +58,7 @@ def test_a_number_that_can_be_or_a_reason(value: object, positive: bool) -> None
         ("-inf", "is not finite"),
         (10**400, "is not finite"),
         (-1, "is negative"),
-        (1e300, "is more than 1e+18, and nothing is"),
+        (1e300, "is more than 1e+18, the largest value allowed"),
     ],
 )
 def test_reasons(value: object, reason: str) -> None:

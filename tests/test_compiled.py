@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from iossim.base import compiled, user_files
+from iossim.base import by_numba, user_folders
 from iossim.base.native import library
 
 PROGRAM = """
-from iossim.base.compiled import jit, cache_folder
+from iossim.base.compiled import jit
+from iossim.base.by_numba import cache_folder
 
 @jit
 def twice(x):
@@ -142,28 +143,28 @@ def test_a_folder_on_the_way_may_be_sticky_or_of_the_users_own_group(
 ) -> None:
     tmp_path.chmod(0o1777)
     folder = tmp_path / "above" / "own"
-    assert user_files.own_folder(folder) == folder
+    assert user_folders.own_folder(folder) == folder
     assert {each.stat().st_mode & 0o777 for each in (folder, folder.parent)} == {0o700}
     folder.parent.chmod(0o770)
-    monkeypatch.setattr(user_files, "_own_group", lambda: folder.stat().st_gid)
-    assert user_files.own_folder(folder) == folder
-    monkeypatch.setattr(user_files, "_own_group", lambda: None)
+    monkeypatch.setattr(user_folders, "_own_group", lambda: folder.stat().st_gid)
+    assert user_folders.own_folder(folder) == folder
+    monkeypatch.setattr(user_folders, "_own_group", lambda: None)
     with pytest.raises(PermissionError, match=f"other users may write {folder.parent}"):
-        user_files.own_folder(folder)
+        user_folders.own_folder(folder)
     folder.parent.chmod(0o700)
     tmp_path.chmod(0o777)
     with pytest.raises(PermissionError, match=f"other users may write {tmp_path}"):
-        user_files.own_folder(folder)
+        user_folders.own_folder(folder)
 
 
 def test_a_changed_source_moves_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = compiled.source_hash()
-    sources = [(name, text + b"# changed") for name, text in compiled._compiled_sources()]
-    monkeypatch.setattr(compiled, "_compiled_sources", lambda: iter(sources))
-    compiled.source_hash.cache_clear()
+    before = by_numba.source_hash()
+    sources = [(name, text + b"# changed") for name, text in by_numba._compiled_sources()]
+    monkeypatch.setattr(by_numba, "_compiled_sources", lambda: iter(sources))
+    by_numba.source_hash.cache_clear()
     try:
-        assert compiled.source_hash() != before
+        assert by_numba.source_hash() != before
     finally:
         monkeypatch.undo()
-        compiled.source_hash.cache_clear()
-    assert compiled.source_hash() == before
+        by_numba.source_hash.cache_clear()
+    assert by_numba.source_hash() == before

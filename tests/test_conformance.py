@@ -17,7 +17,8 @@ from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.table import PriceTable, TableCostModel
 from iossim.execution.backend import Backend
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device, device_names
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv

@@ -26,7 +26,8 @@ from iossim.cli.main import commands_of, main
 from iossim.cost.create import COST_MODELS, cost_model_names
 from iossim.execution.backends import BACKENDS, backend_names, create_backend, missing_for
 from iossim.execution.lower import lower_schedule
-from iossim.hardware.load import DEVICES, device, device_names, origin
+from iossim.hardware.load import DEVICES, device
+from iossim.hardware.names import device_names, origin
 from iossim.ir.op import OPS, Op, op_class
 from iossim.models.passes.pipeline import PASSES
 from iossim.report.schedule_formats import OUTPUTS

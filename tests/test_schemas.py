@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 from random_networks import random_network, random_schedule
 
 from iossim.cost.table import PriceTable
-from iossim.hardware.load import device, shipped_names
+from iossim.hardware.load import device
+from iossim.hardware.names import shipped_names
 from iossim.hardware.template import write_template
 from iossim.hardware.write import profile_yaml
 from iossim.ir.types import Precision

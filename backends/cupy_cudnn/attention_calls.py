@@ -18,10 +18,11 @@ from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View
 from iossim.ir.attention import SpeltAttention
 from iossim.ir.graph import Node
 from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
-from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType
 
 

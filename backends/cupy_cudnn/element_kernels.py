@@ -21,9 +21,10 @@ from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, ENTRY, access
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
-from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
+from iossim.ir.ops.functions import Nary, Unary
+from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm
-from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
 from iossim.ir.types import DType
 
 NAME = "chain"

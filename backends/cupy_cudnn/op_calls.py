@@ -20,9 +20,8 @@ from iossim.ir.op import KindTable, normal_axis
 from iossim.ir.ops.gather import GatherElements
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Pad, SpaceToDepth, Tile
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Pad
 from iossim.ir.ops.softmax import LogSoftmax
 from iossim.ir.types import DType
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.user_files import user_data
+from iossim.base.user_folders import user_data
 from iossim.execution.layouts import prefers_channels_last, suits_channels_last
 from iossim.ir.graph import Graph
 from iossim.ir.types import Precision

@@ -30,12 +30,13 @@ from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
+from iossim.ir.ops.channels_last import ChannelsLast, ConvNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherElements
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
+from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.quantize import (
@@ -48,11 +49,11 @@ from iossim.ir.ops.quantize import (
     QuantizedMatMul,
 )
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Reshape, SpaceToDepth, Tile, Transpose
-from iossim.ir.ops.slice import Concat, Pad, Slice, Split
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Pad, Reshape, SpaceToDepth, Tile, Transpose
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
-from iossim.ir.types import DType
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
+from iossim.ir.types import TO_FIRST, DType
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
 _ELEMENTWISE = (Add, Mul, Nary, Where, PRelu, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)

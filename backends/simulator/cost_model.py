@@ -25,10 +25,10 @@ from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant, VariantBounds
+from iossim.cost.capabilities import UnitVariant, VariantBounds
+from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -65,6 +65,8 @@ def create(
             f"{IN_PLACE} or {COPIES}"
         )
     if device is None:
+        from iossim.hardware.names import device_names
+
         raise OptionError(
             f"`cost_model` simulator needs a device; give `device` NAME; known: {', '.join(device_names())}"
         )

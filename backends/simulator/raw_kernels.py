@@ -21,10 +21,21 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.kernel_work import KernelWork, kernel_work, least_block_us
 from iossim.base.errors import OptionError
-from iossim.hardware.compute_capability import FP64_LANES, INT_LANES, TENSOR_CORES, WARP_THREADS
+from iossim.hardware.compute_capability import TENSOR_CORES, WARP_THREADS
 from iossim.hardware.lowering.kernel import Kernel, ceil_div, resident_blocks
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
+
+#: fp64 multiply-adds per clock and SM (CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions").
+FP64_LANES: dict[str, int] = {
+    "3.5": 64, "3.7": 64, "5.0": 4, "5.2": 4, "6.0": 32, "6.1": 4, "6.2": 4, "7.0": 32, "7.2": 32, "7.5": 2,
+    "8.0": 32, "8.6": 2, "8.7": 2, "8.9": 2, "9.0": 64, "10.0": 64, "12.0": 2,
+}  # fmt: skip
+#: 32-bit integer additions per clock and SM.
+INT_LANES: dict[str, int] = {
+    "3.5": 160, "3.7": 160, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64,
+    "7.5": 64, "8.0": 64, "8.6": 64, "8.7": 64, "8.9": 64, "9.0": 64, "10.0": 64, "12.0": 128,
+}  # fmt: skip
 
 
 class Pipe(StrEnum):

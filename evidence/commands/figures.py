@@ -64,7 +64,7 @@ def pictures() -> None:
 def drawn() -> dict[str, str]:
     """The pictures by file name; the same text each time."""
     from evidence.guide.drawing import ops_to_units, states_and_stages, units_to_blocks
-    from evidence.guide.runs import blocks_on_sms, timelines
+    from evidence.guide.runs import blocks_on_sms, kernel_sizes, timelines
     from iossim.api import cost_model, optimize
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.cost.model import problems_of
@@ -74,7 +74,10 @@ def drawn() -> dict[str, str]:
     prices = cost_model("simulator", "v100-sxm2", network.precision, "paper")
     assert isinstance(prices, DeviceCostModel)
     schedules = [optimize(network, "v100-sxm2", scheduler=name, engine="paper") for name in ("sequential", "ios-both")]
+    block = load("inception_v3", block="mixed_7c")
+    of_block = [optimize(block, "v100-sxm2", scheduler=each.scheduler, engine="paper") for each in schedules]
     return {
+        "inception_block.svg": timelines(block, of_block, prices, 200, kernel_sizes(block)),
         "units.svg": ops_to_units(network),
         "blocks.svg": units_to_blocks(network, load("inception_v3")),
         "states.svg": states_and_stages(problems_of(network, prices)[0], prices),

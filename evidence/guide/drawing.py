@@ -37,8 +37,12 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-seri
 .paper { fill: var(--paper); } .band { fill: var(--band); } .sync { fill: var(--faint); }
 .node { fill: var(--paper); stroke: var(--line); stroke-width: 1.4; } .chosen { stroke: var(--ink); stroke-width: 2.6; }
 """
-#: Colour of each unit of the sample network, the same in every picture.
-_COLOURS = dict(zip("abcd", PALETTE, strict=False))
+#: Colour of each unit of the sample network, and of each kind of unit in Inception's block.
+_COLOURS = {
+    name: paint
+    for names in ("abcd", ("1x1", "3x3", "1x3", "3x1", "pool"))
+    for name, paint in zip(names, PALETTE, strict=False)
+}
 
 
 def colour(unit: str) -> str:

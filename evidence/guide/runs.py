@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 from evidence.guide.drawing import WIDTH, Drawing, colour
@@ -23,8 +24,16 @@ _LEFT, _LANE, _SM = 14, 26, 2.5
 _PALE = "0.42"
 
 
-def timelines(network: Network, schedules: Sequence[Schedule], cost_model: DeviceCostModel) -> str:
-    """One lane for each stream, all on one scale; under the last schedule its bound and its interval."""
+def timelines(
+    network: Network,
+    schedules: Sequence[Schedule],
+    cost_model: DeviceCostModel,
+    step_us: int = 100,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """One lane for each stream, all on one scale; under the last schedule its bound and its interval. A kernel has the
+    label and colour of its unit, or of that unit's name in ``names``; then stages too narrow for their price have none.
+    """
     picture = Drawing(f"{' and '.join(each.scheduler for each in schedules)} of {network.name} over time")
     end_us = 1.02 * max(each.latency_us for each in schedules)
     scale, y = (WIDTH - 2 * _LEFT) / end_us, 24.0
@@ -37,17 +46,21 @@ def timelines(network: Network, schedules: Sequence[Schedule], cost_model: Devic
             apart, wide = scale * stage.boundary_us, scale * stage.latency_us
             picture.box(x, y, apart, height, "sync")
             picture.box(x + apart, y, wide - 1.5, height, "band")
-            picture.text(x + apart + wide / 2, y + height + 16, f"{stage.latency_us:.1f}", "middle soft")
+            price = f"{stage.latency_us:.1f}"
+            if not names or wide > 8.5 * len(price):
+                picture.text(x + apart + wide / 2, y + height + 16, price, "middle soft")
             x += apart + wide
         for span in spans:
             start, wide = _LEFT + scale * span.start_us, max(1.0, scale * (span.end_us - span.start_us))
-            top, (unit, *merged), long = y + 6 + _LANE * span.stream, span.unit.split("+"), _is_longest(span, spans)
+            units = [names.get(unit, unit) for unit in span.unit.split("+")]
+            top, (unit, *merged), long = y + 6 + _LANE * span.stream, units, _is_longest(span, spans)
             more = {} if long else {"fill_opacity": _PALE}
             picture.box(start, top, wide, _LANE - 4 - 5 * len(merged), colour(unit), **more)
             for row, other in enumerate(merged, 1):  # what is merged with it has a strip each
                 picture.box(start, top + _LANE - 4 - 5 * row, wide, 5, colour(other), **more)
-            if long and wide > 12:
-                picture.label(start + wide / 2, top + (13 if merged else 16), span.unit, unit)
+            label = "+".join(units)
+            if long and wide > max(12, 8 * len(label)):
+                picture.label(start + wide / 2, top + (13 if merged else 16), label, unit)
         y += height + 44
     last, y = schedules[-1], y - 10
     assert last.interval_us is not None
@@ -58,8 +71,18 @@ def timelines(network: Network, schedules: Sequence[Schedule], cost_model: Devic
         picture.line(x, y - 7, x, y + 7, "best")
     picture.text(bound, y + 24, f"bound {last.relaxed_bound_us:.1f}", "middle")
     picture.text(bound + 54, y + 24, f"90% interval {last.interval_us[0]:.1f}-{last.interval_us[1]:.1f}", "")
-    picture.axis(y + 42, _LEFT, scale, end_us, 100)
+    picture.axis(y + 42, _LEFT, scale, end_us, step_us)
     return picture.svg(y + 76)
+
+
+def kernel_sizes(network: Network) -> dict[str, str]:
+    """A short name of each unit: the size of a convolution's filter, or the kind of the op."""
+    found = {}
+    for unit in network.units:
+        node = network.graph.nodes[unit.nodes[0]]
+        sizes = network.graph.types[node.inputs[1]].shape[2:] if node.op.kind == "conv" else ()
+        found[unit.name] = "x".join(map(str, sizes)) or node.op.kind.rpartition("_")[2]
+    return found
 
 
 def blocks_on_sms(network: Network, schedules: Sequence[Schedule], units: Sequence[str], profile: DeviceProfile) -> str:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.nary import Mul
-from iossim.ir.ops.reshape import Transpose
-from iossim.ir.ops.slice import Concat, Pad, Split
+from iossim.ir.ops.reshape import Pad, Transpose
+from iossim.ir.ops.slice import Concat, Split
 from iossim.ir.ops.unary import Relu
 from iossim.proving.refute import PRIME, evaluate_op
 

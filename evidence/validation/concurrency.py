@@ -25,9 +25,9 @@ from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
 from iossim.backends.simulator.events.multiprocessors import scheduling_order
 from iossim.calibration.accuracy import coverage, width
+from iossim.calibration.residual_bands import FEWEST_RESIDUALS, TAIL
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
-from iossim.prediction.bands import FEWEST_RESIDUALS, TAIL
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

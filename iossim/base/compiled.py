@@ -4,24 +4,19 @@ Annotated functions are translated to C (:mod:`iossim.base.native`) and compiled
 ``build_backend.py`` into the wheel, or else at the first call, within half a second. Such a call needs no numba, which
 takes as long to import as everything else together. Without a library and a C compiler, and for code of plugins that
 has no counterpart in C, numba compiles, where it is installed: both round alike, and a test checks it.
-
-Numba checks a function's own file only, not those of its callees. So its cache folder is named after a hash of the
-source of every compiled module (one whose text names ``iossim.base.compiled``), which also replaces numba's stamp, the
-path and time of a file. Both are in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it). If that is not writable,
-or is writable by others (whose files would be executed), a temporary folder takes its place, with a warning.
+Libraries are in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it). If that is not writable, or is writable by
+others (whose files would be executed), a temporary folder takes its place, with a warning.
 """
 
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, cached_property, update_wrapper
-from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from typing import Any, ParamSpec, TypeVar, overload
@@ -29,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from iossim.base.compile_time import compiling
 from iossim.base.errors import OptionError, warn_once
 from iossim.base.native import library
-from iossim.base.user_files import own_folder, user_cache
+from iossim.base.user_folders import own_folder, user_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,36 +91,9 @@ class Compiled:
     @cached_property
     def by_numba(self) -> Any:
         """Numba's function."""
-        with compiling():
-            try:
-                import numba
-            except ImportError:
-                raise OptionError(
-                    f"{self.py_func.__module__} cannot be compiled: iossim was installed without compiled code of "
-                    "this platform, and there is no C compiler (cc, gcc or clang) and no numba; pip install numba"
-                ) from None
+        from iossim.base.by_numba import compiled_by_numba  # most processes have a library
 
-            folder = cache_folder()
-            config: Any = numba.config
-            before = config.CACHE_DIR
-            # Numba reads the folder when a function is decorated; restore it for functions of other packages.
-            config.CACHE_DIR = "" if folder is None else str(folder)
-            try:
-                made = numba.njit(**{"cache": folder is not None, "nogil": True, **self.options})(self.py_func)
-            finally:
-                config.CACHE_DIR = before
-        if folder is not None:
-            if self.py_func.__module__.startswith("iossim."):
-                _stamp_with_hash(made._cache, folder, self.py_func.__module__)
-            _do_without(made._cache)
-        compile_for = made._compile_for_args
-
-        def compile_timed(*arguments: Any, **named: Any) -> Any:
-            with compiling():
-                return compile_for(*arguments, **named)
-
-        made._compile_for_args = compile_timed
-        return made
+        return compiled_by_numba(self.py_func, self.options)
 
     @property
     def _numba_type_(self) -> Any:
@@ -175,43 +143,8 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
     return None
 
 
-def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
-    """Let numba's cache of a function of this package stay valid wherever the package is installed."""
-    from numba.core.caching import IndexDataCacheFile
-
-    file = f"{module}.{cache._impl.filename_base}"
-    make: Any = IndexDataCacheFile  # numba's is not typed
-    cache._cache_file = make(str(folder), file, source_stamp=source_hash())
-
-
-def _do_without(cache: Any) -> None:
-    """Let numba's cache of a function fail softly: unreadable or unwritable code is recompiled, with a notice."""
-    load, save = cache.load_overload, cache.save_overload
-
-    def load_if_possible(signature: Any, context: Any) -> Any:
-        try:
-            return load(signature, context)
-        except Exception:  # unpickling a file that a crash or a full disk tore raises anything
-            with suppress(OSError):
-                cache.flush()  # replace the torn file
-            return None
-
-    def save_if_possible(signature: Any, data: Any) -> None:
-        try:
-            save(signature, data)
-        except OSError as error:
-            _warn(f"{cache_folder()}: {error.strerror}")
-
-    cache.load_overload, cache.save_overload = load_if_possible, save_if_possible
-
-
-def _warn(why: str) -> None:
+def warn_uncached(why: str) -> None:
     warn_once(f"compiled code is not kept, and every command compiles anew: {why}; free space or set IOSSIM_CACHE_DIR")
-
-
-def cache_folder() -> Path | None:
-    """The folder of numba's code of this source; a temporary one if it is unusable; None if there is neither."""
-    return code_folder(f"compiled-{source_hash()}")
 
 
 @cache
@@ -230,7 +163,7 @@ def code_folder(name: str) -> Path | None:
                 return folder
         except OSError as error:
             problems.append(f"{root}: {error.strerror}")
-    _warn(", ".join(problems))
+    warn_uncached(", ".join(problems))
     return None
 
 
@@ -247,25 +180,6 @@ def _process_folder() -> Path:
     folder = tempfile.mkdtemp(prefix="iossim-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
-
-
-@cache
-def source_hash() -> str:
-    """Hash of the sources of all compiled modules of iossim."""
-    digest = hashlib.sha256()
-    for name, text in sorted(_compiled_sources()):
-        digest.update(name.encode() + b"\0" + text + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def _compiled_sources() -> Iterator[tuple[str, bytes]]:
-    # In a checkout the backends are in a folder of their own, otherwise inside the package.
-    for package in (import_module("iossim"), import_module("iossim.backends")):
-        for root in package.__path__:
-            for path in Path(root).rglob("*.py"):
-                text = path.read_bytes()
-                if b"iossim.base.compiled" in text:
-                    yield f"{package.__name__}/{path.relative_to(root).as_posix()}", text
 
 
 def _user() -> str:

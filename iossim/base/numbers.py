@@ -9,8 +9,6 @@ import json
 import math
 from typing import Any
 
-#: Upper limit of every measured, priced or scheduled time, in microseconds: eleven days.
-LONGEST_US = 1e12
 #: Upper limit of every count of bytes or operations, rate and point in time.
 LARGEST = 1e18
 #: Digits of the longest integer that is kept as one.
@@ -41,7 +39,7 @@ def read_number(value: object, *, positive: bool = False, least: float = 0.0, mo
     if found < least or (positive and found <= 0):
         raise NumberError("is not positive" if positive else f"is less than {least:g}" if least else "is negative")
     if found > most:
-        raise NumberError(f"is more than {most:g}, and nothing is")
+        raise NumberError(f"is more than {most:g}, the largest value allowed")
     return found
 
 

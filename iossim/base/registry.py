@@ -89,11 +89,8 @@ class Extension(Generic[T]):
     fits: Callable[[Any], bool] = callable
 
     def plugins(self) -> dict[str, Plugin]:
-        """The installed ones by name, sorted; if two packages use one name, that of the first package."""
-        first: dict[str, Plugin] = {}
-        for each in _installed(self.entry_points, tuple(sys.path)):
-            first.setdefault(each.name, each)
-        return first
+        """See :func:`plugins_of`."""
+        return plugins_of(self.entry_points)
 
     def load(self, plugin: Plugin) -> T:
         """The entry of a plugin; raises PluginError in one line."""
@@ -225,6 +222,14 @@ def needed_part(part: str, name: str, attribute: str, option: str) -> Any:
     if found is None:
         raise OptionError(f"`{option}`: this copy of iossim lacks {name!r}; leave it out, or install iossim whole")
     return found
+
+
+def plugins_of(entry_points: str) -> dict[str, Plugin]:
+    """The installed plugins of a group by name, sorted; if two packages use one name, that of the first package."""
+    first: dict[str, Plugin] = {}
+    for each in _installed(entry_points, tuple(sys.path)):
+        first.setdefault(each.name, each)
+    return first
 
 
 @cache

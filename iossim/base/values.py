@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from iossim.base.numbers import LONGEST_US
-
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
 else:
@@ -38,6 +36,8 @@ class Value(BaseModel, metaclass=_Class):
         return sorted(set(super().__dir__()) - _DEPRECATED - _OF_CLASSES)
 
 
+#: Upper limit of every measured, priced or scheduled time, in microseconds: eleven days.
+LONGEST_US = 1e12
 #: A time in microseconds, as in a file.
 TimeUs = Annotated[float, Field(ge=0, le=LONGEST_US)]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.residual_bands import residual_bands
 from iossim.calibration.samples import OperatorSamples, nuisances_us
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, KindError
-from iossim.prediction.bands import residual_bands
 
 Mask = NDArray[np.bool_]
 

@@ -132,7 +132,7 @@ def _recordings(
     rows = sum(int(one.seen.sum()) for one in recordings)
     if rows < FEWEST_ROWS:
         names = ", ".join(measured.name for one in data for measured in one.sets)
-        problem = f"{rows} usable rows beside those held out, at least {FEWEST_ROWS} are needed"
+        problem = f"{rows} usable rows are not held out, and at least {FEWEST_ROWS} are needed"
         raise unusable(names, f"{problem}; measure more operators, or hold out fewer with `held_out`")
     # A recording whose few shapes are all held out only judges.
     recordings = [one for one in recordings if one.seen.any()]

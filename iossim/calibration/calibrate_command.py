@@ -73,7 +73,7 @@ def calibrate(
     """
     from iossim.calibration.profile_fit import fit_profiles
     from iossim.hardware.load import device as load_device
-    from iossim.hardware.load import device_names
+    from iossim.hardware.names import device_names
     from iossim.hardware.write import check_writable, write_profile
 
     if device is None:

@@ -20,7 +20,8 @@ from iossim.calibration.recording import Recording
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
 from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kind import GPU
-from iossim.hardware.load import device, shipped_names
+from iossim.hardware.load import device
+from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.plausibility import check_plausible

@@ -16,7 +16,8 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import IossimError
 from iossim.calibration.accuracy import Accuracy
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device, device_names
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import ModelSource, Network
 from iossim.measurements.measured_networks import MeasuredNetworks, NetworkRun, find_measured_networks

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration import nuisances
 from iossim.calibration.nuisances import neutral
+from iossim.calibration.recorded_table import RecordedTable
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.override import overridden
@@ -19,7 +20,6 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
-from iossim.prediction.candidate_table import CandidateTable
 
 #: Relative weight of a row of a slowed board's recording: it hardly determines the speed of its board.
 SLOWED_WEIGHT = 0.25
@@ -36,7 +36,7 @@ class Samples(ABC):
 
     name: str
     profile: DeviceProfile
-    table: CandidateTable
+    table: RecordedTable
     latency_us: Floats
     basis: Floats
     host_terms: int = 0
@@ -90,7 +90,7 @@ class OperatorSamples(Samples):
     ) -> OperatorSamples:
         """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
         basis = nuisances.overhead_basis(measured, chosen)
-        table = CandidateTable.of_measurements(profile, chosen, measured.header.called)
+        table = RecordedTable.of_measurements(profile, chosen, measured.header.called)
         samples = OperatorSamples(
             name=measured.name,
             profile=profile,
@@ -181,7 +181,7 @@ class SequenceSamples(Samples):
         return SequenceSamples(
             name=name,
             profile=profile,
-            table=CandidateTable.of(profile, steps, libraries=Libraries.CUDNN_7),
+            table=RecordedTable.recorded(profile, steps, libraries=Libraries.CUDNN_7),
             latency_us=np.array(latencies),
             basis=np.zeros((len(latencies), 0)),
             weight=weight,

@@ -16,9 +16,10 @@ import numpy as np
 from iossim.base.solvers import least_squares
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.nuisances import facts_of
+from iossim.calibration.residual_bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
-from iossim.hardware.load import own_names
+from iossim.hardware.names import own_names
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import (
@@ -34,7 +35,6 @@ from iossim.hardware.transfer import (
 from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.measurement_set import read_measurements
 from iossim.measurements.plausibility import check_plausible
-from iossim.prediction.bands import band_key
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, TimingOptions
+from iossim.cli import options, schedule_options
+from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import argument, option, takes_options
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Context
@@ -35,11 +36,11 @@ def register(app: typer.Typer) -> None:
 @takes_options
 def bench(
     models: Models,
-    backend: options.BackendName,
+    backend: schedule_options.BackendName,
     reading: ModelOptions,
     schedulers: Schedulers = "sequential,greedy,ios-both",
     compare: Compare = "",
-    budget: options.Budget = "300",
+    budget: schedule_options.Budget = "300",
     device: options.Device = None,
     engine: options.Engine = "auto",
     max_group_size: options.MaxGroupSize = None,
@@ -61,7 +62,7 @@ def bench(
     from iossim.base.user_files import check_writable
     from iossim.execution.backend import context_of
     from iossim.execution.backends import backend_from
-    from iossim.search.options import Budget
+    from iossim.search.measured import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 
     _, baselines = split_names(compare, "--compare", plain=())

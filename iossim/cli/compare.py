@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,9 +71,9 @@ def compare(
     On several devices, print one row each: the best schedule, its speed-up, its 90% interval and the board's power, and
     the fastest device; with --max-latency-ms, those that are fast enough.
     """
-    from iossim import api
     from iossim.report.schedule_words import comparison_lines
     from iossim.search.scheduler import scheduler_names
+    from iossim.tasks import requests
     from iossim.tasks.task import under_other_engine
 
     asked = None if schedulers is None else options.known_schedulers(schedulers, with_streams=True)
@@ -94,7 +94,7 @@ def compare(
     prices = pricing.prices(network, devices[0] if devices else None)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        comparison = api.compare(
+        comparison = requests.compare(
             network,
             None,
             schedulers=asked,
@@ -108,16 +108,22 @@ def compare(
         best, its_network = comparison.best, comparison.best_network
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
-    document = {**comparison.to_json(), "peak_memory_bytes": peak_memory_bytes()}
     said = list(map(with_flags, comparison_lines(comparison)))
+
+    def document() -> dict[str, Any]:
+        return {**comparison.to_json(), "peak_memory_bytes": peak_memory_bytes()}
 
     def files() -> dict[str, Writer]:
         """comparison.json with the same content as --json, the best schedule's files (index.html is its page), the
         results of schedulers of streams, and the bars.
         """
-        made = {"comparison.json": json_file(document)}
+        from iossim.cli.schedule_files import schedule_files
+
+        made = {"comparison.json": json_file(document())}
         made |= {f"{one.scheduler}.json": one.save for one in comparison.streams}
-        made |= outputs.files(its_network, best, prices, comparison.baseline_us, said=said, comparison=comparison)
+        made |= schedule_files(
+            outputs, its_network, best, prices, sequential_us=comparison.baseline_us, said=said, comparison=comparison
+        )
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 

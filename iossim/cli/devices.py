@@ -59,8 +59,8 @@ def list_devices(as_json: options.Json = False) -> None:
     """List the devices that ship, the user's, and those of plugins; an unreadable profile is a warning."""
     from iossim.base.errors import IossimError, warn_once
     from iossim.hardware.edge import edge_device
-    from iossim.hardware.edge_names import edge_names
-    from iossim.hardware.load import device, device_names, origin
+    from iossim.hardware.load import device
+    from iossim.hardware.names import device_names, edge_names, origin
 
     rows: list[dict[str, Any]] = []
     for name in (*device_names(), *edge_names()):
@@ -108,8 +108,8 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
     import yaml
 
     from iossim.hardware.edge import edge_device
-    from iossim.hardware.edge_names import edge_names
     from iossim.hardware.load import device
+    from iossim.hardware.names import edge_names
     from iossim.hardware.profile import DeviceProfile
     from iossim.report.profile_tables import device_summary, edge_summary
 
@@ -127,7 +127,7 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
     """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
-    from iossim.hardware.load import user_folder
+    from iossim.hardware.names import user_folder
     from iossim.hardware.template import write_template
 
     path = out or Path(f"{name}.yaml")
@@ -139,8 +139,8 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
     """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
     from iossim.base.errors import DeviceError, IossimError
     from iossim.hardware.edge import edge_device
-    from iossim.hardware.edge_names import edge_names
-    from iossim.hardware.load import device, file_beside
+    from iossim.hardware.load import device
+    from iossim.hardware.names import edge_names, file_beside
     from iossim.hardware.plausibility import implausible
 
     found: dict[str, list[str]] = {}

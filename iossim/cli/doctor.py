@@ -112,7 +112,7 @@ def fallbacks(network: Network) -> dict[str, Any]:
 
 def devices() -> dict[str, Any]:
     """Number of devices with a profile, and whether this machine's own CPU is one of them."""
-    from iossim.hardware.load import device_names
+    from iossim.hardware.names import device_names
 
     names = device_names()
     return {"profiles": len(names), "cpu_profile": "cpu" in names}
@@ -144,7 +144,7 @@ def plugins() -> list[dict[str, Any]]:
 
 def folders() -> dict[str, dict[str, Any]]:
     """Paths of the user's data and caches, and whether each exists."""
-    from iossim.base.user_files import user_cache, user_data
+    from iossim.base.user_folders import user_cache, user_data
     from iossim.cost.measured.store import default_store
 
     places: dict[str, Path] = {"data": user_data(), "measurement store": default_store(), "cache": user_cache()}

@@ -11,18 +11,13 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
-from iossim.cli import options
-from iossim.cli.option_groups import (
-    ModelOptions,
-    PricingOptions,
-    SpaceOptions,
-    StreamOptions,
-    TransformOptions,
-    schedule_or_network,
-)
+from iossim.cli import options, schedule_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
 from iossim.cli.options import option, switch, takes_options
 from iossim.cli.outputs import SCHEDULE, ExitCode, Part, ScheduleOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_files import schedule_files
+from iossim.cli.schedule_options import schedule_or_network
 from iossim.cli.streams import stream_files, tell_streams
 
 if TYPE_CHECKING:
@@ -58,13 +53,13 @@ def register(app: typer.Typer) -> None:
 @options.shown(options.SCHEDULE, "explain out/schedule.json", "explain squeezenet -d t4 --scheduler greedy")
 @takes_options
 def explain(
-    target: options.ScheduleOrModel,
+    target: schedule_options.ScheduleOrModel,
     *,
     device: options.Device = None,
-    engine: options.OtherEngine = None,
-    model: options.OtherModel = None,
+    engine: schedule_options.OtherEngine = None,
+    model: schedule_options.OtherModel = None,
     reading: ModelOptions,
-    scheduler: options.SchedulerName = "ios-both",
+    scheduler: schedule_options.SchedulerName = "ios-both",
     space: SpaceOptions,
     cost_model: OwnPrices = None,
     store: options.Store = None,
@@ -143,7 +138,7 @@ def explain(
     def drawings() -> Mapping[str, Writer]:
         files = {"graph.dot": text_file(dot(network, priced))}
         if prices is not None:
-            files |= outputs.files(network, priced, prices, said=(), explanation=None if stage else explained)
+            files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
         return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
 
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
@@ -175,20 +170,22 @@ def _searched(
     """Schedule that a scheduler finds for a model, with its network and the prices."""
     from iossim import api
     from iossim.cost.create import measures
-    from iossim.search.scheduler import schedule_any, stream_scheduler_names
+    from iossim.search.scheduler import stream_scheduler_names
+    from iossim.tasks.stream_explain import search_streams
 
     if measures(pricing.cost_model):
         raise OptionError(f"--cost-model {pricing.cost_model} measures; run optimize, and explain its schedule.json")
     prices = pricing.prices(network, device)
-    of_streams = scheduler in stream_scheduler_names()
-    if of_streams and {**transforms, "choose_joins": None} != {**vars(TransformOptions()), "choose_joins": None}:
-        raise OptionError(f"--scheduler {scheduler} takes neither --rewrite nor --micro-batch, and no --search joint")
+    of_streams, given = scheduler in stream_scheduler_names(), {"cost_model": prices, "options": search, **transforms}
+    if of_streams:
+        given["choose_joins"] = False
+        if transforms["search"] != "joint" and given != {**given, **vars(TransformOptions())}:
+            raise OptionError(f"--scheduler {scheduler}: --rewrite and --micro-batch need --search joint")
     with progress_bars(quiet=as_json) as progress, interruptible():
         if of_streams:
-            return schedule_any(network, prices, scheduler, search, progress(scheduler)), network, prices
-        done = api.task(network, None, scheduler=scheduler, cost_model=prices, options=search, **transforms).run(
-            progress
-        )
+            network, streams = search_streams(api.task(network, None, **given), scheduler, progress)
+            return streams, network, prices
+        done = api.task(network, None, scheduler=scheduler, **given).run(progress)
         return done.schedule, done.network, prices
 
 

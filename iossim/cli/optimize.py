@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
+from iossim.cli import options, schedule_options
+from iossim.cli.bars import measuring_bar
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
 from iossim.cli.options import option, switch, takes_options, with_flags
 from iossim.cli.outputs import (
@@ -26,12 +27,13 @@ from iossim.cli.outputs import (
     tell_written,
     wrapped,
 )
-from iossim.cli.progress import interruptible, measuring_bar, progress_bars
+from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.schedule.schedule import AnySchedule, Schedule
-    from iossim.search.options import Budget
+    from iossim.search.measured import Budget
 
 #: Default of --budget: with a hundredth of a second for each measurement, a quarter of a minute.
 DEFAULT_MEASUREMENTS = 1000
@@ -54,12 +56,12 @@ def optimize(
     *,
     device: options.Device = None,
     reading: ModelOptions,
-    scheduler: options.SchedulerName = "ios-both",
+    scheduler: schedule_options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     streams: StreamOptions,
-    budget: options.Budget = None,
+    budget: schedule_options.Budget = None,
     transforms: TransformOptions,
-    onnx: options.OnnxFile = None,
+    onnx: schedule_options.OnnxFile = None,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
@@ -68,8 +70,8 @@ def optimize(
 
     With --micro-batch blocks run in micro-batches, which overlap as far as that is faster; after --rewrite.
 
-    With --search joint rewritings, joins, micro-batches and kernels are searched together with the schedule, and a note
-    says what each brought.
+    With --search joint rewritings, joins, micro-batches, kernels and (--scheduler ios-streams) streams are searched
+    together with the schedule, and a note says what each brought.
 
     With --onnx the scheduled network, after --rewrite and --micro-batch, is also written as a model for any runtime.
 
@@ -83,6 +85,7 @@ def optimize(
     from iossim.models.onnx.export import check_exportable, write_onnx
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.scheduler import stream_scheduler_names
+    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams
 
     network = reading.network(model)
     # With a backend, the device only provides estimates.
@@ -93,18 +96,16 @@ def optimize(
         raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
     if scheduler in stream_scheduler_names():
-        if transforms != TransformOptions() or onnx is not None or budget is not None:
-            raise OptionError(
-                f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --search, --onnx nor --budget"
-            )
+        if (onnx, budget) != (None, None) or (transforms.search != "joint" and transforms != TransformOptions()):
+            raise OptionError(f"--scheduler {scheduler} takes no --onnx or --budget; --rewrite needs --search joint")
+        task = api.task(network, None, cost_model=prices, options=search, choose_joins=False, **vars(transforms))
         with progress_bars(quiet=as_json) as started, interruptible():
-            made = api.optimize_streams(
-                network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started
-            )
+            network, found_any = search_streams(task, scheduler, started)
+            made = judged_beside_sequence(network, found_any, prices)
         if isinstance(made, StreamSchedule):
             show_streams(network, made, prices, outputs, as_json)
         else:
-            _show(made, partial(outputs.files, network, made, prices, said=_said(made)), outputs, as_json)
+            _show(made, partial(schedule_files, outputs, network, made, prices, said=_said(made)), outputs, as_json)
         _end(made)
         return
     if onnx is not None:
@@ -126,7 +127,7 @@ def optimize(
     network = done.network
     found = done.schedule.model_copy(update={"remarks": list(map(with_flags, done.schedule.remarks))})
 
-    _show(found, partial(outputs.files, network, found, prices, said=_said(found)), outputs, as_json)
+    _show(found, partial(schedule_files, outputs, network, found, prices, said=_said(found)), outputs, as_json)
     if onnx is not None:
         tell_written(write_onnx(network.graph, onnx, name=network.name, network=network))
     if not as_json and sys.stdout.isatty():
@@ -169,7 +170,7 @@ def next_steps(out: Path | None, engine: str, has_page: bool) -> list[str]:
 def default_budget(prices: CostModel) -> Budget | None:
     """Budget of a cost model that measures; None for prices that are known already, measured or not."""
     from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
-    from iossim.search.options import Budget
+    from iossim.search.measured import Budget
 
     if not isinstance(prices, MeasuringCostModel) or prices.measured_by is MeasuredBy.STORE:
         return None
@@ -198,7 +199,7 @@ def check(
     baseline: Baseline = None,
     changed_model: ChangedModel = False,
     tolerance: Tolerance = 0.0,
-    scheduler: options.SchedulerName = "ios-both",
+    scheduler: schedule_options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     as_json: options.Json = False,
 ) -> None:

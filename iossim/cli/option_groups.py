@@ -6,18 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError, once
 from iossim.cli import options
-from iossim.cli.options import OptionGroup, several_devices, with_flags
+from iossim.cli.options import OptionGroup, several_devices
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.execution.backend import Timing
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule
     from iossim.search.options import SearchOptions
 
 
@@ -87,26 +84,6 @@ class ModelOptions(ReadingOptions, BatchOptions):
         return self.network_of_batch(model, self.batch)
 
 
-def schedule_or_network(
-    target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
-) -> tuple[AnySchedule | None, Network]:
-    """Saved schedule and its network, at another ``batch`` if given; for a model, None and its network. Raises
-    OptionError for options that do not apply.
-    """
-    from iossim import api
-    from iossim.schedule.schedule import is_schedule
-
-    if is_schedule(Path(target)):
-        if reading != type(reading)():
-            raise OptionError(
-                f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
-            )
-        return api.read_any_schedule(target, model, batch)
-    if model is not None:
-        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
-    return None, reading.network_of_batch(target, batch)
-
-
 @dataclass(frozen=True)
 class SpaceOptions(OptionGroup):
     """Limits of the search space: size of stages and of their groups, and their memory."""
@@ -121,7 +98,7 @@ class SpaceOptions(OptionGroup):
     @property
     def search(self) -> SearchOptions:
         """Raises OptionError."""
-        from iossim.api import search_options
+        from iossim.tasks.requests import search_options
 
         return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit, self.company)
 
@@ -146,10 +123,10 @@ class PricingOptions(SpaceOptions):
 
     def prices(self, network: Network, device: str | None) -> CostModel:
         """Raises OptionError."""
-        from iossim import api
+        from iossim.tasks.requests import cost_model
 
         make_ready(device)
-        return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)
+        return cost_model(self.cost_model, device, network.precision, self.engine, self.store)
 
 
 @dataclass(frozen=True)
@@ -181,26 +158,6 @@ class TransformOptions(OptionGroup):
     unproved: options.Unproved = False
     micro_batch: options.MicroBatch = None
     search: options.Search = "in-turn"
-
-
-@dataclass(frozen=True)
-class TimingOptions(OptionGroup):
-    """Options of timing."""
-
-    PANEL = "Timing"
-    rounds: options.Rounds = 30
-    warm_up: options.WarmUp = 3
-    seed: options.Seed = 0
-    cold: options.Cold = False
-
-    def timing(self) -> Timing:
-        """Raises OptionError for an invalid number of rounds or seed."""
-        from iossim.execution.backend import Timing
-
-        for name, least in (("rounds", 1), ("warm_up", 0), ("seed", 0)):
-            if (value := getattr(self, name)) < least:
-                raise OptionError(with_flags(f"`{name}` {value} is too few; give {least} or more"))
-        return Timing(self.rounds, self.warm_up, self.seed, self.cold)
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:

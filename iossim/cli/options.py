@@ -99,30 +99,15 @@ def names_of(module: str, function: str) -> Callable[[str], list[str]]:
     return known
 
 
-_MODELS = names_of("iossim.models.catalogue", "zoo_models")
-_DEVICES = names_of("iossim.hardware.load", "device_names")
-Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.", _MODELS)]
-ScheduleOrModel = Annotated[
-    str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.", _MODELS)
-]
-SavedSchedule = Annotated[Path, argument("SCHEDULE", "A schedule.json that optimize wrote.")]
-OtherModel = Annotated[
-    str | None, option("--model", "MODEL", "Path of the model, if it has moved since the schedule was saved.")
-]
-OtherEngine = Annotated[
-    str | None,
-    option("--engine", "NAME", "auto, paper, graph, partition or onnxruntime; by default the schedule's own."),
-]
-SchedulerName = Annotated[
-    str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both; or ios-streams.")
-]
+MODELS = names_of("iossim.models.catalogue", "zoo_models")
+_DEVICES = names_of("iossim.hardware.names", "device_names")
+Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.", MODELS)]
 _DEVICE = "A device (see 'iossim devices list') or a profile.yaml"
 Device = Annotated[str | None, option("--device -d", "NAME", f"{_DEVICE}.", known=_DEVICES)]
 Devices = Annotated[
     list[str] | None, option("--device -d", "NAME", f"{_DEVICE}; several by commas or again.", known=_DEVICES)
 ]
 Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
-DataType = Annotated[str, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8.")]
 ModelDataType = Annotated[
     str | None, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8; by default fp32, or an ONNX file's own.")
 ]
@@ -147,8 +132,8 @@ Units = Annotated[
     option(
         "--units",
         "POLICY",
-        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a schedule is "
-        "searched with joins of branches in products or apart, as is faster.",
+        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a search fuses "
+        "each sum of branches or keeps it separate, whichever is faster.",
     ),
 ]
 MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
@@ -165,15 +150,6 @@ CostModelName = Annotated[
     str,
     option("--cost-model", "NAME", "simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE."),
 ]
-Budget = Annotated[
-    str | None,
-    option(
-        "--budget",
-        "N|SECONDSs|all",
-        "With a backend as --cost-model, how much to measure: a number of stages (default 1000), seconds (60s), or "
-        "all.",
-    ),
-]
 #: Value of --rewrite without one.
 DEFAULT_REWRITE = "default"
 Rewrite = Annotated[
@@ -186,10 +162,6 @@ Rewrite = Annotated[
     ),
 ]
 OUTPUT = "Output"
-OnnxFile = Annotated[
-    Path | None,
-    option("--onnx", "FILE", "Write the scheduled network, rewritten or not, with its weights as ONNX.", OUTPUT),
-]
 RewriteSearch = Annotated[
     str,
     option(
@@ -218,7 +190,7 @@ WorkspaceLimit = Annotated[
     str | None, option("--workspace-limit", "SIZE", "Limit on the total workspace of concurrent kernels: 64MiB.")
 ]
 Company = Annotated[
-    bool, switch("--company", "Choose kernels for what runs beside them, not each as the fastest alone.")
+    bool, switch("--company", "Choose the kernels that are fastest together, not each the fastest alone.")
 ]
 MicroBatch = Annotated[
     str | None,
@@ -233,7 +205,7 @@ Search = Annotated[
     option(
         "--search",
         "in-turn|joint",
-        "Apply --rewrite, joins and --micro-batch in turn, or search these, kernels and the schedule jointly.",
+        "Apply --rewrite, joins and --micro-batch in sequence, or search all jointly, with kernels and streams.",
     ),
 ]
 Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.", OUTPUT)]
@@ -241,25 +213,12 @@ Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for P
 Plot = Annotated[
     bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).", OUTPUT)
 ]
-BackendName = Annotated[
-    str,
-    option(
-        "--backend",
-        "NAME",
-        "Backend that runs it (see 'iossim doctor'): onnxruntime_cpu, cupy_cudnn ...; NAME:option=value sets an "
-        "option.",
-    ),
-]
 Store = Annotated[Path | None, option("--store", "FILE", "Measurement store; by default in your data folder.")]
-Rounds = Annotated[int, number("--rounds", "Timed rounds; each round runs every plan once.")]
-WarmUp = Annotated[int, number("--warm-up", "Rounds that run first and are not timed.")]
-Seed = Annotated[int, number("--seed", "Seed of the generated inputs and of the order within a round.")]
 Seconds = Annotated[
     float | None,
     option("--seconds", "S", "How long each scheduler (or all of coschedule) may search; no limit by default."),
 ]
 StreamSeed = Annotated[int, number("--stream-seed", "Seed of the random choices of ios-streams.")]
-Cold = Annotated[bool, switch("--cold", "Flush caches before each run, so that inputs and weights come from memory.")]
 Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.", OUTPUT)]
 
 

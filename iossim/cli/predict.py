@@ -110,8 +110,8 @@ def predict(
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
-    from iossim.hardware.load import device_names
     from iossim.hardware.lowering.residence import Weights
+    from iossim.hardware.names import device_names
     from iossim.prediction.network_table import predict_network
     from iossim.report.predicted_tables import predicted_table, remarks
 

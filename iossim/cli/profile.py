@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, TimingOptions
+from iossim.cli import options, schedule_options
+from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import number, switch, takes_options
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
+from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
 @takes_options
 def profile(
     model: options.Model,
-    backend: options.BackendName,
+    backend: schedule_options.BackendName,
     reading: ModelOptions,
     store: options.Store = None,
     pairs: Pairs = 40,
@@ -106,7 +107,7 @@ def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[
     ]
     yield from table("", rows)
     yield (
-        f"unit after unit: {found.sequential_us / 1e3:.3f} ms, {100 * found.noisy_fraction:.0f}% of it from noisy "
+        f"sequential: {found.sequential_us / 1e3:.3f} ms, {100 * found.noisy_fraction:.0f}% of it from noisy "
         f"measurements (10th to 90th percentile wider than {100 * NOISY:.0f}% of the median)"
     )
     yield f"a boundary between stages takes {found.boundary_us:.2f} us"

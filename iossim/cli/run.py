@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.option_groups import TimingOptions
+from iossim.cli import options, schedule_options
 from iossim.cli.options import option, switch, takes_options
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
+from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
@@ -43,12 +43,12 @@ def register(app: typer.Typer) -> None:
 @options.shown(options.RUN, "run out/schedule.json --backend onnxruntime_cpu")
 @takes_options
 def run(
-    schedule: options.SavedSchedule,
-    backend: options.BackendName,
+    schedule: schedule_options.SavedSchedule,
+    backend: schedule_options.BackendName,
     compare: Compare = "sequential",
     device: options.Device = None,
-    model: options.OtherModel = None,
-    engine: options.OtherEngine = None,
+    model: schedule_options.OtherModel = None,
+    engine: schedule_options.OtherEngine = None,
     *,
     timed: TimingOptions,
     strict: options.Strict = False,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
+from iossim.cli import options, schedule_options
 from iossim.cli.options import argument, command_group, option, switch, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
+from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
@@ -77,12 +78,15 @@ def import_schedule(
         kind = " (in-sample: the device profile was fitted to this figure)" if in_sample else ""
         error = f"error {priced.latency_us / published_us - 1:+.1%}{kind}"
         parts.append(wrapped(f"Published of IOS at batch {network.source.batch}: {published_us / 1e3:.2f} ms; {error}"))
-    document, files = priced.model_dump_json(indent=1), lambda: outputs.files(network, priced, prices)
+    document, files = priced.model_dump_json(indent=1), lambda: schedule_files(outputs, network, priced, prices)
     present(document, parts, as_json, out=outputs.out, files=files)
 
 
 def export_schedule(
-    schedule: options.SavedSchedule, out: ToFile, format_name: Format = "ios", model: options.OtherModel = None
+    schedule: schedule_options.SavedSchedule,
+    out: ToFile,
+    format_name: Format = "ios",
+    model: schedule_options.OtherModel = None,
 ) -> None:
     """Export a saved schedule, and its network with it, in the format of another program."""
     from iossim import api
@@ -123,7 +127,7 @@ AllStages = Annotated[bool, switch("--all", "Show the stages, or units in stream
 def diff(
     a: FirstSchedule,
     b: SecondSchedule,
-    model: options.OtherModel = None,
+    model: schedule_options.OtherModel = None,
     all_stages: AllStages = False,
     as_json: options.Json = False,
 ) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
+from iossim.cli import options, schedule_options
 from iossim.cli.options import number, switch, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
+from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -34,11 +35,11 @@ def register(app: typer.Typer) -> None:
 )
 @takes_options
 def simulate(
-    schedule: options.SavedSchedule,
+    schedule: schedule_options.SavedSchedule,
     device: options.Device = None,
     batch: OtherBatch = None,
-    engine: options.OtherEngine = None,
-    model: options.OtherModel = None,
+    engine: schedule_options.OtherEngine = None,
+    model: schedule_options.OtherModel = None,
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     event_driven: EventDriven = False,
@@ -71,7 +72,7 @@ def simulate(
 
     def files() -> Mapping[str, Writer]:
         if not isinstance(priced, StreamSchedule):
-            made = outputs.files(network, priced, prices, execution=execution, said=said)
+            made = schedule_files(outputs, network, priced, prices, execution=execution, said=said)
         else:
             spans = None if execution is None else execution.spans
             ran = explain_streams(priced, network, prices, spans)

@@ -6,18 +6,17 @@ A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 
 if TYPE_CHECKING:
+    from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
     from iossim.execution.engine import Engine
     from iossim.execution.execution import Span
     from iossim.execution.plan import Plan
@@ -174,31 +173,6 @@ class DeviceCostModel(CostModel, Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class StreamPrices:
-    """End of each schedule's last kernel, and of the host's issuing; us, shape ``[schedules]``.
-
-    ``ends_us``, ``[schedules, launches]``, is the end of each launch, 0 if it has no kernels.
-    """
-
-    latency_us: NDArray[np.float64]
-    issued_us: NDArray[np.float64]
-    ends_us: NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class LaunchWork:
-    """Lower bounds of launches in any schedule: ``serial_us`` alone, ``host_us`` to issue, both of shape ``[n]``, and
-    ``work_us``, ``[n, resources]``, on each resource that exists once, at full utilisation. In a microsecond of its
-    time alone a launch needs at most ``share`` of a microsecond of the resource.
-    """
-
-    serial_us: NDArray[np.float64]
-    host_us: NDArray[np.float64]
-    work_us: NDArray[np.float64]
-    share: NDArray[np.float64]
-
-
 @runtime_checkable
 class StreamCostModel(CostModel, Protocol):
     """A cost model that prices schedules of streams, and whole plans, of stages as well as of streams."""
@@ -220,65 +194,3 @@ class StreamCostModel(CostModel, Protocol):
     def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
         """Time of a plan by event-driven simulation, us; slow. ``check`` is called throughout, and may raise."""
         ...
-
-
-class Limit(StrEnum):
-    """Limiting factor of a stage."""
-
-    ARITHMETIC = "arithmetic"
-    POWER = "power"  #: arithmetic at the rate that the board's power sustains
-    L2 = "L2"  #: between SMs and L2; on a processor, a core and its caches
-    DRAM = "DRAM"
-    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a partial last wave, unhidden latency
-    START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
-    HOST = "host"  #: the kernel is not issued yet
-    QUEUE = "queue"  #: earlier kernels occupy the slots of the SMs; on a processor, all cores
-    SHARING = "sharing"  #: slowdown of concurrent kernels over running alone
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFacts:
-    """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is its time alone.
-
-    ``waves`` is its blocks over the device's capacity, ``occupancy`` resident warps over their maximum.
-    ``limits_us`` divides ``alone_us``.
-    """
-
-    name: str
-    unit: str
-    stream: int
-    start_us: float
-    end_us: float
-    alone_us: float
-    blocks: int
-    resident_blocks_per_sm: int
-    waves: float
-    occupancy: float
-    limits_us: dict[Limit, float]
-
-
-@dataclass(frozen=True, slots=True)
-class StageFacts:
-    """One stage on a simulated device.
-
-    ``limits_us`` divides ``duration_us`` by limiting factor. ``chain_us`` is the longest group alone,
-    ``host_us`` the host's time to issue all kernels. ``occupancy`` is the mean of active warps over the capacity
-    of all SMs (on a processor: active cores); ``arithmetic`` and ``dram`` are fractions of the datasheet's peaks,
-    counting only the network's own arithmetic, without overhead of kernels. ``sms`` is each group's number of reserved
-    SMs, if any.
-    """
-
-    duration_us: float
-    limits_us: dict[Limit, float]
-    chain_us: float
-    host_us: float
-    occupancy: float
-    arithmetic: float
-    dram: float
-    kernels: tuple[KernelFacts, ...]
-    sms: tuple[int, ...] = ()
-
-    @property
-    def bound(self) -> Limit | None:
-        """The main limiting factor; None for a stage without kernels."""
-        return max(self.limits_us, key=lambda limit: self.limits_us[limit], default=None)

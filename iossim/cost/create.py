@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from iossim.base.errors import DeviceError, OptionError
 from iossim.base.registry import Extension, Group, Plugin, module_names
 from iossim.cost.capabilities import DeviceCostModel
-from iossim.execution.backends import BACKENDS
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.types import Precision
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
+    from iossim.execution.backends import BackendModule
     from iossim.hardware.profile import DeviceProfile
     from iossim.schedule.schedule import SavedSchedule
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def _own_names() -> list[str]:
     """The names of iossim's own cost models."""
     found = [name for name in module_names("iossim.cost") if _own(name) is not None]
-    return sorted({*found, *(name for name in module_names("iossim.backends") if _has_model(name)), *BACKENDS.own()})
+    return sorted({*found, *(name for name in module_names("iossim.backends") if _has_model(name)), *_backends().own()})
 
 
 def _own(name: str) -> CreateCostModel | None:
@@ -63,7 +63,7 @@ COST_MODELS: Group[CreateCostModel] = Group(
 
 def cost_model_names() -> list[str]:
     """The available names of cost models."""
-    return sorted({*COST_MODELS.names(), *BACKENDS.names()})
+    return sorted({*COST_MODELS.names(), *_backends().names()})
 
 
 def create_cost_model(
@@ -112,9 +112,16 @@ def own_prices(
 def measures(spec: str) -> bool:
     """Whether ``spec`` names a backend without a cost model of its own, which prices by measuring."""
     name = spec.partition(":")[0]
-    if name in BACKENDS.own():
-        return not _has_model(name)
-    return name in BACKENDS.plugins() and name not in COST_MODELS.plugins() and _own(name) is None
+    if _own(name) is not None:
+        return False
+    backends = _backends()
+    return name in backends.own() or (name in backends.plugins() and name not in COST_MODELS.plugins())
+
+
+def _backends() -> Group[BackendModule]:
+    from iossim.execution.backends import BACKENDS  # most prices take none
+
+    return BACKENDS
 
 
 def _has_model(backend: str) -> bool:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli import options
-from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions, make_ready, schedule_or_network
+from iossim.cli import options, schedule_options
+from iossim.cli.option_groups import PricingOptions, ReadingOptions, make_ready
 from iossim.cli.options import number, option, switch, takes_options, whole_number
 from iossim.cli.outputs import ExitCode, Part, notes, present, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_options import TimingOptions, schedule_or_network
 
 if TYPE_CHECKING:
     from iossim.deploy.check import DeploymentCheck
@@ -55,14 +56,14 @@ def register(app: typer.Typer) -> None:
 @options.shown(options.RUN, "deploy model.onnx -d cpu --out deployed")
 @takes_options
 def deploy(
-    target: options.ScheduleOrModel,
+    target: schedule_options.ScheduleOrModel,
     *,
     runtime: Runtime = "onnxruntime",
     device: options.Device = None,
-    model: options.OtherModel = None,
+    model: schedule_options.OtherModel = None,
     batch: Batches = None,
     reading: ReadingOptions,
-    scheduler: options.SchedulerName = "ios-both",
+    scheduler: schedule_options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     streams: Streams = None,
     check: Check = None,
@@ -184,7 +185,6 @@ def _onnxruntime(
     from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
     from iossim.deploy.deployment_report import (
         check_json,
-        deployment_figure,
         deployment_trace,
         outputs_sentence,
         overlap_sentence,
@@ -197,11 +197,12 @@ def _onnxruntime(
     from iossim.deploy.folder import PAGE_FILE, PICTURE_FILE, TRACE_FILE, deployed_files, stale_files, write_deployment
     from iossim.deploy.open_model import OpenDimensions
     from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
-    from iossim.hardware.host_cpu import HOST_CPU
     from iossim.hardware.load import device as load_device
+    from iossim.hardware.names import HOST_CPU
     from iossim.models.onnx.export import check_exportable
     from iossim.models.passes.unit_fusion import MODEL
     from iossim.report.figures.pictures import svg_picture
+    from iossim.report.figures.stream_timeline import beside_figure
     from iossim.report.measured_runs import disturbance, measured_table
     from iossim.report.schedule_words import INTERRUPTED
     from iossim.schedule.schedule import Schedule
@@ -238,7 +239,8 @@ def _onnxruntime(
                 beside = predicted, profiled_spans(read, found.profile)
                 write_atomically(folder / TRACE_FILE, deployment_trace(*beside, title, provider.name))
                 if wants_plot(None):
-                    figure = deployment_figure(title, overlap_sentence(found.profile, predicted), *beside)
+                    runs_drawn = dict(zip(("predicted", "ONNX Runtime"), beside, strict=True))
+                    figure = beside_figure(network, title, overlap_sentence(found.profile, predicted), runs_drawn)
                     write_atomically(folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
         write_atomically(folder / PAGE_FILE, page(saved, read, network, found, latencies))
         document: dict[str, Any] = {

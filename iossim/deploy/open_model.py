@@ -14,10 +14,10 @@ from pathlib import Path
 from iossim.base.errors import IossimError, ModelError
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
+from iossim.models.load import source_of
 from iossim.models.onnx.file import read_model
 from iossim.models.onnx.inputs import declared_inputs, dimension_names, dimension_size
 from iossim.models.onnx.open_shapes import Dimension, OpenShapes, open_shapes
-from iossim.models.sources import onnx_file
 from iossim.transforms.replay import network_of_source
 
 #: Name of a leading dimension that the file leaves nameless.
@@ -63,7 +63,7 @@ class OpenDimensions:
     @staticmethod
     def of(network: Network) -> OpenDimensions:
         """Declared dimensions of a network; empty unless it is from an ONNX file."""
-        if not onnx_file.takes(network.source.model):
+        if source_of(network.source.model) != "onnx_file":
             return OpenDimensions(network.graph, network.source, {})
         path, types = Path(network.source.model), network.graph.types
         declared: dict[str, tuple[Dimension, ...]] = {}

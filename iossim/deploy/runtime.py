@@ -31,7 +31,7 @@ from iossim.models.onnx.export import write_onnx
 from iossim.models.onnx.open_shapes import Dimension, OpenShapes
 from iossim.models.onnx.spelling import Names
 from iossim.models.passes.blocks import cut_blocks
-from iossim.models.passes.unit_patterns import unit_kind
+from iossim.models.passes.unit_kinds import unit_kind
 from iossim.schedule.schedule import StreamSchedule
 
 #: Axis of channels in a tensor of images.

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iossim.ir.network import Network
-from iossim.models.sources import onnx_file
+from iossim.models.load import source_of
+from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.schedule.schedule import Schedule
 
 
@@ -40,7 +41,7 @@ class TensorRtAdvice:
 def tensorrt_advice(network: Network, schedule: Schedule) -> TensorRtAdvice:
     """The advice for a schedule that fits ``network``; an engine names layers after nodes of the model's file."""
     file = network.source.model if network.source else ""
-    values_of = onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {}
+    values_of = values_of_nodes(file) if source_of(file) == "onnx_file" else {}
     in_file = {value: name for name, made in values_of.items() for value in made}
     stages = [
         SideBySide(number, tuple(tuple(_names(network, group, in_file)) for group in stage.groups))

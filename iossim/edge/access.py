@@ -15,14 +15,15 @@ from iossim.execution.box import Box
 from iossim.ir.op import Array, KindTable, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary, Where
+from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
 from iossim.ir.types import TensorType
 
 

@@ -142,7 +142,7 @@ def explanation_lines(one: ExplainedOperator) -> list[str]:
 def _split(one: ExplainedOperator) -> str:
     if one.whole:
         return f"whole on one unit: {one.whole}"
-    words = f"split by {one.partition}" if one.partition != "whole" else "whole on one unit: nothing of it can be split"
+    words = f"split by {one.partition}" if one.partition != "whole" else "whole on one unit: it cannot be split"
     if one.slices > 1:
         words += f", in {one.slices} slices, since its maps are in external memory and staged in parts"
     if one.parameter_bytes:
@@ -162,9 +162,9 @@ def _linking(one: ExplainedOperator) -> Iterable[str]:
             f"{one.linked.unlinked_bytes:,}"
         )
     if (one.reads_linked or one.linked) and one.linking_us > LEAST_PART * one.time_us:
-        yield f"linking takes {one.linking_us:,.1f} us off it"
+        yield f"linking saves {one.linking_us:,.1f} us"
     elif one.linking_us < -LEAST_PART * one.time_us:
-        yield f"linking costs it {-one.linking_us:,.1f} us, for others' sake"
+        yield f"linking costs this operator {-one.linking_us:,.1f} us, and saves time in others"
 
 
 def _costs(saves_us: Mapping[str, float], total_us: float) -> str:
@@ -177,4 +177,4 @@ def _costs(saves_us: Mapping[str, float], total_us: float) -> str:
         if thing not in covered and us >= max(LEAST_PART * total_us, 1.05 * alone_us):
             covered += parts
             told.append(f"without {thing} {us:,.1f} us ({us / total_us:.0%}) less")
-    return ", ".join(told[:_THINGS_LISTED]) or "without any one thing it takes about as long"
+    return ", ".join(told[:_THINGS_LISTED]) or "no single cause explains much of the time"

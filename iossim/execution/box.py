@@ -84,8 +84,3 @@ class Box(NamedTuple):
             if not left:
                 break
         return not left
-
-
-def starting(rank: int, axis: int, start: int) -> tuple[int, ...]:
-    """The starts of a box that begins at ``start`` along one axis, and at 0 along the others."""
-    return tuple(start if index == axis else 0 for index in range(rank))

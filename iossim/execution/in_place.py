@@ -18,12 +18,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from iossim.execution.box import starting
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.types import TensorType
+
+
+def starting(rank: int, axis: int, start: int) -> tuple[int, ...]:
+    """The starts of a slot that begins at ``start`` along one axis, and at 0 along the others."""
+    return tuple(start if index == axis else 0 for index in range(rank))
 
 
 @dataclass(frozen=True, slots=True)

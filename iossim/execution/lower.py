@@ -18,9 +18,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError, PlanError, ScheduleError
-from iossim.execution.box import starting
 from iossim.execution.engine import Between, Engine
-from iossim.execution.in_place import Slot, in_place_buffers
+from iossim.execution.in_place import Slot, in_place_buffers, starting
 from iossim.execution.plan import (
     Buffer,
     Command,
@@ -40,8 +39,8 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule, issue_order
-from iossim.schedule.streams import as_streams, reduced_waits
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+from iossim.schedule.streams import as_streams, issue_order, reduced_waits
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices, Divided

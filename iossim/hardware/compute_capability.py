@@ -2,8 +2,7 @@
 
 Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
 Compute Capability"; allocation granularities and warp schedulers from the CUDA Occupancy Calculator's table of
-physical limits and the guide's section on each architecture. Lanes of pipes: its "Throughput of Native Arithmetic
-Instructions".
+physical limits and the guide's section on each architecture.
 """
 
 from __future__ import annotations
@@ -109,14 +108,3 @@ LIMITS: dict[str, MultiprocessorLimits] = {
         Architecture.BLACKWELL_RTX, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE
     ),
 }
-
-#: fp64 multiply-adds per clock and SM.
-FP64_LANES: dict[str, int] = {
-    "3.5": 64, "3.7": 64, "5.0": 4, "5.2": 4, "6.0": 32, "6.1": 4, "6.2": 4, "7.0": 32, "7.2": 32, "7.5": 2,
-    "8.0": 32, "8.6": 2, "8.7": 2, "8.9": 2, "9.0": 64, "10.0": 64, "12.0": 2,
-}  # fmt: skip
-#: 32-bit integer additions per clock and SM.
-INT_LANES: dict[str, int] = {
-    "3.5": 160, "3.7": 160, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64,
-    "7.5": 64, "8.0": 64, "8.6": 64, "8.7": 64, "8.9": 64, "9.0": 64, "10.0": 64, "12.0": 128,
-}  # fmt: skip

@@ -12,7 +12,7 @@ from iossim.base.errors import DeviceError
 from iossim.base.values import first_problem
 from iossim.hardware.compute_capability import LIMITS
 from iossim.hardware.kind import GPU
-from iossim.hardware.load import check_name, device_names
+from iossim.hardware.names import check_name, device_names
 from iossim.hardware.profile import DeviceProfile
 
 GIVEN = "command-line"

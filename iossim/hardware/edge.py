@@ -16,10 +16,11 @@ from pydantic import Field, ValidationError, model_validator
 from iossim.base.errors import DeviceError, did_you_mean
 from iossim.base.located_yaml import LocatedYamlError, read_located
 from iossim.base.shipped_yaml import shipped_files
-from iossim.base.user_files import read_text, user_data
+from iossim.base.user_files import read_text
+from iossim.base.user_folders import user_data
 from iossim.base.values import Value, first_problem
 from iossim.hardware.device import Device, Fact
-from iossim.hardware.edge_names import EDGE, FOLDER, edge_names, shipped_edge_names
+from iossim.hardware.names import EDGE, FOLDER, edge_names, shipped_edge_names
 from iossim.hardware.override import changes_of
 from iossim.ir.types import Precision
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Self
 
@@ -17,9 +17,8 @@ from pydantic import (
 )
 
 from iossim.base.errors import DeviceError, note_once
-from iossim.base.located_yaml import LocatedYamlError, read_located
 from iossim.base.values import Value, first_problem
-from iossim.hardware.compute_capability import FP16_IN_FP32, LIMITS, TENSOR_CORES, MultiprocessorLimits, has_precision
+from iossim.hardware.compute_capability import FP16_IN_FP32, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.device import Device, Fact
 from iossim.hardware.kind import DEVICE_KINDS, GPU, DeviceKind, device_kind
 from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
@@ -111,27 +110,6 @@ def _capability(data: dict[str, Any]) -> str:
         return ""
 
 
-def _transferred(data: dict[str, Any]) -> dict[str, Any]:
-    """Parameters transferred from calibrated devices for a file with facts only; empty if it has a provenance."""
-    if "provenance" in data:
-        return {}
-    from iossim.hardware.transfer import BoardFacts, transferred_defaults
-
-    try:
-        sheet = {name: fact["value"] for name, fact in data["datasheet"].items() if isinstance(fact, dict)}
-        if sheet["compute_capability"] not in LIMITS:
-            return {}
-        peak_gflops = 2.0 * sheet["sm_count"] * sheet["fp32_lanes_per_sm"] * sheet["boost_clock_ghz"]
-        watts = sheet["board_power_w"]
-        if not (0 < peak_gflops < float("inf") and 0 < watts < float("inf")):
-            return {}
-        facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
-        return transferred_defaults(str(data.get("name")), facts) or {}
-    except (KeyError, TypeError, AttributeError, ArithmeticError):
-        # A fact is missing or wrong: its own validation reports it.
-        return {}
-
-
 #: Parameters that distinguish nodes and events of a session from those of streams.
 _OF_SESSIONS = frozenset({"session_gap_factor", "notification_us", "starved_notification_us"})
 
@@ -158,7 +136,11 @@ class DeviceProfile(Device):
         # Validation reports missing or wrong fields; until then any defaults will do.
         kind = device_kind(filled["kind"] if _is_kind(filled["kind"]) else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))
-        transferred = _transferred(data) if kind.borrows else {}
+        transferred: dict[str, Any] = {}
+        if kind.borrows and "provenance" not in data:
+            from iossim.hardware.transfer import transferred_to  # profiles that ship have their own
+
+            transferred = transferred_to(data)
         for name, default in (
             ("parameters", kind.default_parameters(known)),
             ("engine", kind.engine_costs(known).values),
@@ -333,20 +315,26 @@ def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DevicePro
     )
 
 
-@lru_cache(maxsize=64)  # a study needs the same few at each point, and profiles are immutable
-def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
-    """A profile from YAML text, parsed by ``read`` for shipped files; ``where`` names it in errors.
-
-    Raises DeviceError with the line of invalid YAML, and the field of an invalid value.
-    """
-    try:
-        data = read(text) if read is not None else read_located(text).values
-    except LocatedYamlError as error:
-        field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
-        raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None
+def profile_of(data: Any, where: str) -> DeviceProfile:
+    """The profile of a file's values; raises DeviceError with the field of an invalid one. ``where`` names the file."""
     if not isinstance(data, dict):
         raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")
     try:
         return DeviceProfile.model_validate(data)
     except ValidationError as error:
         raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None
+
+
+@lru_cache(maxsize=64)  # a study needs the same few at each point, and profiles are immutable
+def parse(text: str, where: str) -> DeviceProfile:
+    """The profile of a user's YAML text, which ``where`` names in errors.
+
+    Raises DeviceError with the line of invalid YAML, and the field of an invalid value.
+    """
+    from iossim.base.located_yaml import LocatedYamlError, read_located  # slower than what reads shipped files
+
+    try:
+        return profile_of(read_located(text).values, where)
+    except LocatedYamlError as error:
+        field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
+        raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from iossim.base.errors import DeviceError
 from iossim.hardware.compute_capability import LIMITS
-from iossim.hardware.load import check_name, own_names
+from iossim.hardware.names import check_name, own_names
 from iossim.hardware.write import check_writable
 
 _TEMPLATE = """\

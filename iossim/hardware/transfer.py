@@ -283,3 +283,20 @@ def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collec
         note += f"; convolutions of devices that were left out were so predicted {mean:.1f} % off on average"
     made = Provenance(kind="transferred", note=note, date=table.date, held_out=list(errors), bands=dict(bands))
     return made if table.concurrency is None else table.concurrency.lent_to(made)
+
+
+def transferred_to(data: dict[str, Any]) -> dict[str, Any]:
+    """Parameters transferred from calibrated devices for a file with facts only."""
+    try:
+        sheet = {name: fact["value"] for name, fact in data["datasheet"].items() if isinstance(fact, dict)}
+        if sheet["compute_capability"] not in LIMITS:
+            return {}
+        peak_gflops = 2.0 * sheet["sm_count"] * sheet["fp32_lanes_per_sm"] * sheet["boost_clock_ghz"]
+        watts = sheet["board_power_w"]
+        if not (0 < peak_gflops < float("inf") and 0 < watts < float("inf")):
+            return {}
+        facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
+        return transferred_defaults(str(data.get("name")), facts) or {}
+    except (KeyError, TypeError, AttributeError, ArithmeticError):
+        # A fact is missing or wrong: its own validation reports it.
+        return {}

@@ -15,8 +15,9 @@ from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import normal_axis
 from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
@@ -34,16 +35,13 @@ class SpeltAttention:
     types: tuple[TensorType, ...]
 
     @property
+    def op(self) -> Attention:
+        """The op that computes the same."""
+        return Attention()
+
+    @property
     def flops(self) -> int:
-        return Attention().flops(self.types, ())
-
-
-def private_producer(graph: Graph, value: str) -> Node | None:
-    """The producer of ``value``, if that is its only output and has one consumer."""
-    producer = graph.producer.get(value)
-    if producer is None or len(producer.outputs) != 1 or value in graph.returned:
-        return None
-    return producer if len(graph.consumers[value]) == 1 else None
+        return self.op.flops(self.types, ())
 
 
 def attentions_in(graph: Graph, nodes: Iterable[Node]) -> dict[str, SpeltAttention]:
@@ -59,8 +57,8 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
     """The attention whose last op is this node (a product or a transpose after it); None if there is none."""
     product = last
     if isinstance(last.op, Transpose) and _keeps_last(last.op):
-        product = private_producer(graph, last.inputs[0]) or last
-    softmax = private_producer(graph, product.inputs[0]) if isinstance(product.op, MatMul) else None
+        product = graph.private_producer(last.inputs[0]) or last
+    softmax = graph.private_producer(product.inputs[0]) if isinstance(product.op, MatMul) else None
     found = _Parts(graph, list(dict.fromkeys((last, product))))
     softmax = softmax and found.without_casts(softmax)
     if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
@@ -92,14 +90,14 @@ class _Parts:
 
     def without_casts(self, node: Node) -> Node | None:
         """The node, or the producer of its operand if it is a cast."""
-        while isinstance(node.op, Cast) and (before := private_producer(self.graph, node.inputs[0])):
+        while isinstance(node.op, Cast) and (before := self.graph.private_producer(node.inputs[0])):
             self.nodes.append(node)
             node = before
         return node
 
     def scores(self, value: str, shape: tuple[int, ...]) -> Node | None:
         """The product from which ``value``, of that shape, is computed; the ops in between join the parts."""
-        node = private_producer(self.graph, value)
+        node = self.graph.private_producer(value)
         if node is None or self.graph.types[value].shape != shape:
             return None
         if isinstance(node.op, MatMul):
@@ -119,7 +117,7 @@ class _Parts:
 
         ``is_transposed``: the features of a head are the operand's second to last axis.
         """
-        while node := private_producer(self.graph, value):
+        while node := self.graph.private_producer(value):
             if isinstance(node.op, Transpose):
                 permutation = node.op.permutation
                 if permutation[-2 if is_transposed else -1] != len(permutation) - 1:

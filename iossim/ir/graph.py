@@ -7,17 +7,14 @@ constants (weights) or outputs of nodes. Names are for people: they do not enter
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import GraphError
-from iossim.ir.constants import AbsentConstant, Constant
+from iossim.ir.constants import Constant
 from iossim.ir.op import Op, Work
-from iossim.ir.types import LARGEST_TENSOR_BYTES, MOST_DIMENSIONS, DType, TensorType
+from iossim.ir.types import LARGEST_TENSOR_BYTES, MOST_DIMENSIONS, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,13 @@ class Graph:
     def producer(self) -> Mapping[str, Node]:
         """The node that produces each value."""
         return {value: node for node in self.nodes for value in node.outputs}
+
+    def private_producer(self, value: str) -> Node | None:
+        """The producer of ``value``, if that is its only output and has one consumer."""
+        producer = self.producer.get(value)
+        if producer is None or len(producer.outputs) != 1 or value in self.returned:
+            return None
+        return producer if len(self.consumers[value]) == 1 else None
 
     def makers(self, value: str) -> tuple[Node, ...]:
         """The producer of a value, if any."""
@@ -147,52 +151,6 @@ class Graph:
                 below[name].append(_digest(place, str(position)))
         whole += [_digest("value", above[name], *sorted(below[name])) for name in (*self.inputs, *self.constants)]
         return _digest(*sorted(whole))[:32]
-
-    def to_json(self) -> dict[str, Any]:
-        """The structure as JSON values; weights are external and excluded."""
-        return {
-            "inputs": {name: _type_to_json(self.types[name]) for name in self.inputs},
-            "outputs": list(self.outputs),
-            "constants": {name: _type_to_json(constant.type) for name, constant in self.constants.items()},
-            "nodes": [
-                {
-                    "name": node.name,
-                    "op": node.op.kind,
-                    "attributes": node.op.attributes(),
-                    "inputs": list(node.inputs),
-                    "outputs": list(node.outputs),
-                }
-                for node in self.nodes
-            ],
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Graph:
-        """Inverse of :meth:`to_json`; constants return without their arrays."""
-        try:
-            return Graph.create(
-                {name: _type_from_json(value) for name, value in data["inputs"].items()},
-                data["outputs"],
-                [
-                    Node(
-                        node["name"],
-                        Op.from_attributes(node["op"], node["attributes"]),
-                        tuple(node["inputs"]),
-                        tuple(node["outputs"]),
-                    )
-                    for node in data["nodes"]
-                ],
-                {name: AbsentConstant(_type_from_json(value)) for name, value in data["constants"].items()},
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise GraphError(f"not a saved graph: {error!r}; write one with Graph.save") from None
-
-    def save(self, path: Path) -> None:
-        path.write_text(json.dumps(self.to_json(), indent=1))
-
-    @staticmethod
-    def read(path: Path) -> Graph:
-        return Graph.from_json(json.loads(path.read_text()))
 
 
 def _check_size(value: TensorType, what: str) -> None:
@@ -264,9 +222,10 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _type_to_json(value: TensorType) -> dict[str, Any]:
-    return {"shape": list(value.shape), "dtype": str(value.dtype)}
-
-
-def _type_from_json(value: Mapping[str, Any]) -> TensorType:
-    return TensorType(tuple(value["shape"]), DType(value["dtype"]))
+def free_name(name: str, taken: Container[str]) -> str:
+    """The name, with a number appended if it is taken."""
+    count, free = 1, name
+    while free in taken:
+        count += 1
+        free = f"{name}_{count}"
+    return free

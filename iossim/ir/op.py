@@ -8,12 +8,12 @@ looked up in the modules of ``iossim.ir.ops``, so that adding an op is adding on
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
 from functools import cache, cached_property
 from inspect import get_annotations
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,11 @@ from iossim.base.errors import GraphError, ModelError, did_you_mean, warn_once
 from iossim.base.registry import Extension, Group, Plugin, PluginError, modules
 from iossim.ir.types import DType, TensorType
 
+if TYPE_CHECKING:
+    from iossim.ir.onnx_spelling import OnnxNode
+
 Array = NDArray[Any]
 _T = TypeVar("_T")
-
-
-class NotCoveredError(ModelError):
-    """An ONNX node that an op kind does not cover, although it may be valid: it becomes a foreign op."""
 
 
 class Role(Enum):
@@ -51,55 +50,6 @@ class Work:
     @property
     def bytes(self) -> int:
         return self.bytes_read + self.bytes_written
-
-
-@dataclass(frozen=True)
-class OnnxNode:
-    """An ONNX node as seen by an op's ``from_onnx``.
-
-    ``inputs`` are value names, ``""`` for an omitted optional one; ``constants`` are the values that are known
-    at import (initializers, and values that fold to constants), whose arrays ``load`` returns.
-    """
-
-    op_type: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    types: Mapping[str, TensorType]
-    constants: Container[str]
-    load: Callable[[str], Array]
-    opset: int
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        return self.attributes.get(name, default)
-
-    def has_input(self, index: int) -> bool:
-        return index < len(self.inputs) and self.inputs[index] != ""
-
-    def input_type(self, index: int) -> TensorType:
-        return self.types[self.inputs[index]]
-
-    def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``; raises NotCoveredError if it is computed at run time."""
-        name = self.inputs[index]
-        if name not in self.constants:
-            raise NotCoveredError(
-                f"{self.op_type} {self.name!r}: its {what} ({name!r}) is computed at run time; "
-                "export the model with constant shapes"
-            )
-        return self.load(name)
-
-    def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
-        """Integers given as input ``index``, or in older operator sets as attribute ``name``; None if neither."""
-        if self.has_input(index):
-            return [int(value) for value in self.constant(index, what or name).reshape(-1)]
-        given = self.attribute(name)
-        return None if given is None else list(given)
-
-    def data_inputs(self, count: int) -> tuple[str, ...]:
-        """The first ``count`` inputs that are present."""
-        return tuple(name for name in self.inputs[:count] if name)
 
 
 @dataclass(frozen=True)
@@ -178,6 +128,16 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
     def unit_kind(self) -> str:
         """The kind of a unit of this op alone: ``Max-Pool`` of ``max_pool``, unless a class says otherwise."""
         return "-".join(part.capitalize() for part in self.kind.split("_"))
+
+    @property
+    def operation(self) -> str:
+        """What it computes: the function of an op that applies one of a table, else its kind."""
+        return self.kind
+
+    @property
+    def channels_first(self) -> Op:
+        """The op for NCHW, of an op on images in NHWC; any other itself."""
+        return self
 
     @property
     def is_elementwise(self) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from iossim.base.errors import ModelError, OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean
 
 
 class DType(StrEnum):
@@ -143,29 +144,15 @@ class TensorType:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
 
 
-#: ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto).
-_STRING = 8
-#: In the order of their numbers, since the oldest supported onnx does not have the last ones; a dash is for none.
-_NAMES = (
-    "- fp32 uint8 int8 uint16 int16 int32 int64 - bool fp16 fp64 uint32 uint64 - - bf16 fp8_e4m3fn fp8_e4m3fnuz "
-    "fp8_e5m2 fp8_e5m2fnuz uint4 int4 fp4_e2m1 fp8_e8m0 uint2 int2"
-)
-_DTYPES = {code: DType(name) for code, name in enumerate(_NAMES.split()) if name != "-"}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+#: Permutations of the axes of images: from NCHW to NHWC, and back.
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-def dtype_of_onnx(code: int, what: str) -> DType:
-    """The element type of an ONNX code; raises ModelError that begins with ``what``."""
-    if code == _STRING:
-        raise ModelError(f"{what} has element type STRING, and iossim schedules numbers; leave text out of the model")
-    if code not in _DTYPES:
-        from onnx import TensorProto  # onnx takes long to import
-
-        name = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
-        raise ModelError(f"{what} has element type {name}, which iossim does not know; known: {', '.join(DType)}")
-    return _DTYPES[code]
+def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:
+    """The type of a tensor with permuted axes."""
+    return TensorType(tuple(value.shape[axis] for axis in permutation), value.dtype)
 
 
-def onnx_code(dtype: DType) -> int:
-    """ONNX's code of an element type."""
-    return _CODES[dtype]
+def first_types(types: Sequence[TensorType]) -> list[TensorType]:
+    """The types with the first one, images in NHWC, converted to NCHW."""
+    return [permuted(types[0], TO_FIRST), *types[1:]]

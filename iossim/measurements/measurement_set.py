@@ -37,7 +37,8 @@ from pathlib import Path
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import write_atomically
-from iossim.hardware.load import device, device_names
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.formats import formats
 from iossim.measurements.formats.csv_table import to_csv

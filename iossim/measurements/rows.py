@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
+from iossim.base.numbers import LARGEST, NumberError, read_number
+from iossim.base.values import LONGEST_US
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Extent, Header, Measurement, StageMeasurement, unusable

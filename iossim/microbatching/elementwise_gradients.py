@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Node
-from iossim.ir.ops.nary import Add, Mul, Nary, Where
-from iossim.ir.ops.unary import FUNCTIONS, Cast, Clip, Relu, Sigmoid, Unary
+from iossim.ir.ops.functions import UNARY, Nary, Unary
+from iossim.ir.ops.nary import Add, Mul, Where
+from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
 from iossim.microbatching.gradients import RULES, Gradients, Tape, op_of, summed
 
 
@@ -113,8 +114,8 @@ SLOPES: dict[str, Slope] = {
 def _unary(tape: Tape, node: Node, grad: str) -> Gradients:
     op = op_of(node, Unary)
     if op.function not in SLOPES:
-        raise ModelError(f"op {node.name!r} ({FUNCTIONS[op.function].onnx_type}) has no gradient here")
-    with tape.unit(FUNCTIONS[op.function].onnx_type):
+        raise ModelError(f"op {node.name!r} ({UNARY[op.function].onnx_type}) has no gradient here")
+    with tape.unit(UNARY[op.function].onnx_type):
         slope = SLOPES[op.function](_Value(tape, node.inputs[0]), _Value(tape, node.outputs[0]), *op.parameters)
         return [tape.add(Mul(), grad, slope.name)]
 

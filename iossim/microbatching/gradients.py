@@ -19,16 +19,18 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.op import KindTable, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherBackward
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm
-from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, GlobalAveragePool, MaxPool, MaxPoolBackward
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Expand, Flatten, Reshape, Transpose
-from iossim.ir.ops.slice import Concat, Pad, Slice, Split
+from iossim.ir.ops.reshape import Expand, Flatten, Pad, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax, SoftmaxLike
-from iossim.ir.ops.unary import Cast, Identity, Unary
+from iossim.ir.ops.unary import Cast, Identity
 from iossim.ir.types import TensorType
 
 #: Infix after the name of an op in the names of its gradient's ops.

@@ -14,7 +14,6 @@ from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
 from iossim.base.numbers import read_json
-from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, Network
@@ -26,15 +25,14 @@ from iossim.microbatching.divided_blocks import (
     estimated_transitions,
 )
 from iossim.microbatching.divisible import batch_of, divisible
-from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import Schedule
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, StartProgress
-from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
+from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost, refuse_measuring
+from iossim.transforms.transform import ScheduleT
 
 AUTO = "auto"
 #: What ``auto`` tries of each block.
@@ -131,7 +129,7 @@ class MicroBatched:
         listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
-    def remarked(self, found: Schedule) -> Schedule:
+    def remarked(self, found: ScheduleT) -> ScheduleT:
         """The schedule of the network, with a remark on what dividing did, and the divided units as an option."""
         return found.model_copy(
             update={
@@ -166,12 +164,8 @@ class MicroBatch:
 
     def check(self, prices: CostModel, scheduler: str) -> None:
         """Raise OptionError for ``auto`` with a cost model that measures."""
-        measures = isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE
-        if measures and self.count is None:
-            raise OptionError(
-                f"`micro_batch` auto schedules a network in many ways, and `cost_model` {prices.identity.name} "
-                "measures; give simulator, or say how many"
-            )
+        if self.count is None:
+            refuse_measuring(prices, "`micro_batch` auto", "give simulator, or say how many")
 
     def apply(
         self,
@@ -256,7 +250,7 @@ class _Blocks:
 
 class DivisionChoices(Choices[Counts]):
     """The cost of a network with each block in as many micro-batches as is best; begun undivided, in as many as can
-    be, and as it is best by the schedules ``guided`` (cheap to ask) and for the stages of the undivided schedule.
+    be, and as it is best one unit after another.
     """
 
     def __init__(
@@ -324,8 +318,6 @@ class DivisionChoices(Choices[Counts]):
         if self._guided is not None:
             self._guided.search(network)
             yield self._guided.best(network)
-            parts, _ = scheduled_first(network, self.by_schedule.cost_model, self.by_schedule.found(network), TRIED)
-            yield tuple(parts.get(block.name, 1) for block in network.blocks)
 
     def coordinates(self, network: Network) -> int:
         return len(network.blocks)

@@ -15,15 +15,16 @@ from dataclasses import replace
 
 import iossim.microbatching.elementwise_gradients  # noqa: F401  (importing it registers its rules)
 from iossim.base.errors import ModelError
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.network import Block, Network, make_unit
-from iossim.ir.ops.nary import Mul, Nary
+from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import TensorType
 from iossim.microbatching.gradients import Tape, gradients, mean_of_batch
 from iossim.models.passes.blocks import split_blocks
-from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 #: Prefix of the name of a value's gradient.
 PREFIX = "grad:"

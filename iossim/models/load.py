@@ -9,36 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from iossim.base.errors import ModelError, OptionError, public
 from iossim.base.registry import needed_part
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
-from iossim.models.options import LoadOptions
-from iossim.models.passes.blocks import single_block
+from iossim.models.options import TORCH, LoadOptions
 from iossim.models.passes.unit_fusion import MODEL
-from iossim.models.sources import ios_file, onnx_file, torch_module, zoo
+from iossim.models.sources.zoo import known
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 class Source(Protocol):
-    """A source of models: a module of :mod:`iossim.models.sources`."""
-
-    def takes(self, model: Any) -> bool:
-        """Whether it is a model of this source, judging by its type and name."""
-        ...
+    """A source of models: a module of :mod:`iossim.models.sources`, imported for a model of it."""
 
     def load(self, model: Any, options: LoadOptions) -> Network:
         """The network; its ``source`` has the model only. Raises OptionError for options that do not apply to it."""
         ...
-
-
-#: The first source that accepts a model loads it; a name without a file is one of the zoo.
-_SOURCES: tuple[Source, ...] = (torch_module, ios_file, onnx_file, zoo)
 
 
 @public
@@ -75,7 +67,7 @@ def load(
     ONNX file's graph after the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of
     activations and weights (:mod:`iossim.microbatching.training_pass`); the batch norms of an ONNX file
     or a module then use batch statistics. ``block`` selects a single block, by its name or number
-    (:func:`iossim.models.passes.blocks.single_block`).
+    (:func:`iossim.models.passes.block_parts.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the
     arguments of its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch``
@@ -110,8 +102,8 @@ def load(
 
 def check_known(model: str) -> None:
     """Raise ModelError for a name that is neither a file nor in the zoo; nothing is built or read."""
-    if _source(model) is zoo:
-        zoo.known(model)
+    if source_of(model) == "zoo":
+        known(model)
 
 
 def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Network:
@@ -119,7 +111,7 @@ def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | Non
 
     Raises ModelError for one that was made in memory, or whose file has moved.
     """
-    if _source(source.model) in (ios_file, onnx_file) and not os.path.isfile(source.model):
+    if source_of(source.model) in ("ios_file", "onnx_file") and not os.path.isfile(source.model):
         raise ModelError(f"model file {source.model!r} does not exist; say where it is now with `model`")
     options = LoadOptions.of_source(source)
     return _loaded(
@@ -134,9 +126,22 @@ def _loaded(model: Any, options: LoadOptions) -> Network:
     if options.training:
         network = needed_part("pass", "training", "training_network", "training")(network, options.max_block)
     if options.block is not None:
+        from iossim.models.passes.block_parts import single_block
+
         network = single_block(network, options.block)
     return replace(network, source=source)
 
 
 def _source(model: Any) -> Source:
-    return next(source for source in _SOURCES if source.takes(model))
+    source: Any = import_module(f"iossim.models.sources.{source_of(model)}")
+    return cast(Source, source)
+
+
+def source_of(model: Any) -> str:
+    """The source of a model, judging by its type and name; a name without a file is one of the zoo."""
+    if not isinstance(model, str | Path) or str(model).startswith(TORCH):
+        return "torch_module"
+    if str(model).lower().endswith(".json"):
+        return "ios_file"
+    is_file = isinstance(model, Path) or model.lower().endswith(".onnx") or os.path.isfile(model)
+    return "onnx_file" if is_file else "zoo"

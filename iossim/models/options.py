@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,8 +13,10 @@ from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.passes.blocks import check_max_block
-from iossim.models.passes.unit_fusion import MODEL, unit_policy
+from iossim.models.passes.unit_fusion import MODEL, check_policy
 
+#: Prefix of the source of a network that was made from a PyTorch module; its class follows.
+TORCH = "torch:"
 #: The batch of inputs as declared in the file, since they have no common one.
 _DECLARED = "declared"
 
@@ -91,7 +94,7 @@ class LoadOptions:
         if not is_count(self.seed, 0):
             raise OptionError(f"seed {self.seed!r} is not possible: give a whole number, 0 or more")
         check_max_block(self.max_block)
-        unit_policy(self.units)  # report an unknown one before anything is read
+        check_policy(self.units)  # report an unknown one before anything is read
 
     @property
     def precision(self) -> Precision:
@@ -130,3 +133,8 @@ def _common_batch(graph: Graph) -> int | None:
     """The leading dimension of all inputs, None if they differ."""
     leading = {graph.types[name].shape[:1] for name in graph.inputs}
     return leading.pop()[0] if len(leading) == 1 and leading != {()} else None
+
+
+def no_such_file(path: str | Path) -> ModelError:
+    reason = "is a folder" if os.path.isdir(path) else "does not exist"
+    return ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from iossim.base.errors import GraphError, ModelError, OptionError
+from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.network import Block, ModelSource, Network
-from iossim.ir.op import Array
-from iossim.ir.ops.unary import Cast
+from iossim.ir.network import Block, Network
+from iossim.ir.op import Array, Op
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.options import LoadOptions
 from iossim.models.passes.blocks import cut_blocks, split_blocks
 from iossim.models.passes.graph_pass import GraphPass
-from iossim.models.passes.unit_fusion import MODEL, unit_policy, with_units
+from iossim.models.passes.unit_fusion import MODEL, unit_policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +69,9 @@ class Retype(GraphPass):
 
     def _recast(self, node: Node) -> Node:
         """A cast to a floating-point type becomes one to ``dtype``."""
-        if not isinstance(node.op, Cast) or not DType(node.op.dtype).is_floating:
+        if node.op.kind != "cast" or not DType(node.op.attributes()["dtype"]).is_floating:
             return node
-        return replace(node, op=Cast(str(self.dtype)))
+        return replace(node, op=Op.from_attributes("cast", {"dtype": str(self.dtype)}))
 
     def _retyped(self, value: TensorType) -> TensorType:
         return TensorType(value.shape, self.dtype) if value.dtype.is_floating else value
@@ -113,15 +112,6 @@ def partition_graph(
     if own not in (DType.FLOAT32, precision.storage):
         network = replace(network, reading=(f"The model is in {own}; it is read here as {precision} (--dtype).",))
     return split_blocks(network if own_units else cut_blocks(network), options.max_block)
-
-
-def partition_network(network: Network, model: str, options: LoadOptions) -> Network:
-    """A network of units and blocks, with those that the options ask for instead; raises OptionError for passes."""
-    if options.passes:
-        listed = ", ".join(options.passes)
-        raise OptionError(f"passes {listed} are for ONNX files, whose ops have no units yet, not {model}")
-    found = split_blocks(with_units(network, options.units), options.max_block)
-    return replace(found, source=ModelSource(model))
 
 
 def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, units: str = MODEL) -> Network:

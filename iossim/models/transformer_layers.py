@@ -13,12 +13,12 @@ import numpy as np
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.functions import UNARY, Unary
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.slice import Concat, Slice
-from iossim.ir.ops.unary import FUNCTIONS, Unary
 
 
 def linear(
@@ -34,7 +34,7 @@ def linear(
             y = b.add(Add(), y, added, name=f"{name}.sum")
         if not activation:
             return y
-        parameters = tuple(value for _, value in FUNCTIONS[activation].parameters)
+        parameters = tuple(value for _, value in UNARY[activation].parameters)
         return b.add(Unary(activation, parameters), y, name=f"{name}.{activation}")
 
 

@@ -33,13 +33,14 @@ from typing import Any
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
-from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
+from iossim.base.numbers import LARGEST, NumberError, read_number
 from iossim.base.user_files import read_text
+from iossim.base.values import LONGEST_US
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Libraries, resident_blocks
 from iossim.hardware.lowering.target import step_candidates, target_of
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS
@@ -178,7 +179,7 @@ class _RowReader:
     def _of_operator(self, cells: Row, stream: int) -> list[RawKernel]:
         for name in (*_HELD, *_ASKED, "pipe"):
             if name in cells:
-                raise _cell_error(name, "is given beside op, which says all", "empty one of both")
+                raise _cell_error(name, "is given in addition to op, which implies it", "empty one of them")
         present = tuple(cells)
         if present not in self._operators:
             self._operators[present] = RowOperators(present)

@@ -10,9 +10,9 @@ from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.measured.stage_plans import step_operators
-from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import unit_steps
+from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.types import Precision
@@ -21,7 +21,8 @@ from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.plausibility import fastest_arithmetic_us, fastest_transfer_us, possible_precision
 from iossim.measurements.profilers.layer_times import ONNXRUNTIME, LayerTimes, TimedLayer
-from iossim.models.sources import onnx_file
+from iossim.models.load import source_of
+from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.profiles.profile_match import by_name, layer_class, matched, names_suffice, op_class
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
@@ -54,7 +55,7 @@ class ProfileReport:
     over one unit after another. ``is_doubtful``: the profile names nodes, and most are not the network's, so that it
     may be of another model. ``products_times`` is the number of products run over that of the network. ``too_fast``
     names the units faster than the device permits; empty without any. ``other_device`` is the profile's device if it
-    differs.
+    differs. ``unit_of_layer`` has the number of each layer's unit, None where there is none.
     """
 
     times: LayerTimes
@@ -66,6 +67,7 @@ class ProfileReport:
     products_times: float = 1.0
     too_fast: str = ""
     other_device: str = ""
+    unit_of_layer: tuple[int | None, ...] = ()
 
     @property
     def matched_share(self) -> float:
@@ -120,7 +122,7 @@ def measured_units(report: ProfileReport, network: Network, device: DeviceProfil
 def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel, possible: float) -> ProfileReport:
     """Each unit alone, its kernels only, beside the layers of a profile that match it."""
     file = network.source.model if network.source else ""
-    values_of = onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {}
+    values_of = values_of_nodes(file) if source_of(file) == "onnx_file" else {}
     found = matched(network, times.layers, values_of)
     told = names_suffice(times.layers, by_name(network, times.layers, values_of))
     layers: list[list[int]] = [[] for _ in network.units]
@@ -161,6 +163,7 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
         ran / ops if ops else 1.0,
         too_fast_words([one for one in fast if one is not None], network, prices.profile),
         other_device(times, prices.profile),
+        tuple(found),
     )
 
 

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
+from iossim.cli import options, schedule_options
 from iossim.cli.option_groups import ModelOptions, PricingOptions
 from iossim.cli.options import argument, number, option, switch, takes_options, with_flags
-from iossim.cli.outputs import ExitCode, Part, notes, present, table, tell_written, wrapped
+from iossim.cli.outputs import ExitCode, Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_options import schedule_or_network
 
 #: A larger overlap of layers cannot come from rounded clocks.
 _BESIDE = 1.05
@@ -46,10 +47,14 @@ def register(app: typer.Typer) -> None:
     app.command("profile-report", help="Show predicted times next to those of a profiler.")(profile_report)
 
 
-@options.shown(options.PREDICT, "profile-report model.onnx trace.json -d t4")
+@options.shown(
+    options.PREDICT,
+    "profile-report model.onnx trace.json -d t4",
+    "profile-report out/schedule.json trace.json --out recorded",
+)
 @takes_options
 def profile_report(
-    model: options.Model,
+    model: schedule_options.ScheduleOrModel,
     profile: Profiled,
     *,
     device: options.Device = None,
@@ -58,11 +63,13 @@ def profile_report(
     runs: Runs = None,
     whole: Whole = False,
     measurements: Measurements = None,
+    out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Match the layers, nodes or kernels of PROFILE to the units of MODEL, by name or by order, and show the errors.
+    """Match the layers, nodes or kernels of PROFILE to the units of a model, by name or by order, and show the errors.
 
-    Predictions are for the kernels of a unit alone on --device. The largest errors come first.
+    Predictions are for the kernels of a unit alone on --device. The largest errors come first. --out draws the recorded
+    run below the simulated one: that of the schedule.json that ran, or one unit after another.
     """
     from iossim import api
     from iossim.base.user_files import read_text
@@ -73,23 +80,26 @@ def profile_report(
     from iossim.measurements.text_files import CsvError
     from iossim.profiles import profile_report as reports
     from iossim.profiles.profile_report import check_recorded, recorded_batch, recorded_device
+    from iossim.profiles.recorded_timeline import recorded_files
 
     text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError, binary_export)
     try:
         times = layer_times(text, runs)
     except CsvError as error:
         raise OptionError(f"profile {profile}: {error.reason}; {error.remedy}") from None
-    network = reading.network(model)
+    saved, network = schedule_or_network(model, None, reading, reading.batch)
     taken_as: tuple[str, ...] = ()
     batch = recorded_batch(network, times)
-    if batch and reading.batch is None and not reading.shape and not reading.dim:
+    if batch and saved is None and reading.batch is None and not reading.shape and not reading.dim:
         network = replace(reading, batch=batch).network(model)
         taken_as = (f"the batch is {batch}, at which {profile} was recorded",)
     try:
         check_recorded(network, times)
     except OptionError as error:
         raise OptionError(f"profile {profile}: {error}") from None
-    device = device or recorded_device(times)
+    device = device or recorded_device(times) or (None if saved is None else saved.device)
+    if saved is not None and pricing.engine == "auto":
+        pricing = replace(pricing, engine=saved.engine or "auto")
     prices = pricing.prices(network, device)
     if not isinstance(prices, DeviceCostModel):
         raise OptionError("profile-report needs prices of kernels; leave out --cost-model")
@@ -111,7 +121,7 @@ def profile_report(
         said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
         left_out += (f"{said}; if it ran several times, record equal runs alone, and give --runs",)
     if (times.overlap or 1.0) > _BESIDE:
-        left_out += ("layers that ran beside others took longer than alone; errors and --measurements count that, too",)
+        left_out += ("concurrent layers took longer than alone; errors and --measurements include that",)
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)
@@ -144,6 +154,19 @@ def profile_report(
         "remarks": [*network.remarks, *left_out],
     }
 
+    summed = "the layers' medians" if times.runs > 1 else "layers"
+    sentences = [
+        f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "
+        f"matched to units; predicted {report.predicted_us / 1e3:.3f} ms."
+    ]
+    if times.wall_us is not None:
+        sentences.append(
+            f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
+            f"its last; on average {times.overlap or 0:.2f} layers ran concurrently."
+        )
+    which = "best schedule" if best.complete else "best schedule found before the interrupt"
+    sentences.append(f"The {which} is predicted to be {possible:.2f} times as fast as sequential execution.")
+
     def parts() -> Iterator[Part]:
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
         beside = f"beside predictions for {sequential.device}"
@@ -153,18 +176,13 @@ def profile_report(
         yield from table("", shown, titles={"limit": "limited by"}, digits=1, shortens=("unit",))
         if len(shown) < len(report.rows):
             yield wrapped(f"{len(report.rows) - len(shown)} more with smaller errors: --all")
-        summed = "the layers' medians" if times.runs > 1 else "layers"
-        yield wrapped(
-            f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "
-            f"matched to units; predicted {report.predicted_us / 1e3:.3f} ms."
-        )
-        if times.wall_us is not None:
-            yield wrapped(
-                f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
-                f"its last; on average {times.overlap or 0:.2f} layers ran at a time."
-            )
-        which = "best schedule" if best.complete else "best schedule found before the interrupt"
-        yield wrapped(f"The {which} is predicted to be {possible:.2f} times as fast as one unit after another.")
-        yield from notes([*network.remarks, *left_out])
+        yield from map(wrapped, sentences)
+        yield from notes(document["remarks"])
 
-    present(document, parts(), as_json, code=ExitCode.DONE if best.complete else ExitCode.INCOMPLETE)
+    def files() -> dict[str, Writer]:
+        ran = sequential if saved is None else api.simulate(saved, None, network=network, cost_model=prices)
+        return recorded_files(network, prices, ran, report, sentences)
+
+    present(
+        document, parts(), as_json, out=out, files=files, code=ExitCode.DONE if best.complete else ExitCode.INCOMPLETE
+    )

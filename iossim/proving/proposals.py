@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from iossim.ir.op import op_class
-from iossim.ir.ops import reduce, unary
-from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
+from iossim.ir.ops import functions, reduce
+from iossim.ir.types import TO_FIRST, TO_LAST
 
 ShapeOf = tuple[int, ...]
 #: Shapes of an op's operands, None where still free.
@@ -374,7 +374,7 @@ _BY_NAME: dict[str, Callable[[Request, DrawStyle, ShapeOf], Any]] = {
 }
 _BY_KIND: dict[tuple[str, str], Callable[[Request, DrawStyle, ShapeOf], Any]] = {
     ("unary", "parameters"): lambda request, style, first: tuple(
-        default for _, default in unary.FUNCTIONS[request.attribute("function", style)].parameters
+        default for _, default in functions.UNARY[request.attribute("function", style)].parameters
     ),
     ("pad", "pads"): lambda request, style, first: tuple(style.random.choice((0, 0, 1, 2)) for _ in first * 2),
     ("pad", "mode"): lambda request, style, first: style.random.choice(("constant", "edge", "reflect")),

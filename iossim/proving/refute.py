@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array, Op
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm
-from iossim.ir.ops.nary import Nary, PRelu
+from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.slice import Pad
-from iossim.ir.ops.unary import Clip, Relu, Unary
+from iossim.ir.ops.reshape import Pad
+from iossim.ir.ops.unary import Clip, Relu
 from iossim.proving.sampling import samples
 from iossim.transforms.rewriting.instance import ConditionFailsError, InputShape, NotMadeError, Placed, place
 from iossim.transforms.rewriting.rule import Rule

@@ -17,7 +17,7 @@ from typing import Any
 import z3
 
 from iossim.ir.op import KindTable
-from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
+from iossim.ir.types import TO_FIRST, TO_LAST
 from iossim.proving.symbolic import Arithmetic, Claim, Tuple, distinct, everywhere, integer, is_inside, is_opaque, same
 
 

@@ -154,9 +154,9 @@ def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:
         if all_units or one.changed
     ]
     return keyed_table(
-        "streams in A and B (* in another one: those of most common units are the same), and starts",
+        "streams in A and B (* the unit changed streams; streams are matched by their common units), and starts",
         rows,
-        titles={"a_us": "A", "b_us": "B", "first": "beside in A alone", "second": "beside in B alone"},
+        titles={"a_us": "A", "b_us": "B", "first": "concurrent in A only", "second": "concurrent in B only"},
         wraps=("first", "second"),
         shortens=("unit",),
         digits=1,

@@ -10,7 +10,7 @@ from itertools import groupby
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.cost.capabilities import StageFacts
+from iossim.cost.facts import StageFacts
 from iossim.report.schedule_formats import quoted
 from iossim.report.schedule_tables import stage_words
 from iossim.report.schedule_words import heading, number_words, speedup_words

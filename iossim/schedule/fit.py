@@ -19,15 +19,8 @@ from iossim.ir.network import Block, Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import (
-    AnySchedule,
-    BlockSchedule,
-    SavedSchedule,
-    Stage,
-    StreamLaunch,
-    StreamSchedule,
-    issue_order,
-)
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, SavedSchedule, Stage, StreamLaunch, StreamSchedule
+from iossim.schedule.streams import issue_order
 
 #: Unit names, whose groups follow from the graph; groups of names; ``{"merge": names}``; or a stage of a schedule.
 OwnStage = Stage | Mapping[str, Sequence[str]] | Sequence[str] | Sequence[Sequence[str]]

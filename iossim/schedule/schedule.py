@@ -6,7 +6,6 @@ search options, so that it can be replayed, compared and explained. Reading vali
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,6 @@ from pydantic_core import from_json
 
 from iossim.base.display import Displayed, Printed
 from iossim.base.errors import ScheduleError
-from iossim.base.user_files import read_text, write_atomically
 from iossim.base.values import TimeUs, Value, first_problem
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
@@ -141,6 +139,8 @@ class SavedSchedule(Value):
 
     def save(self, path: str | Path) -> None:
         """Write as JSON: to a temporary file beside ``path``, then renamed."""
+        from iossim.base.user_files import write_atomically
+
         write_atomically(Path(path), self.model_dump_json(indent=1) + "\n")
 
 
@@ -191,7 +191,7 @@ class StreamSchedule(SavedSchedule, Printed):
     """A schedule of streams: each runs its launches in order, and waits for others only by events.
 
     The host issues all of it without waiting. ``issue`` has the stream of each launch, in the order of issue;
-    without it the order is that of :func:`issue_order`.
+    without it the order is that of :func:`iossim.schedule.streams.issue_order`.
     """
 
     format_version: int = STREAMS_VERSION
@@ -230,6 +230,8 @@ ScheduleField = Annotated[
 
 def read_schedule(path: Path) -> AnySchedule:
     """A saved schedule, of stages or of streams; raises ScheduleError naming the file and the field."""
+    from iossim.base.user_files import read_text
+
     text = read_text(path, "schedule", "give a schedule.json that optimize wrote", ScheduleError)
     kind = StreamSchedule if _has_streams(text) else Schedule
     try:
@@ -262,61 +264,3 @@ def _has_streams(text: str) -> bool:
     except ValueError:  # the reader reports the error
         return False
     return isinstance(document, dict) and "streams" in document
-
-
-def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
-    """The launches with the numbers of their streams, in the order of issue: the schedule's own, else that of
-    :func:`ready_order`.
-
-    Raises ScheduleError, naming a launch, if streams wait for each other, or for a unit that is in none, and for an
-    order that does not match the streams, or issues a launch before one that it waits for.
-    """
-    ready = ready_order(schedule.streams)
-    if not schedule.issue:
-        return ready
-    if sorted(schedule.issue) != sorted(stream for stream, _ in ready):
-        raise ScheduleError(
-            "the order of issue does not name each stream once for each of its launches; name them so, or leave it out"
-        )
-    left = [iter(own) for own in schedule.streams]
-    order = [(stream, next(left[stream])) for stream in schedule.issue]
-    issued: set[str] = set()
-    for stream, launch in order:
-        early = next((unit for unit in launch.after if unit not in issued), None)
-        if early is not None:
-            raise ScheduleError(
-                f"stream {stream}: {'+'.join(launch.units)!r} is issued before {early!r}, which it waits for; swap "
-                "the two in the order of issue, or leave that out"
-            )
-        issued.update(launch.units)
-    return order
-
-
-def ready_order(streams: Sequence[Sequence[StreamLaunch]]) -> list[tuple[int, StreamLaunch]]:
-    """The launches with the numbers of their streams, each after all that it waits for: among the next ones of all
-    streams that wait for nothing more, that of the first stream is first.
-
-    Raises ScheduleError as :func:`issue_order`.
-    """
-    position = [0] * len(streams)
-    issued: set[str] = set()
-    order: list[tuple[int, StreamLaunch]] = []
-    while True:
-        heads = {
-            stream: launches[position[stream]]
-            for stream, launches in enumerate(streams)
-            if position[stream] < len(launches)
-        }
-        if not heads:
-            return order
-        ready = next((stream for stream, launch in heads.items() if issued.issuperset(launch.after)), None)
-        if ready is None:
-            stream, launch = next(iter(heads.items()))
-            missing = next(unit for unit in launch.after if unit not in issued)
-            raise ScheduleError(
-                f"stream {stream}: {'+'.join(launch.units)!r} waits for {missing!r}, which never ends before: "
-                "streams wait for each other, or none holds it; take a wait out"
-            )
-        position[ready] += 1
-        issued.update(heads[ready].units)
-        order.append((ready, heads[ready]))

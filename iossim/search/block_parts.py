@@ -11,10 +11,20 @@ from dataclasses import dataclass, replace
 
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.counting import FEW_STATES, about_more_transitions_than
-from iossim.search.lattice import Lattice, MergedStages, build_lattice, left_out_of_merges, no_merges, price_merges
+from iossim.search.lattice import (
+    FEW_STATES,
+    Lattice,
+    MergedStages,
+    build_lattice,
+    left_out_of_merges,
+    no_merges,
+    price_merges,
+)
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
+#: The sizes of windows: the small ones do most, soon. The first is also what the first schedule's runs have.
+#: Twice the second take five times as long, and gain another 1 or 2% (NASNet-A-large, HRNet-W18).
+WINDOWS = SearchLimits(3_000, 300_000), SearchLimits(10_000, 1_000_000)
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
 
@@ -132,6 +142,8 @@ def _solvable_space(
     space, limit = options.space, options.limits.max_transitions
     if not concurrent or len(lattice) <= few_states:
         return space
+    from iossim.search.counting import about_more_transitions_than  # few blocks have so many states
+
     pruned = replace(
         space,
         max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),

@@ -98,13 +98,11 @@ def _said(schedule: Schedule) -> str:
     named = [f"{unit} {variant}" for stage in stages for unit, variant in stage.variants.items()]
     changed = sum(bool(stage.variants) for stage in stages)
     if not changed:
-        return (
-            "company: no kernels are better side by side than those that are fastest alone, in the fluid and by events"
-        )
+        return "company: no kernels are faster concurrently than those that are fastest alone, by either simulator"
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return (
-        f"company: kernels were chosen for what runs beside them in {changed} of {len(stages)} stages of several "
-        f"groups: {', '.join(named[:MOST_NAMED])}{more}; not all choices were looked at"
+        f"company: kernels were chosen for concurrency in {changed} of {len(stages)} stages of several "
+        f"groups: {', '.join(named[:MOST_NAMED])}{more}; not all choices were considered"
     )
 
 

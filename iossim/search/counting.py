@@ -7,24 +7,125 @@ execution only, as the thesis counts (table 3.1). The number of schedules is sum
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.base.errors import OptionError
-from iossim.schedule.masks import empty_set, grown, insert
+from iossim.schedule.masks import count_bits, empty_set, grown, insert, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.search.endings import StageRules, StageWalk, find_stages, stage_walk
-from iossim.search.lattice import Lattice, build_lattice
+from iossim.search.lattice import FEW_STATES, Lattice, build_lattice
 from iossim.search.options import StageSpace
 
-#: No block of so few states has too many transitions to be enumerated: they are not counted first.
-FEW_STATES = 20_000
 #: So many states at least tell about how many transitions a larger block has.
 SAMPLED_STATES = 1_000
 #: Compiled code counts about so many transitions at a time (0.1 s): an interrupt is heard only in between.
 _AT_A_TIME = 1_000_000
+
+
+#: Stages are handed over so many at a time: one by one, handing over takes longer than growing them.
+_HANDED_OVER = 256
+
+
+class StageRules(NamedTuple):
+    """Input to growing stages: the lattice upwards, what each unit reads, and the limits of the space."""
+
+    addable: Masks
+    child: NDArray[np.int32]
+    predecessors: Masks
+    max_group_size: int
+    max_groups: int
+    single_root: bool
+
+    @staticmethod
+    def of(problem: ScheduleProblem, lattice: Lattice, space: StageSpace, concurrent: bool = True) -> StageRules:
+        limits = space.walk_limits(len(problem), concurrent)
+        return StageRules(lattice.addable, lattice.child, problem.predecessors, *limits)
+
+
+class StageWalk(NamedTuple):
+    """State of a walk, by depth, and its last findings: stages, their target states, and their groups."""
+
+    at: NDArray[np.int64]
+    mask: Masks
+    choices: Masks
+    groups: Masks
+    group_count: NDArray[np.int64]
+    stages: Masks
+    targets: NDArray[np.int64]
+    group_counts: NDArray[np.int64]
+
+
+def stage_walk(units: int) -> StageWalk:
+    """Room for walks through the stages of a problem of that many units."""
+    depths = units + 1
+    at, group_count = np.zeros((2, depths), dtype=np.int64)
+    mask, choices = np.zeros((2, depths), dtype=np.uint64)
+    groups = np.zeros((depths, depths), dtype=np.uint64)
+    stages, (targets, counts) = np.empty(_HANDED_OVER, dtype=np.uint64), np.empty((2, _HANDED_OVER), dtype=np.int64)
+    return StageWalk(at, mask, choices, groups, group_count, stages, targets, counts)
+
+
+@jit
+def find_stages(state: int, depth: int, rules: StageRules, walk: StageWalk) -> tuple[int, int]:
+    """Find the next stages that a state may continue with; returns how many, and the depth to go on from (-1: end).
+
+    ``depth`` is 0 to begin with. A stage is grown unit by unit in ascending order, so that each is met once. Its
+    groups are its connected components; a component only grows as units are added, so one that is too large, or that
+    has two roots where one is allowed, ends the branch.
+    """
+    addable, child, predecessors, max_group_size, max_groups, single_root = rules
+    at, mask, choices, groups, group_count, stages, targets, group_counts = walk
+    if depth == 0:
+        at[0], choices[0] = state, addable[state]
+    found = 0
+    while depth >= 0:
+        rest = choices[depth]
+        if rest == 0:
+            depth -= 1
+            continue
+        choices[depth] = rest & (rest - np.uint64(1))
+        unit = lowest_bit(rest)
+        bit = np.uint64(1) << np.uint64(unit)
+        joined, kept, merged = _join_groups(predecessors[unit], bit, groups, group_count, depth)
+        if count_bits(joined) > max_group_size or (single_root and (merged > 1 or kept >= max_groups)):
+            continue
+        depth += 1
+        at[depth] = child[at[depth - 1], unit]
+        mask[depth] = mask[depth - 1] | bit
+        group_count[depth] = kept + 1
+        choices[depth] = addable[at[depth]] & ~((bit << np.uint64(1)) - np.uint64(1))
+        if kept < max_groups:
+            stages[found], targets[found], group_counts[found] = mask[depth], at[depth], kept + 1
+            found += 1
+            if found == len(stages):
+                break
+    return found, depth
+
+
+@jit(inline="always")
+def _join_groups(
+    predecessors: np.uint64, bit: np.uint64, groups: Masks, group_count: NDArray[np.int64], depth: int
+) -> tuple[np.uint64, int, int]:
+    """The groups at ``depth + 1`` when a unit is added: those that it reads from become one with it.
+
+    Returns the joined group, how many others there are, and how many were joined.
+    """
+    joined = bit
+    kept = 0
+    merged = 0
+    for g in range(group_count[depth]):
+        group = groups[depth, g]
+        if predecessors & group:
+            joined |= group
+            merged += 1
+        else:
+            groups[depth + 1, kept] = group
+            kept += 1
+    groups[depth + 1, kept] = joined
+    return joined, kept, merged
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,29 +16,27 @@ from functools import partial
 from math import inf
 
 from iossim.base.compile_time import working_s
-from iossim.base.errors import OptionError, ScheduleError
-from iossim.cost.capabilities import StreamCostModel
+from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, problems_of
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.anytime import PRUNINGS, Clock, Steps, finished, within
+from iossim.schedule.schedule import Schedule
+from iossim.search.anytime import PRUNINGS, finished, within
 from iossim.search.assemble import build_schedule
 from iossim.search.block_parts import notes_of_blocks
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import Progress, ignore, schedule, scheduler
+from iossim.search.scheduler import Progress, ignore
 from iossim.search.solver import Prefix, Solution, Solver
-from iossim.search.streams import NAME
 from iossim.search.unsearched import greedy_stages
 
 #: By scheduler whether a stage may run several groups, and whether it may merge convolutions.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
 
 
-_TIME_IS_UP = "the search was ended after {:g} s: not all stages were looked at"
+_TIME_IS_UP = "the search was ended after {:g} s: not all stages were considered"
 
 
 def _schedule(
@@ -92,8 +90,7 @@ def _schedule(
     return found.model_copy(update={"lower_bound_us": found.latency_us}) if proven else found
 
 
-for _name in STRATEGIES:
-    scheduler(_name)(partial(_schedule, _name))
+ios_merge, ios_parallel, ios_both = (partial(_schedule, name) for name in STRATEGIES)
 
 
 def solve(
@@ -211,31 +208,3 @@ def _rising(progress: Progress) -> Progress:
 def _report(progress: Progress, done: int, total: int, units: int) -> None:
     """Reports the units of all blocks from those of the next block."""
     progress(done + units, total)
-
-
-_STAGES = "ios-both"
-
-
-@scheduler(NAME, of_streams=True)
-def ios_streams(
-    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
-) -> AnySchedule:
-    """Raises OptionError for a cost model that does not price streams, or a limit on workspace."""
-    from iossim.search.streams.from_stages import streams_from  # loaded by who asks for streams
-
-    if not isinstance(cost_model, StreamCostModel):
-        raise OptionError(
-            f"scheduler {NAME!r} orders streams, and cost model {cost_model.identity.name!r} prices stages alone; give "
-            "`cost_model` simulator, or another scheduler"
-        )
-    if options.workspace_limit_bytes is not None:
-        raise OptionError(f"`workspace_limit` is for stages, and scheduler {NAME!r} has none; give another scheduler")
-    started_s, steps = working_s(), Steps(Clock(options.seconds))
-    half = replace(options, seconds=steps.clock.part_s(1 / 2))
-    stages = schedule(network, cost_model, _STAGES, half, progress, memo)
-    if not stages.complete:
-        return stages.model_copy(update={"scheduler": NAME, "proven": False})
-    try:
-        return streams_from(network, cost_model, stages, options.seed, steps, started_s)
-    except KeyboardInterrupt:  # between two steps
-        return stages.model_copy(update={"scheduler": NAME, "complete": False, "proven": False})

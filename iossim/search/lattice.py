@@ -19,6 +19,8 @@ from iossim.schedule.masks import count_bits, empty_set, grown, insert
 from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, bits, masks_of
 
+#: No block of so few states has too many transitions to be enumerated: they are not counted first.
+FEW_STATES = 20_000
 #: Classes of up to this many units are merged in every combination, larger ones in pairs, runs, and as a whole.
 ALL_SUBSETS = 10
 

@@ -116,36 +116,3 @@ class SearchOptions:
         company = {"company": True} if self.company else {}
         limit = {} if self.workspace_limit_bytes is None else {"workspace_limit_bytes": self.workspace_limit_bytes}
         return self.space.to_json() | limit | company
-
-
-_REMEDY = "give a number of measurements (1000), seconds (60s), or all"
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """At most so many measurements, or seconds since the first; None: no limit. ``everything``: all stages."""
-
-    measurements: int | None = None
-    seconds: float | None = None
-    everything: bool = False
-
-    @staticmethod
-    def parse(text: str) -> Budget:
-        """``1000``, ``60s`` or ``all``; raises OptionError for anything else."""
-        if text == "all":
-            return Budget(everything=True)
-        number = text.removesuffix("s")
-        try:
-            value = float(number) if text.endswith("s") else int(number)
-        except ValueError:
-            raise OptionError(f"`budget` {text!r} is not a budget; {_REMEDY}") from None
-        if not 0 < value < float("inf"):
-            raise OptionError(f"`budget` {text!r} leaves nothing to measure; {_REMEDY}")
-        return Budget(seconds=value) if text.endswith("s") else Budget(measurements=int(value))
-
-    def __str__(self) -> str:
-        if self.everything:
-            return "all"
-        if self.seconds is not None:
-            return f"{self.seconds:g}s"
-        return "none" if self.measurements is None else str(self.measurements)

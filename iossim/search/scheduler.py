@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.base.registry import Extension, Group, modules
+from iossim.base.registry import Extension, Group, Places
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -64,44 +64,28 @@ class Scheduler(Protocol):
     ) -> AnySchedule: ...
 
 
-S = TypeVar("S", bound=Scheduler)
-
 #: From no search to the most strategies, as in figure 4.1 of the thesis.
 _WITHOUT_SEARCH = ("sequential", "greedy")
 _ORDER = (*_WITHOUT_SEARCH, "ios-merge", "ios-parallel", "ios-both")
-_SCHEDULERS: dict[str, Scheduler] = {}
-_OF_STREAMS: set[str] = set()
-
-
-def scheduler(name: str, of_streams: bool = False) -> Callable[[S], S]:
-    """Register a scheduler under ``name``; those ``of_streams`` are asked for by :func:`schedule_any` alone."""
-
-    def register(function: S) -> S:
-        _SCHEDULERS[name] = function
-        if of_streams:
-            _OF_STREAMS.add(name)
-        return function
-
-    return register
-
-
-def _own_names() -> list[str]:
-    """The schedulers of iossim: those of :data:`_ORDER`, then others by name."""
-    modules("iossim.search")
-    return sorted(_SCHEDULERS, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
-
-
-def _own(name: str) -> Scheduler | None:
-    """The scheduler of iossim of that name; the modules are imported by who asks for the first one."""
-    if name not in _SCHEDULERS:
-        modules("iossim.search")
-    return _SCHEDULERS.get(name)
-
+#: The schedulers of streams, which :func:`schedule_any` alone asks for.
+_OF_STREAMS = ("ios-streams",)
+#: The schedulers of iossim, in the order in which they are listed.
+_PLACES = Places[Scheduler](
+    "iossim.search",
+    {
+        "unsearched:sequential": "sequential",
+        "unsearched:greedy": "greedy",
+        "ios:ios_merge": "ios-merge",
+        "ios:ios_parallel": "ios-parallel",
+        "ios:ios_both": "ios-both",
+        "streams.from_stages:ios_streams": "ios-streams",
+    },
+)
 
 SCHEDULERS: Group[Scheduler] = Group(
     "`scheduler` {!r} is not known",
-    _own_names,
-    _own,
+    lambda: _PLACES,
+    _PLACES.get,
     Extension("iossim.schedulers", "a function that schedules", lambda added, function: added.guarded(function)),
 )
 

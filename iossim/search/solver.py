@@ -16,13 +16,12 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.anytime import TimeIsUp
 from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
-from iossim.search.block_parts import BlockNote, Part, prepare_block, prepare_window
+from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block, prepare_window
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
-from iossim.search.windows import LIMITS, improve
 
 #: Told how many units of a block are done.
 UnitProgress = Callable[[int], None]
@@ -141,7 +140,7 @@ class Solver:
                 concurrent=self.concurrent,
                 merge=self.merge,
                 build=self._memo.lattice,
-                runs=LIMITS[0],
+                runs=WINDOWS[0],
             )
         parts, notes = self._parts[problem.key]
         self.notes += [(problem.name, note) for note in notes]
@@ -153,6 +152,8 @@ class Solver:
         self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
     ) -> dict[int, Prefix]:
         """Append a block that is too wide to be solved as a whole, after one prefix."""
+        from iossim.search.windows import improve
+
         (entry,) = best
         units = range(len(problem))
         begun = _begun(best)
@@ -161,7 +162,7 @@ class Solver:
             reached = _cheapest(*(self._append(begun, problem, units, each.searched[problem.key]) for each in found))
         else:
             for part in parts:
-                reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(LIMITS)))
+                reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(WINDOWS)))
                 done += len(part.problem)
             if self.concurrent:
                 reached = _cheapest(reached, self._extend_greedily(begun, problem, units))
@@ -169,8 +170,8 @@ class Solver:
             return {}
         stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
         try:
-            for number, limits in enumerate(LIMITS if self.complete else (), 1):
-                told = _part_progress(report, number * len(problem), 1 + len(LIMITS))
+            for number, limits in enumerate(WINDOWS if self.complete else (), 1):
+                told = _part_progress(report, number * len(problem), 1 + len(WINDOWS))
                 prepare = partial(self._window, problem, limits)
                 improve(problem, stages, self.cost_model, entry, prepare, partial(self._solve, report=_unheard), told)
         except KeyboardInterrupt as stop:

@@ -20,7 +20,7 @@ from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of
 from iossim.search.lattice import no_merges
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, scheduler
+from iossim.search.scheduler import Progress
 
 
 def sequential_stages(problem: ScheduleProblem) -> list[PlannedStage]:
@@ -69,5 +69,5 @@ def _schedule(
     )
 
 
-scheduler("sequential")(partial(_schedule, "sequential", sequential_stages, False))
-scheduler("greedy")(partial(_schedule, "greedy", greedy_stages, True))
+sequential = partial(_schedule, "sequential", sequential_stages, False)
+greedy = partial(_schedule, "greedy", greedy_stages, True)

@@ -17,11 +17,6 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import Part
 from iossim.search.block_search import BlockPath, BlockSolution
-from iossim.search.options import SearchLimits
-
-#: The sizes of windows: the small ones do most, soon. ``LIMITS[0]`` is also what the first schedule's runs have.
-#: Twice the second take five times as long, and gain another 1 or 2% (NASNet-A-large, HRNet-W18).
-LIMITS = SearchLimits(3_000, 300_000), SearchLimits(10_000, 1_000_000)
 
 #: Some units of the block as a problem that can be solved, None where they are too many.
 Prepare = Callable[[Sequence[int]], Part | None]

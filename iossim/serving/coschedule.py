@@ -25,16 +25,8 @@ from iossim.hardware.green_contexts import part_sizes
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import (
-    AnySchedule,
-    BlockSchedule,
-    ModelReference,
-    Schedule,
-    Stage,
-    StreamSchedule,
-    issue_order,
-)
-from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, ModelReference, Schedule, Stage, StreamSchedule
+from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, issue_order
 from iossim.search.anytime import Clock, Steps
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, without_search

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamPrices
+from iossim.cost.facts import StreamPrices
 from iossim.schedule.stream_problem import StreamProblem
 from iossim.search.streams.search import Values, latencies
 from iossim.serving.union import label_of

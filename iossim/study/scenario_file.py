@@ -23,7 +23,8 @@ from pydantic import ValidationError
 from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Location, read_located
 from iossim.base.shipped_yaml import shipped_files
-from iossim.base.user_files import read_text, user_data, write_atomically
+from iossim.base.user_files import read_text, write_atomically
+from iossim.base.user_folders import user_data
 from iossim.study.points import FILE_COST_MODELS
 from iossim.study.scenario import Fault, Scenario, fault_of_field
 from iossim.study.scenario_checks import faults_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iossim.execution.engine import Engine
-from iossim.hardware.load import shipped_names
+from iossim.hardware.names import shipped_names
 from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.report.schemas import Schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any, TypeVar
 
@@ -301,90 +301,9 @@ class Comparison(Printed):
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""
-        return {
-            "model": self.network.name,
-            "device": self.device,
-            "batch": self.batch,
-            "dtype": str(self.network.precision),
-            "engine": self.engine,
-            "cost_model": self.cost_model,
-            "complete": self.complete,
-            "schedules": [
-                self._in_plans_json(
-                    found.scheduler,
-                    {
-                        **_fields(found, "scheduler", "latency_us", "interval_us", "ties"),
-                        **self._worth_json(found),
-                        "published_us": self.published_us(found.scheduler),
-                        "in_sample": self.is_in_sample(found.scheduler),
-                        "left_out_us": self.left_out_us.get(found.scheduler),
-                        **_search_json(found),
-                    },
-                )
-                for found in self.schedules
-            ],
-            **({"streams": list(map(self._stream_json, self.streams))} if self.streams else {}),
-            **dict.fromkeys(("rewriting", "joins", "micro_batches")),
-            **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
-            "other_engine": self.other_engine and asdict(self.other_engine),
-        }
+        from iossim.tasks.comparison_json import comparison_json
 
-    def _in_plans_json(self, label: str, told: dict[str, Any]) -> dict[str, Any]:
-        if label not in self.plans_us:
-            return told
-        us = self.plans_us[label]
-        of_sums = dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us", "left_out_us"))
-        said: dict[str, Any] = {
-            "latency_us": us,
-            "speedup": self.baseline_us / us if us else 1.0,
-            "ties": [],
-            "proven": False,
-            **of_sums,
-        }
-        return {**{name: said.get(name, value) for name, value in told.items()}, "sum_of_stages_us": told["latency_us"]}
-
-    def _stream_json(self, found: AnySchedule) -> dict[str, Any]:
-        told = {**found.model_dump(mode="json"), "speedup": found.speedup(self.baseline_us)}
-        return self._in_plans_json(found.scheduler, told)
-
-    def _worth_json(self, found: Schedule) -> dict[str, Any]:
-        figures = _fields(found, "streams", "search_s", "lower_bound_us", "relaxed_bound_us")
-        return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
-
-    def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
-        return {
-            **outcome.to_json(),
-            "schedules": [
-                self._in_plans_json(
-                    each.label,
-                    {
-                        "way": each.how,
-                        **_fields(each.schedule, "scheduler", "latency_us", "interval_us"),
-                        **self._worth_json(each.schedule),
-                        "rules": _rules_of(each.network),
-                        **_search_json(each.schedule),
-                    },
-                )
-                for each in self.changed
-                if each.transform == outcome.name
-            ],
-        }
-
-
-def _rules_of(network: Network) -> dict[str, int]:
-    if "rewriting" not in dict(network.source.options):
-        return {}
-    from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
-
-    return applied_rules(network)
-
-
-def _search_json(found: Schedule) -> dict[str, Any]:
-    return _fields(found, "complete", "proven", "notes", "remarks")
-
-
-def _fields(found: Schedule, *names: str) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in names}
+        return comparison_json(self)
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:

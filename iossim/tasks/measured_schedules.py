@@ -19,12 +19,13 @@ from iossim.execution.backend import Backend, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_of
 from iossim.hardware.load import device as load_device
-from iossim.hardware.load import device_names
+from iossim.hardware.names import device_names
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.assemble import plan_us, reprice_as_known
-from iossim.search.options import Budget, SearchOptions
+from iossim.search.measured import Budget
+from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
 from iossim.tasks.task import Task, estimating_model

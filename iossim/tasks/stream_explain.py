@@ -9,7 +9,7 @@ from the last launch back through what each had to wait for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -23,12 +23,16 @@ from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
+from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.schedule.stream_problem import StreamProblem
-from iossim.schedule.streams import as_streams, with_barriers
+from iossim.schedule.streams import as_streams, issue_order, with_barriers
+from iossim.search.anytime import Clock
 from iossim.search.assemble import reprice_streams
+from iossim.search.memo import SearchMemo
+from iossim.search.scheduler import StartProgress, schedule_any, silent
 from iossim.search.scheduler import schedule as schedule_stages
-from iossim.tasks.task import under_other_engine
+from iossim.tasks.task import Task, soon, under_other_engine
+from iossim.transforms.joint import JointlyFound, JointSearch
 
 #: Times that differ by less are equal.
 _ROUNDING_US = 1e-6
@@ -232,6 +236,27 @@ def _critical(times: Sequence[tuple[float, float]], behind: Sequence[int | None]
         found.add(at)
         at = behind[at]
     return found
+
+
+def search_streams(task: Task, scheduler: str, progress: StartProgress = silent) -> tuple[Network, AnySchedule]:
+    """The network as the transforms of a task leave it, and its streams by a scheduler of these, which a joint search
+    includes; KeyboardInterrupt ends it with the best so far.
+    """
+    clock, memo = Clock(task.options.seconds), SearchMemo(task.prices)
+    own = [replace(one, streams=scheduler) if isinstance(one, JointSearch) else one for one in task.transforms]
+    changed = replace(task, transforms=tuple(own)).change(progress, memo)
+    joint = next((one for one in changed.outcomes if isinstance(one, JointlyFound)), None)
+    found = None if joint is None else joint.best.schedule
+    if found is None:
+        options = replace(task.options, seconds=clock.part_s())
+        options = soon(options) if changed.interrupted else options
+        by = scheduler
+        if joint is not None and not joint.ended:  # what is best of all are stages, with their fastest kernels
+            by, options = task.scheduler, replace(options, company=False)
+        found = schedule_any(changed.network, task.prices, by, options, progress(scheduler), memo)
+    if changed.interrupted:
+        found = found.model_copy(update={"complete": False, "proven": False})
+    return changed.network, changed.remarked(found)
 
 
 def judged_beside_sequence(network: Network, found: AnySchedule, prices: CostModel) -> AnySchedule:

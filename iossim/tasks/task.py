@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
-from iossim.search.options import Budget, SearchLimits, SearchOptions, StageSpace
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.scheduler import (
     MeasuredProgress,
     Progress,
@@ -44,6 +45,9 @@ from iossim.search.scheduler import (
 )
 from iossim.tasks.comparison import ChangedSchedule, Comparison, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Transform, change
+
+if TYPE_CHECKING:
+    from iossim.search.measured import Budget
 
 #: The search serves one printed line: it prunes as the paper does, and splits blocks that still take long; its share of
 #: a limit in seconds is a quarter.
@@ -164,7 +168,7 @@ class Task:
         options = replace(self.options, seconds=clock.part_s()) if self.transforms else self.options
         task = replace(self, network=changed.network, transforms=(), options=options)
         if changed.interrupted and self.budget is None:
-            task = replace(task, options=_soon(options))
+            task = replace(task, options=soon(options))
         made = steps.take(lambda: task.search(progress(self.scheduler), measuring, memo), None)
         if made is None:
             made = without_search(changed.network, self.prices, self.scheduler, self.options)
@@ -247,7 +251,7 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
     return replace(comparison, complete=comparison.complete and not steps.interrupted)
 
 
-def _soon(options: SearchOptions) -> SearchOptions:
+def soon(options: SearchOptions) -> SearchOptions:
     """Options of a search that must end soon, since the one before it was interrupted."""
     return replace(options, seconds=min(options.seconds or _AFTER_INTERRUPT_S, _AFTER_INTERRUPT_S))
 
@@ -267,7 +271,7 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, m
     """The comparison extended by the schedules of the networks that the transforms make."""
     outcomes = task.change(progress, memo).outcomes
     interrupted = any(outcome.interrupted for outcome in outcomes)
-    options = _soon(task.options) if interrupted else task.options
+    options = soon(task.options) if interrupted else task.options
     shown: list[tuple[Outcome, str, Network, str]] = []
     for outcome in outcomes:
         own = [(outcome, label, network, task.scheduler) for label, network in outcome.alternatives.items()]

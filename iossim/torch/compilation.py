@@ -16,7 +16,7 @@ from iossim.base.errors import ModelError
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device_names
+from iossim.hardware.names import device_names
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product

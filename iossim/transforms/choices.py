@@ -13,7 +13,8 @@ from itertools import chain
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from iossim.base.errors import ScheduleError
+from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
@@ -27,6 +28,15 @@ EVERY = 64
 LEAST_GAIN = 1e-9
 
 W = TypeVar("W", bound=Hashable)
+
+
+def refuse_measuring(prices: CostModel, option: str, remedy: str = "give simulator") -> None:
+    """Raise OptionError for a cost model that measures, under an option that asks for the prices of many networks."""
+    if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
+        name = prices.identity.name
+        raise OptionError(
+            f"{option} asks for the prices of thousands of networks, and `cost_model` {name} measures; {remedy}"
+        )
 
 
 class GraphCost(Protocol):
@@ -142,7 +152,7 @@ class Choices(GraphCost, Generic[W]):
 
     def tried(self, network: Network) -> dict[W, tuple[float, Network]]:
         """Cost in us, and the network, of each tried way."""
-        if network not in self._tried:
+        if not self._tried.get(network):  # none, or its first way took too long
             self.way_us(network, self.given(network))
         return self._tried[network]
 

@@ -20,10 +20,9 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions
 from iossim.search.scheduler import StartProgress
-from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost
+from iossim.transforms.choices import EVERY, LEAST_GAIN, BySchedule, Choices, GraphCost
+from iossim.transforms.transform import ScheduleT
 
-#: Relative difference of latencies below which two are said to be equal.
-_LEAST_GAIN = 1e-9
 #: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 #: The option of a source that names the joins that are otherwise than the model has them.
@@ -185,13 +184,13 @@ class JoinsChosen:
             said, others = f"{fused} of {self.joins.counted(count)} are fused into {into}", ("fused", "apart")
             remedy = "`units` model leaves them as the model has them"
         chosen_us = self.latency_us["chosen"]
-        faster = any(self.latency_us[way] > chosen_us * (1 + _LEAST_GAIN) for way in others)
+        faster = any(self.latency_us[way] > chosen_us * (1 + LEAST_GAIN) for way in others)
         all_of = "all " if len(others) > 1 else ""
         listed = " and ".join(f"{self.latency_us[way] / 1e3:.3f} ms {all_of}{way}" for way in others)
         than = "faster" if faster else "no slower"
         return f"{said}: {than} here ({chosen_us / 1e3:.3f} ms against {listed}); {remedy}"
 
-    def remarked(self, found: Schedule) -> Schedule:
+    def remarked(self, found: ScheduleT) -> ScheduleT:
         """The schedule of the network, with the sentence as a remark."""
         sentence = self.sentence()
         return found.model_copy(update={"remarks": [*found.remarks, sentence]}) if sentence else found

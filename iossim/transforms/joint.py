@@ -5,7 +5,8 @@ these by their optimal schedule. So the price of a proposal is that of the sched
 that its schedule makes worth while. A search without some ingredients is the same without their layers. All of these
 are searched, at prices and blocks that are solved once: first each ingredient by itself, then all together, begun at
 what each found, then all but one. The best of them is the result, and what is lost without an ingredient is what it
-brought. Kernels are chosen for their company in the schedules of the networks that were found.
+brought. Kernels are chosen for their company, and streams without barriers, in the schedules of the networks that were
+found.
 """
 
 from __future__ import annotations
@@ -13,46 +14,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from math import inf
 from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_part
-from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel, VariantCostModel
+from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.models.passes.joins import joins_of
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule
 from iossim.search.anytime import Clock, Steps, TimeIsUp
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, StartProgress, schedule, without_search
-from iossim.transforms.choices import BySchedule, Choices, GraphCost
+from iossim.search.scheduler import Progress, StartProgress, schedule_any, without_search
+from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
 from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.rewriting.backtracking import Candidate
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.scheduled import ByOperators, Rewrite
 from iossim.transforms.rewriting.verdict import trusted
+from iossim.transforms.transform import ScheduleT
 
-REWRITING, JOINS, DIVISION, COMPANY = "rewriting", "joins", "micro_batches", "company"
+REWRITING, JOINS, DIVISION, COMPANY, STREAMS = "rewriting", "joins", "micro_batches", "company", "streams"
+#: Some of them in words.
+_WORDS = {
+    JOINS: "the choice of joins",
+    DIVISION: "micro-batches",
+    COMPANY: "kernels for company",
+    STREAMS: "streams without barriers",
+}
 #: A schedule's option that says what each ingredient brought.
 OPTION = "joint"
 #: Fraction of the search's seconds for this; the rest is for the schedule of its network.
 _PART = 0.75
+#: Fraction of the time of the first search over rewritings for each of those that are for the sum of operators.
+_GUIDES = 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """The best network that is found with some ingredients, by the units divided in it, and its cost in us."""
+    """The best network that is found with some ingredients, by the units divided in it, and its cost in us; the
+    ``schedule`` that takes so long, if it was not searched by the scheduler of stages alone.
+    """
 
     network: Network
     us: float
     units: Mapping[str, int] = field(default_factory=dict)
     graph: Candidate | None = None
+    schedule: AnySchedule | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +76,6 @@ class JointlyFound:
     the network as given), ``us`` what its schedule takes. ``ended`` says why sets were left out; empty if none was.
     """
 
-    network: Network
     ingredients: tuple[str, ...]
     tried: Mapping[frozenset[str], Tried]
     seen: int = 0
@@ -76,6 +90,15 @@ class JointlyFound:
     @property
     def us(self) -> float:
         return self._best_us()
+
+    @property
+    def best(self) -> Tried:
+        """What is found with the set of ingredients that takes least."""
+        return min(self.tried.values(), key=lambda each: each.us)
+
+    @property
+    def network(self) -> Network:
+        return self.best.network
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
@@ -112,38 +135,39 @@ class JointlyFound:
         given_us = self.tried[frozenset()].us
         if self.us >= given_us:
             return f"Joint search: nothing is faster than the network as given; {self.seen:,} ways tried{ended}."
-        words = {JOINS: "the choice of joins", DIVISION: "micro-batches", COMPANY: "kernels for company"}
-        without = (f"{us / 1e3:.3f} ms without {words.get(name, name)}" for name, us in self.without_us.items())
+        without = (f"{us / 1e3:.3f} ms without {_WORDS.get(name, name)}" for name, us in self.without_us.items())
         left_out = f" ({', '.join(without)})" if self.without_us else ""
         gain = f"{given_us / 1e3:.3f} ms -> {self.us / 1e3:.3f} ms{left_out}"
         return f"Joint search: {gain}; {self.seen:,} ways tried{ended}."
 
-    def remarked(self, found: Schedule) -> Schedule:
+    def remarked(self, found: ScheduleT) -> ScheduleT:
         """The schedule of the network, with the sentence as a remark and the costs as an option."""
-        best = min(self.tried.values(), key=lambda each: each.us)
-        options = {**found.options, OPTION: self._said()} | ({DIVISION: dict(best.units)} if best.units else {})
+        units = dict(self.best.units)
+        options = {**found.options, OPTION: self._said()} | ({DIVISION: units} if units else {})
         return found.model_copy(update={"remarks": [*found.remarks, self.sentence()], "options": options})
 
 
 @dataclass(frozen=True)
 class JointSearch:
     """Search rewritings (``rewrite`` says by which rules), joins, micro-batches and, where the search's options ask
-    for ``company``, kernels, together with the schedule.
+    for ``company``, kernels, together with the schedule; with a scheduler of ``streams``, these too.
 
     Never slower than any of them by itself, or than one after another. Ends within three quarters of the seconds of
     the search, and after KeyboardInterrupt, with the best so far.
     """
 
     rewrite: Rewrite | None = None
+    streams: str = ""
 
     def check(self, prices: CostModel, scheduler: str) -> None:
         """Raise OptionError for a scheduler that gives graphs no cost, and for a cost model that measures."""
         if scheduler not in STRATEGIES:
             raise OptionError(f"`search` joint needs a `scheduler` that searches; give one of {', '.join(STRATEGIES)}")
-        if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
+        refuse_measuring(prices, "`search` joint")
+        if self.streams and not isinstance(prices, StreamCostModel):
             raise OptionError(
-                f"`search` joint asks for the prices of thousands of networks, and `cost_model` {prices.identity.name} "
-                "measures; give simulator"
+                f"`scheduler` {self.streams} orders streams, and `cost_model` {prices.identity.name} prices stages "
+                "alone; give simulator"
             )
 
     def apply(
@@ -159,17 +183,21 @@ class JointSearch:
         seconds = None if options.seconds is None else _PART * options.seconds
         limited = options.workspace_limit_bytes is not None
         if options.workspace_limit_bytes is not None:
+            if self.streams:
+                raise OptionError(
+                    f"`workspace_limit` is for stages, and `scheduler` {self.streams} has none; leave one of them out"
+                )
             prices = workspace_limited(prices, network, options.workspace_limit_bytes)
         options = replace(options, workspace_limit_bytes=None, seconds=None)
         bar = progress("joint search (ways)")
-        search = _Search(self.rewrite, network, prices, scheduler, options, memo, limited, Clock(seconds), bar)
+        search = _Search(self, network, prices, scheduler, options, memo, limited, Clock(seconds), bar)
         return search.found()
 
 
 class _Search:
     def __init__(
         self,
-        rewrite: Rewrite | None,
+        asked: JointSearch,
         network: Network,
         prices: CostModel,
         scheduler: str,
@@ -183,8 +211,15 @@ class _Search:
         self.steps, self.now, self.bar, self.seen = Steps(clock), clock, bar, 0
         plain = replace(options, company=False)
         memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
-        self.rewrite = rewrite
+        self.rewrite = rewrite = asked.rewrite
         self.rules = () if rewrite is None else trusted(rewrite.rules, rewrite.unproved)[0]
+        self.memo = memo
+        #: By what is chosen in the schedule of a network alone, the scheduler that chooses it.
+        self.finishes: dict[str, str] = {}
+        if options.company and isinstance(prices, VariantCostModel):
+            self.finishes[COMPANY] = scheduler
+        if asked.streams:
+            self.finishes[STREAMS] = asked.streams
         own = BySchedule(prices, scheduler, plain, memo, self.check)
         schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler], self.check)
         self.costs = {frozenset[str](): schedules, frozenset([JOINS]): JoinChoices(schedules, own, self.tell)}
@@ -223,24 +258,23 @@ class _Search:
         sets = [frozenset(own) for count in range(len(names) + 1) for own in combinations(names, count)]
         alone = [own for own in sets if len(own) <= 1]
         todo = list(dict.fromkeys((*alone, every, *sets)))
+        left = len(todo) + len(every) * len(self.finishes)
         for place, own in enumerate(todo):
             # Each has an equal part of the time that is left, and what it has found by then counts.
-            self.now = Clock(self.steps.clock.part_s(1 / (len(todo) - place)))
+            self.now = Clock(self.steps.clock.part_s(1 / (left - place)))
             if (found := self.steps.take(lambda own=own: self._searched(own), None)) is not None:  # type: ignore[misc]
                 self.tried[own] = found
             self.cut |= self.now.is_up
         self.now = self.steps.clock
-        if not self.tried:  # the time was up, or an interrupt came, before the first schedule
+        if frozenset() not in self.tried:  # the time was up, or an interrupt came, before its schedule
             begun = without_search(self.network, self.prices, self.scheduler)
             self.tried[frozenset()] = Tried(self.network, begun.latency_us)
         if REWRITING in every and every in self.tried and not self.steps.ended:
             self._again(every)
-        if self.options.company and isinstance(self.prices, VariantCostModel):
-            names.append(COMPANY)
-            self._with_company()
-        best = min(self.tried.values(), key=lambda each: each.us)
+        self._finished()
         ended = self.steps.cause if self.steps.ended or self.cut else ""
-        return JointlyFound(best.network, tuple(names), dict(self.tried), self.seen, ended, self.steps.interrupted)
+        ingredients = *names, *self.finishes
+        return JointlyFound(ingredients, dict(self.tried), self.seen, ended, self.steps.interrupted)
 
     def _seeds(self) -> list[Candidate]:
         return [each.graph for each in self.tried.values() if each.graph is not None and each.graph.steps]
@@ -253,11 +287,16 @@ class _Search:
             return self._made(Candidate(self.network, (), inf), cost)
         assert self.rewrite is not None
         if self.by_operators is None:
-            alpha, budget = self.rewrite.alpha, self.rewrite.budget
+            budget = self.rewrite.budget
+            if (part_s := self.now.part_s(_GUIDES)) is not None:
+                budget = replace(budget, seconds=min(part_s, budget.seconds or inf))
+            alpha = self.rewrite.alpha
             self.by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, self._told)
-        found = self.by_operators.search(cost, self._seeds()).joint
-        if self.by_operators.saturated.interrupted or self.by_operators.summed.interrupted:
+            self.by_operators.budget = self.rewrite.budget
+        by_operators = self.by_operators
+        if by_operators.saturated.interrupted or by_operators.summed.interrupted:
             self.by_operators = None  # the time was up: to be looked for anew
+        found = by_operators.search(cost, self._seeds()).joint
         self.steps.interrupted |= found.interrupted and not self.now.is_up
         return self._made(found.best, cost)
 
@@ -285,19 +324,27 @@ class _Search:
             now, cost = cost.tried(now)[cost.best(now)][1], cost.inner
         return Tried(network, us, units, graph)
 
-    def _with_company(self) -> None:
-        """Choose kernels in the schedules of the networks that were found, the best first."""
-        known: dict[str, float] = {}
-        for own, each in sorted(self.tried.items(), key=lambda item: item[1].us):
-            made = [str(each.network.graph.hash), *(str(unit.nodes) for unit in each.network.units)]
-            key = " ".join(made)
+    def _finished(self) -> None:
+        """Choose kernels and streams in the schedules of the networks that were found, the best first, and all of them
+        before fewer.
+        """
+        known: dict[tuple[Any, ...], AnySchedule] = {}
+        counts = range(len(self.finishes), 0, -1)
+        finishes = [names for count in counts for names in combinations(self.finishes, count)]
+        found = sorted(self.tried.items(), key=lambda item: item[1].us)
+        for (own, each), names in product(found, finishes):
+            key = each.network.graph.hash, *(unit.nodes for unit in each.network.units), *names
             if key not in known:
-                asked = replace(self.options, seconds=self.steps.clock.part_s())
-                found = self.steps.take(
-                    lambda each=each, asked=asked: schedule(each.network, self.prices, self.scheduler, asked),  # type: ignore[misc]
-                    None,
-                )
-                if found is None or not found.complete:
+                asked = replace(self.options, seconds=self.steps.clock.part_s(), company=COMPANY in names)
+                by = self.finishes[names[-1]]
+                search = partial(schedule_any, each.network, self.prices, by, asked, self._searching, self.memo)
+                made = self.steps.take(search, None)
+                if made is None or not made.complete:
                     break
-                known[key] = found.latency_us
-            self.tried[own | {COMPANY}] = replace(each, us=min(each.us, known[key]))
+                known[key] = made
+            made = known[key]
+            better = {"us": made.latency_us, "schedule": made} if made.latency_us < each.us else {}
+            self.tried[own | {*names}] = replace(each, **better)  # type: ignore[arg-type]
+
+    def _searching(self, done: int, total: int) -> None:
+        self.steps.clock.check()

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
 
 #: Transforms are applied one after the other, or searched together (:mod:`iossim.transforms.joint`).
 SearchOrder = Literal["in-turn", "joint"]
+#: A schedule of either kind that is returned changed.
+ScheduleT = TypeVar("ScheduleT", Schedule, StreamSchedule, AnySchedule)
 
 
 class Outcome(Protocol):
@@ -47,7 +49,7 @@ class Outcome(Protocol):
         """A sentence on what the transform did, with option names in backticks; empty where there was nothing to do."""
         ...
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         """The schedule of ``network``, with a remark that says what the transform did."""
         ...
 
@@ -92,7 +94,7 @@ class Unchanged:
     def sentence(self) -> str:
         return "The network is as it was: what was to change it was interrupted."
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         return schedule.model_copy(update={"remarks": [*schedule.remarks, self.sentence()]})
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +112,7 @@ class Changed:
     def interrupted(self) -> bool:
         return any(outcome.interrupted for outcome in self.outcomes)
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         """The schedule of ``network`` with the remark of each outcome."""
         for outcome in self.outcomes:
             schedule = outcome.remarked(schedule)

@@ -17,9 +17,10 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, time_kernels
 from iossim.hardware.compute_capability import WARP_THREADS, has_precision
-from iossim.hardware.load import device, own_names, shipped_names
+from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.lowering.target import step_candidates, target_of
+from iossim.hardware.names import own_names, shipped_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv

@@ -17,9 +17,10 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.base.errors import OptionError
 from iossim.execution.engine import UNDIVIDED, Engine
-from iossim.hardware.load import device, shipped_names
+from iossim.hardware.load import device
 from iossim.hardware.lowering.gpu.matrix_product import TILES
 from iossim.hardware.lowering.kernel import Kernel, Libraries, Panels, WorkClass
+from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -8,9 +8,9 @@ import pytest
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
+from iossim.backends.simulator.raw_kernels import FP64_LANES, INT_LANES, Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import OptionError
-from iossim.hardware.compute_capability import FP64_LANES, INT_LANES, LIMITS
+from iossim.hardware.compute_capability import LIMITS
 from iossim.hardware.load import device
 
 V100 = device("v100-sxm2")

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from random_networks import make_stage
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.cost.capabilities import Limit, StageFacts
+from iossim.cost.facts import Limit, StageFacts
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device, device_names
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names
 from iossim.hardware.override import overridden
 from iossim.ir.network import Network
 from iossim.ir.types import Precision

@@ -15,12 +15,12 @@ from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.recording import Recording
+from iossim.calibration.residual_bands import interval
 from iossim.calibration.samples import SequenceSamples, hidden
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.measurement_set import read_measurements
-from iossim.prediction.bands import interval
 
 SET = measured(true_profile(), 200, noise=0.03, overhead_us=15.0)
 
@@ -133,7 +133,7 @@ def test_few_rows_are_noted_and_stay_near_the_start() -> None:
 
 
 def test_too_few_rows_are_refused() -> None:
-    with pytest.raises(MeasurementError, match=r"'made': \d usable rows beside those held out") as caught:
+    with pytest.raises(MeasurementError, match=r"'made': \d usable rows are not held out") as caught:
         run(DeviceData(device("v100-sxm2"), (replace(SET, measurements=SET.measurements[:8]),)))
     assert "\n" not in str(caught.value)
 

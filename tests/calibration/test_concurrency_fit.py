@@ -14,7 +14,8 @@ from iossim.calibration.host_fit import published_models
 from iossim.calibration.profile_fit import uninformed
 from iossim.execution.engine import Engine
 from iossim.hardware.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE, TENSOR_SPACE
-from iossim.hardware.load import device, shipped_names
+from iossim.hardware.load import device
+from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import transfer_table
 from iossim.ir.types import Precision

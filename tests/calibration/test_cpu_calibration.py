@@ -14,9 +14,9 @@ from cpus import cpu
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.concurrency_fit import fit_concurrency
-from iossim.hardware.host_cpu import save_host_cpu
 from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
+from iossim.hardware.names import save_host_cpu
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.write import write_profile
 from iossim.ir.types import Precision

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.hardware.load import device_names
+from iossim.hardware.names import device_names
 from iossim.schedule.schedule import Schedule
 
 
@@ -96,7 +96,7 @@ def test_explain_a_rewritten_model_step_by_step(tmp_path: Path, capsys: pytest.C
         ("ios_sample", "needs a device"),
         ("ios_sampel -d t4", "did you mean 'ios_sample'"),
         ("ios_sample -d t4 --model model.onnx", "--model is for a schedule"),
-        ("ios_sample -d t4 --scheduler ios-streams --rewrite", "takes neither --rewrite nor"),
+        ("ios_sample -d t4 --scheduler ios-streams --rewrite", "need --search joint"),
         ("ios_sample --cost-model onnxruntime_cpu", "measures; run optimize, and explain its schedule.json"),
     ],
 )

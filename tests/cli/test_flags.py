@@ -19,7 +19,7 @@ from iossim.cli.options import with_flags
 #: Files whose texts hold whole commands for somebody to type, or flags of another program.
 COMMANDS = {
     "iossim/deploy/tensorrt.py",
-    "iossim/hardware/host_cpu.py",
+    "iossim/hardware/names.py",
     "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",
     "iossim/hardware/template.py",

@@ -31,6 +31,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search import block_parts, block_search, counting, memo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.tasks import requests
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 
@@ -186,7 +187,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the command line price with a model that is interrupted at the given batches."""
 
     def install(*at: int) -> None:
-        monkeypatch.setattr(api, "create_cost_model", lambda *_: Interrupting(frozenset(at)))
+        monkeypatch.setattr(requests, "create_cost_model", lambda *_: Interrupting(frozenset(at)))
 
     return install
 
@@ -250,7 +251,7 @@ def test_process(interrupts: int, tmp_path: Path) -> None:
     """A real process and real signals, during a search whose prices come slowly."""
     program = """
 import sys, time
-from iossim import api
+from iossim.tasks import requests
 from iossim.cli import progress
 from iossim.cli.main import main
 from iossim.cli.outputs import ScheduleOutputs
@@ -262,7 +263,7 @@ class Slow(RandomCostModel):
         time.sleep(0.02)
         return super().price_stages(batch)
 
-api.create_cost_model = lambda *_: Slow()
+requests.create_cost_model = lambda *_: Slow()
 sys.exit(main(["optimize", "randwire", "--json"]))
 """
     with subprocess.Popen(
@@ -315,7 +316,7 @@ def test_an_interrupt_inside_numba_comes_when_it_is_done(handling: Any) -> None:
 
 def test_an_early_interrupt_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Typer makes an exit code of KeyboardInterrupt, without a word."""
-    monkeypatch.setattr(api, "create_cost_model", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(requests, "create_cost_model", lambda *_: signal.raise_signal(signal.SIGINT))
     assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -328,7 +329,7 @@ def test_an_interrupt_that_an_import_swallowed_is_not_forgotten(
             signal.raise_signal(signal.SIGINT)
         return RandomCostModel()
 
-    monkeypatch.setattr(api, "create_cost_model", swallow)
+    monkeypatch.setattr(requests, "create_cost_model", swallow)
     assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

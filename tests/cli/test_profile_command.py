@@ -74,7 +74,7 @@ def test_what_people_read(capsys: pytest.CaptureFixture[str], fake: str, folder:
         "units",
         "pairs",
         "stages",
-        "unit after unit:",
+        "sequential:",
         "measurements.sqlite",
     ):
         assert words in output.out

@@ -18,6 +18,7 @@ import yaml
 from fake_backend import FakeBackend
 from small_studies import small_study
 
+import iossim.cli.bars
 import iossim.cli.progress
 from iossim.base import compile_time
 from iossim.cli.main import build_command, main
@@ -167,7 +168,7 @@ def test_a_bar_is_drawn(command: str, files: Path, fake: str, tmp_path: Path, mo
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(iossim.cli.progress, "Timer", AtOnce)
+    monkeypatch.setattr(iossim.cli.bars, "Timer", AtOnce)
     with terminal() as (slave, shown), open(os.dup(slave), "w", encoding="utf-8") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         assert main([*command.split(), *CASES[command].split()]) == 0
@@ -178,8 +179,8 @@ def test_a_bar_is_drawn(command: str, files: Path, fake: str, tmp_path: Path, mo
 def test_words_stand_alone_on_a_terminal(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bar is taken away before the first of them, and does not come again."""
     program = (
-        "import sys, time, iossim.cli.progress as progress\n"
-        "progress.SILENCE_S = 0.05\n"
+        "import sys, time, iossim.cli.bars as bars, iossim.cli.progress as progress\n"
+        "bars.SILENCE_S = 0.05\n"
         "with progress.tells_of_work():\n"
         "    time.sleep(1)\n"
         "    print('words')\n"
@@ -199,7 +200,7 @@ def test_words_stand_alone_on_a_terminal(files: Path, monkeypatch: pytest.Monkey
 def test_a_bar_that_pulses_gives_way_to_one_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """And comes again behind it."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(iossim.cli.progress, "Timer", AtOnce)
+    monkeypatch.setattr(iossim.cli.bars, "Timer", AtOnce)
     with terminal() as (slave, shown), open(os.dup(slave), "w", encoding="utf-8") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         with iossim.cli.progress.tells_of_work(), iossim.cli.progress.progress_bars(quiet=False) as start:
@@ -224,6 +225,6 @@ def test_compiling_that_takes_over_a_second_is_told_once(monkeypatch: pytest.Mon
 def test_nothing_is_shown_where_nobody_looks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iossim.cli.progress, "Timer", AtOnce)
+    monkeypatch.setattr(iossim.cli.bars, "Timer", AtOnce)
     assert main(["models", "show", "squeezenet"]) == 0
     assert capsys.readouterr().err == ""

@@ -101,7 +101,7 @@ def test_streams_and_stages_have_latencies_of_one_meaning(seed: int, engine: str
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--rewrite", "takes neither --rewrite"),
+        ("--rewrite", "--rewrite needs --search joint"),
         ("--seconds 0", "leaves no time to search"),
         ("--stream-seed -1", "is not possible"),
         ("--workspace-limit 1MiB", "is for stages"),

@@ -219,7 +219,7 @@ def test_tensorrt_takes_no_schedule(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"stage {one['stage']}" in text
     narrow = printed(capsys, line.replace("greedy", "sequential"))
     assert "--maxAuxStreams=0 " in narrow
-    assert "nothing side by side" in narrow
+    assert "no concurrent groups" in narrow
 
 
 def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

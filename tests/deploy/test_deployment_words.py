@@ -80,7 +80,7 @@ def test_overlap_measured_and_predicted() -> None:
     layers = tuple(TimedLayer(name, "Conv", 4.0, (begin, begin + 4)) for name, begin in (("a", 0.0), ("b", 3.0)))
     spans = [Span("k", unit, 0, stream, 0.0, 2.0) for stream, unit in enumerate("ab")]
     said = overlap_sentence(LayerTimes("ONNX Runtime", layers, 1), spans)
-    assert "1.14 nodes at a time; predicted 2.00" in said
+    assert "1.14 concurrent nodes; predicted 2.00" in said
 
 
 @given(st.integers(0, 10_000))

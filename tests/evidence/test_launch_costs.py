@@ -22,7 +22,7 @@ from evidence.profiles.runtime_streams import session_costs
 from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kinds.cpu import KIND
 from iossim.hardware.kinds.gpu import ENGINES, PARAMETERS
-from iossim.hardware.load import device_names
+from iossim.hardware.names import device_names
 from iossim.measurements.measurement import MeasurementError
 
 HEAD = "device,software,what,value,unit\n"

@@ -14,8 +14,9 @@ from random_networks import make_stage, one_block, random_network, random_schedu
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
-from iossim.execution.box import Box, starting
+from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
+from iossim.execution.in_place import starting
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import interference, memory_lower_bound_bytes, plan_memory
 from iossim.execution.plan import ALIGNMENT_BYTES, Plan

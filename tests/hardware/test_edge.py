@@ -10,8 +10,8 @@ from command_line import printed, printed_json, refused
 from iossim.base.errors import DeviceError
 from iossim.base.shipped_yaml import shipped_files
 from iossim.hardware.edge import edge_device
-from iossim.hardware.edge_names import edge_names, shipped_edge_names
-from iossim.hardware.load import device, device_names
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names, edge_names, shipped_edge_names
 from iossim.ir.types import Precision
 
 

@@ -12,7 +12,8 @@ from iossim import api
 from iossim.base.errors import DeviceError, note_once
 from iossim.cli.main import main
 from iossim.hardware.derive import derive
-from iossim.hardware.load import aliases, device, device_names, shipped_names
+from iossim.hardware.load import device
+from iossim.hardware.names import aliases, device_names, shipped_names
 from iossim.hardware.plausibility import TO_FILL_IN, implausible, impossible
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.write import profile_yaml

@@ -14,9 +14,9 @@ from iossim.base.errors import DeviceError, note_once
 from iossim.cli.main import main
 from iossim.hardware import host_measuring
 from iossim.hardware.derive import derive
-from iossim.hardware.host_cpu import host_cpu_path, load_host_cpu, save_host_cpu
 from iossim.hardware.host_measuring import PRODUCT_PART, measure_host_cpu
-from iossim.hardware.load import device, device_names, shipped_names
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names, host_cpu_path, load_host_cpu, save_host_cpu, shipped_names
 from iossim.hardware.plausibility import impossible
 from iossim.hardware.profile import DeviceProfile, parse
 from iossim.hardware.provenance import HOST_PROVENANCE

@@ -10,7 +10,8 @@ import yaml
 from iossim.base.errors import DeviceError
 from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kinds.gpu import PARAMETERS
-from iossim.hardware.load import device, shipped_names
+from iossim.hardware.load import device
+from iossim.hardware.names import shipped_names
 from iossim.ir.types import Precision
 
 SHIPPED = {

@@ -10,7 +10,8 @@ from command_line import printed, printed_json, refused
 
 from iossim.base.errors import DeviceError, warn_once
 from iossim.cli.main import main
-from iossim.hardware.load import device, device_names, origin, own_names, shipped_names, user_folder
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names, origin, own_names, shipped_names, user_folder
 from iossim.hardware.template import write_template
 from iossim.hardware.write import profile_yaml
 

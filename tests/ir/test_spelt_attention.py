@@ -12,8 +12,9 @@ from iossim.ir.attention import attentions_in, spelt_attention
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Relu

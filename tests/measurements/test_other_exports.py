@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import refused
 
-from iossim.hardware.load import device_names
+from iossim.hardware.names import device_names
 from iossim.measurements.measurement import ALIASES, MeasurementError, device_of, device_of_product
 
 GPU_TRACE = "--report cuda_gpu_trace"

@@ -18,6 +18,7 @@ from plan_contents import check_contents
 from random_networks import random_inputs, random_network, unscheduled
 
 import iossim
+from benchmarks.scheduled_first import scheduled_first
 from iossim import api
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import GraphError, OptionError
@@ -30,7 +31,6 @@ from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
 from iossim.microbatching.divided_blocks import divide_blocks, divided_units, part_name
 from iossim.microbatching.divisible import divisible
-from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule

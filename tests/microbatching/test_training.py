@@ -20,16 +20,17 @@ from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.functions import UNARY, Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherBackward
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary, Where
+from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Expand, Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
-from iossim.ir.ops.unary import FUNCTIONS, Clip, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.ir.types import DType, Precision
 from iossim.microbatching.elementwise_gradients import SLOPES
 from iossim.microbatching.training_pass import PREFIX, BatchStatistics, training_network
@@ -108,7 +109,7 @@ def unary(function: str, b: GraphBuilder, x: str) -> str:
     """Of positive numbers where it needs them."""
     if function in ("log", "sqrt"):
         x = b.add(Add(), b.add(Mul(), x, x), number(b, 1.0))
-    return b.add(Unary(function, tuple(usual for _, usual in FUNCTIONS[function].parameters)), x)
+    return b.add(Unary(function, tuple(usual for _, usual in UNARY[function].parameters)), x)
 
 
 def reduced(function: str, keepdims: bool, b: GraphBuilder, x: str) -> str:

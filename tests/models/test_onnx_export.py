@@ -22,7 +22,7 @@ from iossim.ir.graph import Graph
 from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op
-from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice, Split

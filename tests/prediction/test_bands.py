@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from iossim.calibration.residual_bands import BUCKET_ENDS_US, FEWEST_RESIDUALS, band_key, residual_bands
 from iossim.hardware.provenance import Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import parse_description
-from iossim.prediction.bands import BUCKET_ENDS_US, FEWEST_RESIDUALS, band_key, band_of, residual_bands
+from iossim.prediction.bands import band_of
 
 times = arrays(np.float64, st.integers(0, 120), elements=st.floats(1.0, 1e5))
 

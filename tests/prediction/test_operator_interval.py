@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operators import operators
 
+from iossim.calibration.residual_bands import interval
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
+from iossim.ir.ops import functions
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
-from iossim.prediction.bands import TENSOR_BANDS, interval, measured_over_predicted
+from iossim.prediction.bands import measured_over_predicted
 from iossim.prediction.predict import predict
 
 BANDS = {
@@ -35,7 +37,8 @@ def test_own_kind_and_bucket() -> None:
 
 def test_nearest_kind() -> None:
     assert band("linear") == band("matmul") == BANDS["gemm"][0]
-    assert band("add") == band("sigmoid") == BANDS["relu"][0]
+    assert all(band(kind) == BANDS["relu"][0] for kind in ("add", "sigmoid", *functions.UNARY))
+    assert all(band(kind) == BANDS["relu"][0] for kind in functions.NARY)
 
 
 @pytest.mark.parametrize("kind", ["depthwise", "max_pool", "softmax"])
@@ -45,8 +48,8 @@ def test_kinds_unlike_any_measured_are_wide(kind: str) -> None:
 
 
 def test_reduced_precision_is_another_kind() -> None:
-    assert band("conv", precision=Precision.FP16) == TENSOR_BANDS["conv"] != band("conv")
-    assert band("linear", precision=Precision.BF16) == TENSOR_BANDS["linear"]
+    assert band("conv", precision=Precision.FP16) == Band(rows=0, low=0.74, high=1.55) != band("conv")
+    assert band("linear", precision=Precision.BF16) == Band(rows=0, low=0.8, high=1.35)
     assert band("max_pool", precision=Precision.FP16).high >= 2
     half = FITTED.model_copy(update={"bands": {**BANDS, "conv fp16": BANDS["gemm"]}})
     assert band("conv", precision=Precision.FP16, provenance=half) == BANDS["gemm"][0]

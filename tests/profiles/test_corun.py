@@ -260,7 +260,7 @@ def test_a_recording_is_priced_on_its_own_device_and_tells_how_long_it_took(caps
     assert list(Draft202012Validator(schema("corun")).iter_errors(document)) == []
     assert (document["device"], document["recorded_us"]) == ("a100-sxm-80gb", 63.0)
     assert document["difference_percent"] == pytest.approx(100 * (document["makespan_us"] / 63 - 1))
-    assert any("2 of 3 kernels ran beside others" in note for note in document["notes"])
+    assert any("2 of 3 kernels ran concurrently with others" in note for note in document["notes"])
     assert not any("recorded on" in note for note in document["notes"])
     text = " ".join(printed(capsys, "corun nsys.csv").split())
     assert "Recorded: 63.0 us from the first start to the last end, 8.0 us of it without a kernel; simulated" in text

@@ -128,7 +128,7 @@ BAD_TABLES = {
     "operator": ("stream,op,rows,cols\n0,relu,4,\n", ":2: op: relu needs the column cols"),
     "unknown operator": ("stream,op,rows,cols\n0,rellu,4,4\n", ":2: op: op 'rellu' is unknown; did you mean 'relu'"),
     "size": ("stream,op,rows,cols\n0,relu,4,4\n0,relu,4,x\n", ":3: op: cols is 'x'"),
-    "both": ("stream,op,rows,cols,blocks\n0,relu,4,4,7\n", ":2: blocks: is given beside op"),
+    "both": ("stream,op,rows,cols,blocks\n0,relu,4,4,7\n", ":2: blocks: is given in addition to op"),
     "size of no operator": ("stream,op,rows,blocks,threads,alone_us\n0,,4,1,32,5\n", ":2: rows: is of operators"),
     "precision": ("stream,op,rows,cols,dtype\n0,relu,4,4,bf16\n", ":2: op: "),
     "two precisions": ("stream,op,rows,cols,dtype,precision\n0,relu,4,4,,\n", "say one thing"),
@@ -176,7 +176,7 @@ def test_nsight_systems(path: Path) -> None:
     in_microseconds = NSYS.replace("Start (ns)", "Start (us)").replace("Duration (ns)", "Duration (us)")
     assert [kernel.alone_us for kernel in read(path, in_microseconds).kernels] == [4500, 2500]
     beside = read(path, NSYS.replace("9000,2500", "7000,2500"))
-    assert "2 of 2 kernels ran beside others when they were recorded" in " ".join(beside.notes)
+    assert "2 of 2 kernels ran concurrently with others when recorded" in " ".join(beside.notes)
     two = read(path, NSYS.replace('"GPU (0)",1,,14', '"GPU (0)",2,,7'))
     assert [kernel.stream for kernel in two.kernels] == [0, 1]
     assert "streams of 2 contexts are numbered" in " ".join(two.notes)

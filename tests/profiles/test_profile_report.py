@@ -23,6 +23,8 @@ from iossim.measurements.profilers.kernels import repetitions
 from iossim.measurements.profilers.layer_times import layer_times
 from iossim.measurements.text_files import CsvError
 from iossim.profiles.profile_match import op_class
+from iossim.profiles.profile_report import profile_report
+from iossim.profiles.recorded_timeline import recording
 
 NETWORK = iossim.load("squeezenet")
 CPU = str(Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml")
@@ -198,9 +200,9 @@ def test_layers_beside_others_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text(json.dumps({"traceEvents": run_of_two_streams(0, late=False)}))
     document = printed_json(capsys, f"profile-report ios_sample {path} --device t4 --json")
     assert (document["measured_us"], document["wall_us"], document["overlap"]) == (320, 200, pytest.approx(1.6))
-    assert any("layers that ran beside others took longer than alone" in remark for remark in document["remarks"])
+    assert any("concurrent layers took longer than alone" in remark for remark in document["remarks"])
     text = printed(capsys, f"profile-report ios_sample {path} --device t4")
-    said = "run took 0.200 ms from its first layer to its last; on average 1.60 layers ran at a time."
+    said = "run took 0.200 ms from its first layer to its last; on average 1.60 layers ran concurrently."
     assert said in " ".join(text.split())
 
 
@@ -263,10 +265,48 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, line)
     assert "more with smaller errors: --all" in text
     assert document["wall_us"] == document["measured_us"]
-    assert "from its first layer to its last; on average 1.00 layers ran at a time." in " ".join(text.split())
+    assert "from its first layer to its last; on average 1.00 layers ran concurrently." in " ".join(text.split())
     assert "is it of this model?" not in text
-    assert "ran beside others" not in text
+    assert "concurrent layers took longer" not in text
     assert len(printed(capsys, f"{line} --all").splitlines()) > len(text.splitlines())
+
+
+@pytest.mark.parametrize("scheduler", ["ios-both", "ios-streams"])
+def test_the_recorded_run_is_drawn_below_the_schedule_that_ran(scheduler: str, tmp_path: Path) -> None:
+    """Layers keep their recorded times; two that ran concurrently have a lane each; what is of no unit is drawn, too."""
+    network = iossim.load("ios_sample")
+    find = iossim.optimize_streams if scheduler == "ios-streams" else iossim.optimize
+    ran = find(network, "t4", scheduler=scheduler)
+    ran.save(tmp_path / "schedule.json")
+    named = [network.graph.nodes[unit.nodes[-1]].name for unit in network.units]
+    times = {name: (100.0 * place, 90.0) for place, name in enumerate(named)} | {"nobody": (700.0, 5.0)}
+    times[named[1]] = (50.0, 120.0)
+    events = [node_event(name, *when, thread=1 + (name == named[1])) for name, when in times.items()]
+    (tmp_path / "profile.json").write_text(json.dumps(events))
+    out = tmp_path / "out"
+    schedule, profile = str(tmp_path / "schedule.json"), str(tmp_path / "profile.json")
+    assert main(["profile-report", schedule, profile, "-d", "t4", "--out", str(out)]) == 0
+    page = (out / "index.html").read_text()
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    drawn = {name: (lane, start, end, units) for _, lane, start, end, name, units in data["recorded"]["kernels"]}
+    begin = min(start for _, _, start, _, _, _ in data["kernels"])
+    for place, name in enumerate(named):
+        start, took = times[name]
+        assert drawn[name] == (place == 1, pytest.approx(start + begin), pytest.approx(start + took + begin), [place])
+    assert drawn["nobody"][3] == []
+    assert data["recorded"]["title"] == "recorded by ONNX Runtime, one run: 0.705 ms"
+    assert f"{ran.latency_us / 1e3:.3f} ms simulated" in page
+    picture = (out / "timeline.svg").read_text()
+    assert all(f">{title}<" in picture for title in ("simulated", "recorded"))
+
+
+def test_layers_without_starts_are_drawn_one_after_another() -> None:
+    layers = [{"name": unit.name, "averageMs": 0.01 * (place + 1)} for place, unit in enumerate(NETWORK.units[:3])]
+    times = layer_times(json.dumps([{"count": 1}, *layers]))
+    report = profile_report(NETWORK, times, iossim.cost_model("simulator", "t4"), 1.0)
+    found = recording(NETWORK, report, 4.0)
+    assert [(one.start_us, one.end_us) for one in found.spans] == [(4, 14), (14, 34), (34, 64)]
+    assert found.title.endswith("0.060 ms; starts are not recorded, layers follow one another")
 
 
 def test_a_profile_of_another_model(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,8 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, issue_order, read_schedule
-from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, reduced_waits, with_barriers
+from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, read_schedule
+from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, issue_order, reduced_waits, with_barriers
 
 SEEDS = st.integers(0, 2**20)
 Launches = list[tuple[str, ...]]

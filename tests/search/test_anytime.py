@@ -34,7 +34,8 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.search import anytime
 from iossim.search.ios import STRATEGIES
-from iossim.search.options import Budget, SearchOptions, StageSpace
+from iossim.search.measured import Budget
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
 from iossim.serving.coschedule import STREAMS as TOGETHER
 from iossim.serving.coschedule import coschedule
@@ -113,7 +114,7 @@ def test_without_seconds_there_is_one_search() -> None:
 def test_the_command_says_that_the_time_was_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = printed(capsys, f"optimize randwire --device v100-sxm2 --seconds 30 --out {tmp_path}")
     said = " ".join(told.split())
-    assert "the search was ended after 30 s: not all stages were looked at" in said
+    assert "the search was ended after 30 s: not all stages were considered" in said
     assert "Not proven optimal" in said
     assert "Interrupted" not in said
     assert (tmp_path / "schedule.json").is_file()

@@ -19,10 +19,10 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import price_blocks, reprice, total_latency_us
+from iossim.search.measured import Budget
 from iossim.search.measured.company import with_names_of
 from iossim.search.measured.schedule import expected_deviation
 from iossim.search.measured.search import MeasuredSolution, measured_search
-from iossim.search.options import Budget
 from iossim.tasks.explain import explain
 
 DEVICE = "v100-sxm2"

@@ -9,9 +9,10 @@ import pytest
 import iossim
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.schedule.problem import ScheduleProblem
+from iossim.search.measured import Budget
 from iossim.search.measured.schedule import expected_deviation
 from iossim.search.measured.search import MeasuredSolution, measured_search
-from iossim.search.options import Budget, SearchOptions, StageSpace
+from iossim.search.options import SearchOptions, StageSpace
 
 DEVICE = "v100-sxm2"
 

@@ -25,9 +25,9 @@ from iossim.report.schedule_tables import summary
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
+from iossim.search.measured import Budget
 from iossim.search.measured.schedule import expected_deviation
 from iossim.search.measured.search import DEVIATION
-from iossim.search.options import Budget
 
 PRUNED = api.search_options("general", 3, 8)
 

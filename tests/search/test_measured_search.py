@@ -26,8 +26,9 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve
+from iossim.search.measured import Budget
 from iossim.search.measured.search import KAPPAS, MeasuredSolution, measured_search
-from iossim.search.options import Budget, SearchLimits, SearchOptions, StageSpace
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 EVERYTHING = Budget(everything=True)
 

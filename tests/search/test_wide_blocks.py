@@ -26,8 +26,9 @@ from iossim.schedule.schedule import Schedule
 from iossim.search import lattice, unsearched
 from iossim.search.counting import width
 from iossim.search.ios import STRATEGIES
+from iossim.search.measured import Budget
 from iossim.search.measured.schedule import schedule_measured
-from iossim.search.options import Budget, SearchOptions
+from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
 from iossim.search.unsearched import greedy_stages
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iossim.hardware.load import device as load_device
-from iossim.hardware.load import shipped_names
+from iossim.hardware.names import shipped_names
 from iossim.study.points import device_of_kind, points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names, scenario_path

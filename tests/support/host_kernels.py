@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iossim.base.user_files import user_cache
+from iossim.base.user_folders import user_cache
 
 #: Functions are declared, not included: compilers are quick where headers are not.
 SHIM = """

@@ -14,7 +14,8 @@ from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData
-from iossim.ir.ops.unary import FUNCTIONS, logistic
+from iossim.ir.ops.functions import UNARY
+from iossim.ir.ops.unary import logistic
 from iossim.ir.types import DType
 
 
@@ -144,7 +145,7 @@ class HostLibrary:
             case "sigmoid":
                 y[...] = logistic(result)
             case name:
-                function = FUNCTIONS[name]
+                function = UNARY[name]
                 y[...] = function.compute(result, *(usual for _, usual in function.parameters))
 
     def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:

@@ -13,8 +13,8 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx_import import import_onnx
 
+from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op
-from iossim.ir.types import onnx_code
 from iossim.models.onnx.spelling import IR_VERSION, Names, spell
 
 

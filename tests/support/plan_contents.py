@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from iossim.base.errors import ScheduleError
-from iossim.execution.box import Box, starting
-from iossim.execution.in_place import mover, starts_of_parts
+from iossim.execution.box import Box
+from iossim.execution.in_place import mover, starting, starts_of_parts
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan
 from iossim.ir.graph import Node

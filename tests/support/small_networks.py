@@ -14,17 +14,18 @@ from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
+from iossim.ir.ops.functions import UNARY, Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherElements
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary, PRelu, Where
+from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Reshape, SpaceToDepth, Tile, Transpose
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Pad, Reshape, SpaceToDepth, Tile, Transpose
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Concat, Pad, Slice, Split
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
-from iossim.ir.ops.unary import FUNCTIONS, Cast, Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
 
 Shape = tuple[int, ...]
 IMAGE: Shape = (2, 6, 9, 7)
@@ -82,7 +83,7 @@ def _product_with_residual() -> Network:
 
 
 def _unary(name: str) -> Network:
-    return of_op(Unary(name, tuple(value for _, value in FUNCTIONS[name].parameters)), IMAGE)
+    return of_op(Unary(name, tuple(value for _, value in UNARY[name].parameters)), IMAGE)
 
 
 def _spelt_swish() -> Network:
@@ -322,7 +323,7 @@ OPS: dict[str, Callable[[], Network]] = {
     "sub and div": lambda: of_op(Nary("sub"), IMAGE, (2, 6, 1, 1)),
     "max of three": lambda: of_op(Nary("max"), IMAGE, IMAGE, IMAGE),
     "div": lambda: of_op(Nary("div"), IMAGE, weights=((1,),)),
-    **{f"unary {name}": partial(_unary, name) for name, each in FUNCTIONS.items() if each.takes in ("any", "real")},
+    **{f"unary {name}": partial(_unary, name) for name, each in UNARY.items() if each.takes in ("any", "real")},
     **{f"nary {name}": partial(of_op, Nary(name), IMAGE, (2, 6, 1, 1)) for name in ("mod", "fmod", "mean", "less")},
     "functions of truth values": _truth,
     "whole numbers": _whole_numbers,

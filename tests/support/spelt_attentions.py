@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Relu

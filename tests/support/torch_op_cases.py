@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from iossim.ir.op import Array, Op
-from iossim.ir.ops import nary, reduce, unary
+from iossim.ir.ops import functions, reduce
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
-from iossim.ir.ops.nary import Nary, PRelu, Where
+from iossim.ir.ops.nary import PRelu, Where
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
-from iossim.ir.ops.pool import AveragePoolBackward, MaxPoolBackward
+from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.quantize import (
     Dequantize,
     DynamicQuantize,
@@ -25,11 +26,10 @@ from iossim.ir.ops.quantize import (
 )
 from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Pad, SpaceToDepth, Tile
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Pad
 from iossim.ir.ops.softmax import Hardmax, LogSoftmax
-from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.ops.unary import Cast
 
 Case = tuple[Op, list[tuple[int, ...] | Array]]
 
@@ -49,7 +49,7 @@ def truth(*shape: int) -> Array:
 
 
 def _unary(name: str) -> Case:
-    function = unary.FUNCTIONS[name]
+    function = functions.UNARY[name]
     operand: Array = np.linspace(-2.5, 2.5, 22, dtype=np.float32)  # halves, ones, and both sides of every limit
     if function.takes in ("whole", "truth"):
         operand = truth(5) if function.takes == "truth" else whole(-9, 9, 5)
@@ -61,7 +61,7 @@ def _unary(name: str) -> Case:
 
 
 def _nary(name: str) -> Case:
-    function = nary.FUNCTIONS[name]
+    function = functions.NARY[name]
     if name in ("and", "or", "xor"):
         return Nary(name), [truth(2, 3), truth(3)]
     if name.startswith("bitwise"):
@@ -78,7 +78,7 @@ SMALL = whole(-4, 4, 3, 4).astype(np.float32)  # with equal elements
 RECURRENT = [(5, 2, 3), (1, 16, 3), (1, 16, 4)]
 
 MORE_CASES: list[Case] = [
-    *map(_unary, unary.FUNCTIONS),
+    *map(_unary, functions.UNARY),
     (Unary("is_inf", (1, 0)), [floats(0, np.inf, -np.inf)]),
     (Unary("is_inf", (0, 1)), [floats(0, np.inf, -np.inf)]),
     (Unary("is_inf", (0, 0)), [floats(0, np.inf, -np.inf)]),
@@ -86,7 +86,7 @@ MORE_CASES: list[Case] = [
     (Unary("swish", (1.7,)), [(3, 4)]),
     (Unary("elu", (0.3,)), [(3, 4)]),
     (Unary("neg"), [whole(-9, 9, 4)]),
-    *map(_nary, nary.FUNCTIONS),
+    *map(_nary, functions.NARY),
     (Nary("div"), [whole(-9, 9, 2, 5), whole(1, 4, 5)]),
     (Nary("mod"), [whole(-9, 9, 2, 5), whole(1, 4, 5)]),
     (Nary("fmod"), [whole(-9, 9, 2, 5), whole(1, 4, 5)]),

@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from itertools import product
 from math import inf
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
 from command_line import printed, printed_json
+from quantised_networks import QUANTISED
 from random_networks import random_inputs, unscheduled
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import GraphError, OptionError
 from iossim.cost.random import RandomCostModel
+from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
+from iossim.execution.measured_run import for_backend
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
 from iossim.microbatching.divided_blocks import divide_blocks
 from iossim.microbatching.divisible import divisible
 from iossim.microbatching.micro_batches_transform import TRIED, DivisionChoices
+from iossim.microbatching.training_pass import training_network
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.random_graphs import seeded_network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
+from iossim.tasks.stream_explain import search_streams
 from iossim.transforms.choices import BySchedule, GraphCost
 from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
@@ -43,10 +51,13 @@ from iossim.transforms.rewriting.backtracking import RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import Rewrite
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
+#: Graphs that are all looked at.
+MOST_GRAPHS = 60
 #: Rules of which only so many graphs can be made.
 FEW = tuple(rule for rule in RULES if rule.name in ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-of-relu"))
 
@@ -86,23 +97,34 @@ class EveryWay(GraphCost):
         return best_us
 
 
-@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+def every_graph(graph: Graph, rules: Sequence[Rule]) -> list[Graph]:
+    """All graphs that the rules make of one; the one alone if they are more than :data:`MOST_GRAPHS`."""
+    found, place = {graph.hash: graph}, 0
+    while place < len(found) <= MOST_GRAPHS:
+        now = list(found.values())[place]
+        for made in (apply(now, match) for rule in rules for match in find_matches(now, rule)):
+            if made is not None:
+                found.setdefault(made.graph.hash, made.graph)
+        place += 1
+    return list(found.values()) if len(found) <= MOST_GRAPHS else [graph]
+
+
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 303))])
 def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
-    prices = RandomCostModel(seed=seed)
-    network = residual_network(1) if seed % 3 == 0 else seeded_network(seed, 4, blocks=1, batch=2)
-    best_us, waiting, seen = inf, [network.graph], {network.graph.hash}
-    while waiting:
-        graph = waiting.pop()
-        best_us = min(best_us, EveryWay(prices).us(rewritten_network(network, graph)))
-        for made in (apply(graph, match) for rule in FEW for match in find_matches(graph, rule)):
-            if made is not None and made.graph.hash not in seen:
-                seen.add(made.graph.hash)
-                waiting.append(made.graph)
+    """With random rules, on batches that are divided in various ways, at random prices."""
+    prices, random = RandomCostModel(seed=seed), Random(seed)
+    network = (
+        residual_network(1) if seed % 3 == 0 else seeded_network(seed, 4, blocks=1, batch=random.choice((2, 3, 4)))
+    )
+    rules: Sequence[Rule] = FEW if seed % 2 == 0 else random.sample(RULES, 4)
+    graphs = every_graph(network.graph, rules)
+    rules = rules if len(graphs) > 1 else ()
+    best_us = min(EveryWay(prices).us(rewritten_network(network, graph)) for graph in graphs)
     own = BySchedule(prices, "ios-both", SearchOptions(), SearchMemo(prices))
     divisions = DivisionChoices(own, own)
     joins = JoinChoices(divisions, own)
     divisions.exhausts = joins.exhausts = True
-    found = search(network, FEW, joins, alpha=inf)
+    found = search(network, rules, joins, alpha=inf)
     assert found.best.cost_us == pytest.approx(best_us)
     # Each block is solved once: all networks that were scheduled have fewer solutions than blocks.
     scheduled = sum(len(each.blocks) for each in own._found)
@@ -148,12 +170,46 @@ def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path, capsys:
     changed = network_of(saved)
     assert changed.graph.hash == saved.graph_hash
     inputs = random_inputs(changed)
-    expected = list(unscheduled(load(tmp_path / "model.onnx"), inputs).values())
-    plan = lower_schedule(saved, changed, saved.engine)
-    check_happens_before(plan)
-    for outputs in (execute(plan, changed, inputs), unscheduled(load(tmp_path / "chosen.onnx"), inputs)):
-        for value, wanted in zip(outputs.values(), expected, strict=True):
-            np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4)
+    made = unscheduled(load(tmp_path / "chosen.onnx"), inputs).values()
+    for value, wanted in zip(made, unscheduled(load(tmp_path / "model.onnx"), inputs).values(), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4)
+
+
+def trained() -> Network:
+    """Two convolutions of four images, with the gradients of both weights and of what is between them."""
+    b = GraphBuilder("trained")
+    x = b.input("x", (4, 3, 14, 14))
+    with b.block("maps"):
+        x = b.conv(b.conv(x, 8, 3, padding=1, name="first"), 8, 3, stride=2, name="second")
+    return training_network(b.network([x]))
+
+
+@pytest.mark.parametrize("by", ["ios-both", "ios-streams"])
+@pytest.mark.parametrize("made", [residual_network, trained, QUANTISED["chain"]])
+def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[], Network], by: str) -> None:
+    """Of sums of branches, training steps and products of whole numbers; in stages and in streams."""
+    network = made()
+    prices = api.cost_model("simulator", "t4", network.precision, "graph")
+    task = api.task(network, None, cost_model=prices, rewrite=RULES, rewrite_budget="2", search="joint")
+    found: AnySchedule
+    if by == "ios-streams":
+        changed, found = search_streams(task, by)
+    else:
+        done = task.run()
+        changed, found = done.network, done.schedule
+    joint = found.options["joint"]
+    assert ("streams" in joint["alone_us"]) == (by == "ios-streams")
+    assert found.latency_us == pytest.approx(joint["us"])
+    assert joint["us"] <= min(joint["given_us"], *joint["alone_us"].values(), *joint["without_us"].values())
+    inputs = random_inputs(network)
+    expected = unscheduled(network, inputs)
+    for backend in ("numpy_reference", *["onnxruntime_cpu"][: find_spec("onnxruntime") is not None]):
+        runs_on = create_backend(backend)
+        plan = lower_schedule(for_backend(found, changed, runs_on)[0], changed, found.engine)
+        check_happens_before(plan)
+        for name, value in runs_on.execute(changed, plan, inputs).items():
+            largest = float(np.abs(expected[name].astype(np.float64)).max())
+            np.testing.assert_allclose(value, expected[name], rtol=1e-3, atol=1e-4 * max(1.0, largest))
 
 
 def test_it_ends_in_time_with_the_best_so_far() -> None:
@@ -201,5 +257,11 @@ def test_what_it_cannot_do_is_refused() -> None:
         device = None if "cost_model" in named else "t4"
         with pytest.raises(OptionError, match=said):
             api.task("squeezenet", device, search="joint", **named)
+    for given, said in (
+        ({"cost_model": RandomCostModel()}, "prices stages alone"),
+        ({"device": "t4", "options": api.search_options(workspace_limit="1MiB")}, "is for stages"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            api.optimize_streams(residual_network(), **{"device": None, **given}, search="joint")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="`search` 'all' is not known"):
         api.task("squeezenet", "t4", search="all")  # type: ignore[arg-type]

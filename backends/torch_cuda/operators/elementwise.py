@@ -11,9 +11,10 @@ import torch.nn.functional as F  # noqa: N812  (its usual name)
 
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
 from iossim.backends.torch_cuda.tensors import DTYPES
-from iossim.ir.ops import nary, unary
-from iossim.ir.ops.nary import Nary, PRelu
-from iossim.ir.ops.unary import Clip, Unary
+from iossim.ir.ops import functions
+from iossim.ir.ops.functions import Nary, Unary
+from iossim.ir.ops.nary import PRelu
+from iossim.ir.ops.unary import Clip
 from iossim.ir.types import DType
 
 register(
@@ -93,7 +94,7 @@ _UNARY: dict[str, Callable[..., Operand]] = {
 def _unary_refusal(op: Unary, types: Types) -> str:
     if op.function not in _UNARY:
         return f"function {op.function!r} has no counterpart in torch"
-    exact = unary.FUNCTIONS[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
+    exact = functions.UNARY[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
     return "" if exact else floating_only(op, types)
 
 
@@ -134,5 +135,5 @@ def _nary(op: Nary, types: Types, *operands: Operand) -> Operand:
     if op.function == "mean":
         y = torch.div(y, len(operands))
     # A power has the type of its base, whatever that of the exponent.
-    mixed = nary.FUNCTIONS[op.function].mixed and len({value.dtype for value in types}) > 1
+    mixed = functions.NARY[op.function].mixed and len({value.dtype for value in types}) > 1
     return y.to(DTYPES[types[0].dtype]) if mixed else y

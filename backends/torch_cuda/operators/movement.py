@@ -15,8 +15,8 @@ from iossim.backends.torch_cuda.operators.registry import Operand, Types, comput
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Array, normal_axis
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
-from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
-from iossim.ir.ops.slice import Pad, Slice
+from iossim.ir.ops.reshape import DepthToSpace, Pad, SpaceToDepth
+from iossim.ir.ops.slice import Slice
 from iossim.ir.types import DType
 
 #: ONNX's modes of padding as torch calls them.

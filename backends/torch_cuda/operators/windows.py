@@ -20,12 +20,13 @@ from iossim.backends.torch_cuda.operators.registry import (
     floating_only,
 )
 from iossim.ir.op import Op
-from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, first_types
+from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
-from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoolBackward
+from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.resize import Resize
-from iossim.ir.types import TensorType
+from iossim.ir.types import TO_FIRST, TO_LAST, TensorType, first_types
 
 #: torch's functions by the number of spatial dimensions.
 _CONVOLVE = (F.conv1d, F.conv2d, F.conv3d)

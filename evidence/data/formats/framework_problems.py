@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence.data.formats.sets_of_devices import set_of_device
-from iossim.hardware.load import device, device_names
+from iossim.hardware.load import device
+from iossim.hardware.names import device_names
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, device_of_product

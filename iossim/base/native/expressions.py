@@ -10,19 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from iossim.base.native.types import (
-    FLOAT,
-    INTEGER,
-    MASK,
-    TRUTH,
-    Array,
-    Number,
-    Record,
-    Row,
-    Type,
-    UntranslatableError,
-    c_name,
-)
+from iossim.base.native.library import c_name
+from iossim.base.native.types import FLOAT, INTEGER, MASK, TRUTH, Array, Number, Record, Row, Type, UntranslatableError
 from iossim.base.native.unit import Unit
 
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}

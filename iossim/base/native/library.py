@@ -27,8 +27,6 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 
-from iossim.base.native.types import c_name, without_alias
-
 #: Products are not fused with sums, and integers wrap: results equal those of any other compiler.
 _FLAGS = ("-O2", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
 
@@ -153,3 +151,15 @@ def make(path: Path, text: str) -> bool:
             return False
         made.replace(path)
     return True
+
+
+def c_name(defined: Callable[..., Any]) -> str:
+    """The name of a function or class in C, unique among all modules."""
+    return f"{defined.__module__}_{defined.__name__}".replace(".", "_")
+
+
+def without_alias(annotation: Any) -> Any:
+    """The type behind an alias such as ``NDArray``, which NumPy declares with ``type`` where Python has that."""
+    while hasattr(origin := get_origin(annotation), "__value__"):
+        annotation = origin.__value__[get_args(annotation)]
+    return annotation

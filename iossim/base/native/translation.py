@@ -12,8 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from iossim.base.native import calls
+from iossim.base.native.library import c_name
 from iossim.base.native.statements import FunctionText
-from iossim.base.native.types import Row, c_name
+from iossim.base.native.types import Row
 from iossim.base.native.unit import Callee, MoreKnownError, Unit
 
 _PRELUDE = """\

@@ -9,6 +9,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 
+from iossim.base.native.library import c_name, without_alias
+
 
 class UntranslatableError(Exception):
     """A construct outside the subset of Python that is translated."""
@@ -132,13 +134,6 @@ class Dimensions:
         raise UntranslatableError(f"{place}: {annotation} has no counterpart in C")
 
 
-def without_alias(annotation: Any) -> Any:
-    """The type behind an alias such as ``NDArray``, which NumPy declares with ``type`` where Python has that."""
-    while hasattr(origin := get_origin(annotation), "__value__"):
-        annotation = origin.__value__[get_args(annotation)]
-    return annotation
-
-
 @dataclass(frozen=True)
 class Signature:
     """The parameters of a function by name, and its return type, None for nothing."""
@@ -163,8 +158,3 @@ class Signature:
         if not isinstance(returned, Number | Tuple):
             raise UntranslatableError(f"{function.__name__}: it returns no number")
         return Signature(tuple(parameters), returned)
-
-
-def c_name(defined: Callable[..., Any]) -> str:
-    """The name of a function or class in C, unique among all modules."""
-    return f"{defined.__module__}_{defined.__name__}".replace(".", "_")

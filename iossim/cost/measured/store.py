@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from iossim.base.user_files import user_data
+from iossim.base.user_folders import user_data
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.store_file import open_store, sqlite_errors, transaction
 from iossim.execution.backend import Context, Samples

@@ -17,20 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import copy_candidates, step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.attention import attentions_in
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import BATCH_VIEW, Network, Unit
 from iossim.ir.op import Op, Role
-from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision, TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.attention import SpeltAttention
 
 StepCandidates = tuple[tuple[Candidate, ...], ...]
 
@@ -115,7 +117,11 @@ class _Fusion:
     def __init__(self, graph: Graph, nodes: Sequence[Node], precision: Precision, spells_out: bool = False) -> None:
         self.graph, self.nodes, self.precision = graph, nodes, precision
         self.position = {node.name: index for index, node in enumerate(nodes)}
-        self.attentions = {} if spells_out else attentions_in(graph, nodes)
+        self.attentions: dict[str, SpeltAttention] = {}
+        if not spells_out and any(node.op.kind == "softmax" for node in nodes):
+            from iossim.ir.attention import attentions_in  # other units hold none
+
+            self.attentions = attentions_in(graph, nodes)
         self.in_attention = {node.name for one in self.attentions.values() for node in one.nodes[1:]}
         self.behind_product: set[str] = set()
         for node in nodes:
@@ -180,7 +186,7 @@ class _Fusion:
         inside = {one.name for one in spelt.nodes} | {name for name, one in self.chain_of.items() if one == chain}
         nodes = [one for one in self.nodes if one.name in inside]
         parts = tuple(_Fusion(self.graph, nodes, self.precision, spells_out=True).steps())
-        return replace(step, op=Attention(), operands=tuple(map(Operand, spelt.types)), flops=flops, parts=parts)
+        return replace(step, op=spelt.op, operands=tuple(map(Operand, spelt.types)), flops=flops, parts=parts)
 
     def _computed(self, chain: _Chain, values: Sequence[str]) -> tuple[int, list[str]]:
         """The arithmetic of a chain that makes ``values``, and its inputs, each once."""

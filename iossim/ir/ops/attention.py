@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, broadcast_shapes, require, widen
+from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.op import Array, Op, broadcast_shapes, require, widen
 from iossim.ir.types import DType, TensorType
 
 

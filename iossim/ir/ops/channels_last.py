@@ -20,10 +20,7 @@ from iossim.ir.ops.pool import (
     MaxPool,
     MaxPoolAttributes,
 )
-from iossim.ir.types import TensorType
-
-#: Permutations of the axes of images: from NCHW to NHWC, and back.
-TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+from iossim.ir.types import TO_FIRST, TO_LAST, TensorType, first_types, permuted
 
 _First = TypeVar("_First", bound=Op)
 
@@ -83,13 +80,3 @@ class GlobalAveragePoolNhwc(ChannelsLast[GlobalAveragePool], kind="global_averag
 
 class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool], kind="global_max_pool_nhwc", first=GlobalMaxPool):
     """Largest element of each image, ``[N, 1, 1, C]``."""
-
-
-def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:
-    """The type of a tensor with permuted axes."""
-    return TensorType(tuple(value.shape[axis] for axis in permutation), value.dtype)
-
-
-def first_types(types: Sequence[TensorType]) -> list[TensorType]:
-    """The types with the first one, images in NHWC, converted to NCHW."""
-    return [permuted(types[0], TO_FIRST), *types[1:]]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, Op, require
 from iossim.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.onnx_spelling import OnnxNode
 
 
 @dataclass(frozen=True)

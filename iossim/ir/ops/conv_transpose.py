@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, require
+from iossim.ir.onnx_spelling import OnnxNode
+from iossim.ir.op import Array, require
 from iossim.ir.ops.conv import Conv, ConvAttributes, onnx_window
 from iossim.ir.types import TensorType
 

@@ -12,19 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import (
-    AlongAxis,
-    Array,
-    NotCoveredError,
-    OnnxNode,
-    Op,
-    Role,
-    as_float32,
-    broadcast,
-    normal_axis,
-    one_input,
-    require,
-)
+from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.op import AlongAxis, Array, Op, Role, as_float32, broadcast, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 

@@ -1,20 +1,23 @@
-"""Pooling over windows and over whole images, and its gradients."""
+"""Pooling over windows and over whole images."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.ir.op import Array, OnnxNode, Op, one_input, require
+from iossim.ir.op import Array, Op, one_input, require
 from iossim.ir.ops.conv import onnx_pads
 from iossim.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.onnx_spelling import OnnxNode
 
 
 @dataclass(frozen=True)
@@ -156,9 +159,9 @@ def _pooled(op: MaxPool | AveragePool, x: TensorType) -> TensorType:
 def _reduce(op: MaxPool | AveragePool, x: Array, fill: float, combine: Callable[[Array, Array], Array]) -> Array:
     """Combine the elements of each window, one kernel tap at a time for all windows at once."""
     out = _pooled(op, TensorType(x.shape)).shape[2:]
-    padding = _padding(op, x.shape[2:], out)
+    padding = window_padding(op, x.shape[2:], out)
     padded = np.pad(x, padding, constant_values=fill) if any(map(any, padding)) else x
-    first, *others = (padded[window] for window in _windows(op, out))
+    first, *others = (padded[window] for window in windows_of(op, out))
     return reduce(combine, others, first.copy())
 
 
@@ -170,85 +173,7 @@ def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
     return kernel, strides, onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations), dilations
 
 
-class MaxPoolBackward(MaxPoolAttributes, kind="max_pool_backward"):
-    """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; the output is the gradient of ``x``.
-
-    Among equal maxima the first in row-major order gets the gradient, as in PyTorch and cuDNN's deterministic mode.
-    """
-
-    @property
-    def forward(self) -> MaxPool:
-        return MaxPool(*astuple(self))
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"needs what was pooled and the gradient of the output, not {len(inputs)} inputs")
-        x, grad_output = inputs
-        _require_gradient(self.forward, x, grad_output)
-        return (x,)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return inputs[1].elements * (2 * math.prod(self.kernel) - 1)
-
-    def compute(self, *inputs: Array) -> Array:
-        x, grad_output = inputs
-        padding = _padding(self.forward, x.shape[2:], grad_output.shape[2:])
-        padded = np.pad(x, padding, constant_values=-np.inf)
-        largest = self.forward.evaluate((x,))[0]
-        total = np.zeros_like(padded)
-        is_open = np.ones(largest.shape, dtype=np.bool_)
-        for window in _windows(self.forward, grad_output.shape[2:]):
-            hit = (padded[window] == largest) & is_open
-            total[window] += np.where(hit, grad_output, 0)
-            is_open &= ~hit
-        return total[_inside(padding, x.shape)]
-
-
-@dataclass(frozen=True)
-class AveragePoolBackward(AveragePoolAttributes, kind="average_pool_backward"):
-    """Input ``grad_output [N, C, *out]``; the output is the gradient of ``x [N, C, *input_size]``.
-
-    With a stride the size of the input is ambiguous, so it is an attribute.
-    """
-
-    input_size: tuple[int, ...] = (1, 1)
-
-    @property
-    def forward(self) -> AveragePool:
-        return AveragePool(*astuple(self)[:-1])
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 1, f"needs the gradient of the output, not {len(inputs)} inputs")
-        (grad_output,) = inputs
-        x = TensorType((*grad_output.shape[:2], *self.input_size), grad_output.dtype)
-        _require_gradient(self.forward, x, grad_output)
-        return (x,)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return inputs[0].elements * (1 + math.prod(self.kernel))
-
-    def compute(self, *inputs: Array) -> Array:
-        (grad_output,) = inputs
-        out = grad_output.shape[2:]
-        padding = _padding(self.forward, self.input_size, out)
-        whole = (*grad_output.shape[:2], *self.input_size)
-        total = np.zeros([size + sum(pads) for size, pads in zip(whole, padding, strict=True)], grad_output.dtype)
-        share = grad_output / self.forward.counts(self.input_size, out).astype(grad_output.dtype)
-        for window in _windows(self.forward, out):
-            total[window] += share
-        return total[_inside(padding, whole)]
-
-
-def _require_gradient(forward: MaxPool | AveragePool, x: TensorType, grad_output: TensorType) -> None:
-    (y,) = forward.infer((x,))
-    require(y.shape == grad_output.shape, f"is the gradient of a pooling of {x}, which makes {y}, not {grad_output}")
-
-
-def _inside(padding: Sequence[tuple[int, int]], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Slices of the unpadded tensor of that shape within the padded one."""
-    return tuple(slice(before, before + size) for (before, _), size in zip(padding, shape, strict=True))
-
-
-def _padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int]) -> list[tuple[int, int]]:
+def window_padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int]) -> list[tuple[int, int]]:
     """Padding before and after each axis, so that every window is inside."""
     padding = [(0, 0), (0, 0)]
     for axis, before, _ in _axes(op):
@@ -257,7 +182,7 @@ def _padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int])
     return padding
 
 
-def _windows(op: MaxPool | AveragePool, out: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+def windows_of(op: MaxPool | AveragePool, out: Sequence[int]) -> Iterator[tuple[slice, ...]]:
     """Slices of the padded input for each kernel tap over all windows at once, in row-major order."""
     for tap in product(*map(range, op.kernel)):
         spatial = (

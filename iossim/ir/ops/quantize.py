@@ -11,7 +11,8 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, normal_axis, one_input, require
+from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.op import Array, Op, Role, as_float32, normal_axis, one_input, require
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, TensorType

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
+from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.op import Array, Op, as_float32, require
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import TensorType
 

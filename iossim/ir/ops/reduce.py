@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from iossim.ir.op import AlongAxis, Array, NotCoveredError, OnnxNode, Op, normal_axis, one_input, require, widen
+from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.op import AlongAxis, Array, Op, normal_axis, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
 _Compute = Callable[[Array, tuple[int, ...]], Array]

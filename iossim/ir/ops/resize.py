@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.ir.onnx_node import compute_standard
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, one_input, require, widen
+from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.op import Array, Op, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
 #: The operator set whose terms are used.

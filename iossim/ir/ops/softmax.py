@@ -10,7 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import AlongAxis, Array, OnnxNode, normal_axis, one_input, require
+from iossim.ir.onnx_spelling import OnnxNode
+from iossim.ir.op import AlongAxis, Array, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 

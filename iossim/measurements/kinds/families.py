@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from iossim.ir.op import Op
-from iossim.ir.ops import unary
+from iossim.ir.ops import functions
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
-from iossim.ir.ops.unary import Clip, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.ir.types import DType, TensorType
 from iossim.measurements.kinds.kind import (
     IMAGE,
@@ -151,7 +152,7 @@ _ELEMENTWISE = (
     _on_plane("sigmoid", Sigmoid()),
     *(
         _on_plane(name, Unary(name, tuple(value for _, value in function.parameters)), 1, *_ALIASES.get(name, ()))
-        for name, function in unary.FUNCTIONS.items()
+        for name, function in functions.UNARY.items()
         if function.takes in _NUMBERS and not function.makes_bool
     ),
     _on_plane("concat", Concat()),

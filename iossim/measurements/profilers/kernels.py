@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from iossim.base.numbers import LARGEST, LONGEST_US, NumberError, read_number
+from iossim.base.numbers import LARGEST, NumberError, read_number
+from iossim.base.values import LONGEST_US
 from iossim.measurements.measurement import device_of_product
 from iossim.measurements.rows import NumberedRow
 from iossim.measurements.text_files import CsvError
@@ -113,8 +114,8 @@ def side_by_side(profile: Profile) -> KernelRows:
     beside = _beside_others(timed)
     if beside:
         notes.append(
-            f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: their durations "
-            "are taken for their times alone, and may be too long (record with CUDA_LAUNCH_BLOCKING=1)"
+            f"{beside} of {len(ordered)} kernels ran concurrently with others when recorded: their durations "
+            "count as times alone, and may be too long (record with CUDA_LAUNCH_BLOCKING=1)"
         )
     if profile.others:
         notes.append(f"copies and memsets are left out: {profile.others}")

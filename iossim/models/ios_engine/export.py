@@ -10,6 +10,7 @@ from typing import Literal
 
 from iossim.base.errors import ScheduleError
 from iossim.ir.graph import Node as GraphNode
+from iossim.ir.graph import free_name
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network, Unit
 from iossim.ir.op import Op
@@ -33,7 +34,6 @@ from iossim.models.ios_engine.file import (
     StageNames,
     file_name,
 )
-from iossim.models.passes.graph_pass import free_name
 from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
+from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array
-from iossim.ir.types import DType, onnx_code
+from iossim.ir.types import DType
 from iossim.models.onnx.constants import Known, node_view
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.quantised_operators import DOMAIN, WITH_AXES

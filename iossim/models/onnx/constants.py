@@ -16,8 +16,9 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import AbsentConstant, Constant
-from iossim.ir.op import Array, OnnxNode
-from iossim.ir.types import TensorType, dtype_of_onnx
+from iossim.ir.onnx_spelling import OnnxNode, dtype_of_onnx
+from iossim.ir.op import Array
+from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class ExternalConstant(Constant):
             array = np.fromfile(self.path, dtype.newbyteorder("<"), self.type.elements, offset=self.offset)
         except OSError as error:
             raise ModelError(
-                f"cannot read weights {self.path}: {error.strerror}; put the file back beside its model"
+                f"cannot read weights {self.path}: {error.strerror}; put the file back into the model's folder"
             ) from None
         if array.size != self.type.elements:
             raise ModelError(f"weights {self.path} have become shorter since the model was read; load it again")
@@ -128,13 +129,15 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         path = (root / location).resolve()
         is_file = path.is_file()
     except (OSError, ValueError):  # the name is too long or invalid
-        raise ModelError(f"{what} is stored in {location!r}, which is no file; put it beside the model") from None
+        raise ModelError(
+            f"{what} is stored in {location!r}, which is not a file; put it into the model's folder"
+        ) from None
     if not location or not path.is_relative_to(root):
         raise ModelError(
-            f"{what} is stored in {location!r}, outside the model's folder; iossim reads weights beside the model only"
+            f"{what} is stored in {location!r}, outside the model's folder; iossim reads weights from that folder only"
         )
     if not is_file:
-        reason = f"is stored in {folder / location}, which does not exist; put it beside the model"
+        reason = f"is stored in {folder / location}, which does not exist; put it into the model's folder"
         return _absent(tensor, tensor_type, what, reason)
     try:
         offset = int(entries.get("offset", 0))

@@ -11,8 +11,9 @@ from copy import deepcopy
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
+from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Op
-from iossim.ir.types import TensorType, onnx_code
+from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 

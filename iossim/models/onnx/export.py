@@ -25,7 +25,8 @@ from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_graph
 from iossim.ir.network import Network, Unit, subgraph
-from iossim.ir.types import Precision, TensorType, onnx_code
+from iossim.ir.onnx_spelling import onnx_code
+from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
 from iossim.models.onnx.given_units import note_units
 from iossim.models.onnx.spelling import IR_VERSION, Names, fitting_opset, imported_domains, spell

@@ -17,9 +17,9 @@ from onnx import NodeProto, TypeProto
 
 from iossim.base.errors import ModelError, first_line
 from iossim.ir.onnx_node import canonical, nodes_within, operands
-from iossim.ir.op import NotCoveredError
+from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
 from iossim.ir.ops.foreign import Foreign, recorded_type
-from iossim.ir.types import TensorType, dtype_of_onnx
+from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.folding import RANDOM

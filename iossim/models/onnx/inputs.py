@@ -19,8 +19,9 @@ import onnx
 
 from iossim.base.errors import ModelError, OptionError, did_you_mean
 from iossim.ir.graph import Graph, Node
+from iossim.ir.onnx_spelling import dtype_of_onnx
 from iossim.ir.op import Op
-from iossim.ir.types import DType, TensorType, dtype_of_onnx
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.file import OnnxModel
 from iossim.models.options import LoadOptions
 

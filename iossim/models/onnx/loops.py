@@ -15,8 +15,9 @@ from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
 from iossim.ir.onnx_node import captured_values, nodes_within
+from iossim.ir.onnx_spelling import dtype_of_onnx
 from iossim.ir.op import is_product
-from iossim.ir.types import DType, TensorType, dtype_of_onnx
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled

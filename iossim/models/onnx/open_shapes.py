@@ -18,7 +18,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from iossim.base.errors import ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
-from iossim.ir.types import onnx_code
+from iossim.ir.onnx_spelling import onnx_code
 from iossim.models.onnx.export import export_graph
 
 #: A dimension: a size, the name of an open one, or None for an open one without a name.

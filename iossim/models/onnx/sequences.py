@@ -15,7 +15,8 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, NotCoveredError, normal_axis
+from iossim.ir.onnx_spelling import NotCoveredError
+from iossim.ir.op import Array, normal_axis
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled

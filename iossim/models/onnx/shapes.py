@@ -9,7 +9,8 @@ from onnx import NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import captured_values
-from iossim.ir.types import DType, TensorType, onnx_code
+from iossim.ir.onnx_spelling import onnx_code
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.inputs import dimension_size

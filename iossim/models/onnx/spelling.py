@@ -17,9 +17,11 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
+from iossim.ir.graph import free_name
 from iossim.ir.onnx_node import captured_values, graphs_in, since_versions
+from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op, normal_axis
-from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, permuted
+from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.nary import PRelu
@@ -27,8 +29,7 @@ from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import SoftmaxLike
-from iossim.ir.types import DType, TensorType, onnx_code
-from iossim.models.passes.graph_pass import free_name
+from iossim.ir.types import TO_FIRST, TO_LAST, DType, TensorType, permuted
 
 #: The default: the newest that every supported ONNX Runtime reads.
 OPSET = 21

@@ -20,7 +20,8 @@ from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.onnx_node import NONSENSE, operands
-from iossim.ir.op import NotCoveredError, Op, onnx_class
+from iossim.ir.onnx_spelling import NotCoveredError
+from iossim.ir.op import Op, onnx_class
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx.attentions import attention_written_out

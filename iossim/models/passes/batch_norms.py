@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iossim.ir.constants import Constant
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op, as_float32
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm, multiplier_and_shift
 from iossim.ir.types import TensorType
-from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,12 +21,13 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
 from iossim.ir.op import Role
 from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.models.passes.joins import joins_apart
+from iossim.models.passes.unit_kinds import unit_kind
 from iossim.models.passes.unit_patterns import (
     attention_before,
     private_sums,
     relu_separable_convolution,
     separable_convolution,
-    unit_kind,
 )
 
 
@@ -40,6 +41,11 @@ def fused(graph: Graph) -> tuple[Unit, ...]:
             kind = node.op.unit_kind if isinstance(node.op, Concat) else unit_kind(graph, members)
             units.append(make_unit(graph, node.name, kind, [growth.position[member.name] for member in members]))
     return tuple(reversed(units))
+
+
+def apart(graph: Graph) -> tuple[Unit, ...]:
+    """The same as :func:`fused`, except that joins of branches that a product would have to wait for are separate."""
+    return joins_apart(graph, fused(graph))
 
 
 class _Growth:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from iossim.ir.constants import Constant
@@ -26,12 +26,3 @@ class GraphPass(ABC):
 def with_nodes(graph: Graph, nodes: Iterable[Node], constants: Mapping[str, Constant]) -> Graph:
     """A graph of other nodes and constants with the same inputs and outputs."""
     return Graph.create({name: graph.types[name] for name in graph.inputs}, graph.outputs, nodes, constants)
-
-
-def free_name(name: str, taken: Container[str]) -> str:
-    """The name, with a number appended if it is taken."""
-    count, free = 1, name
-    while free in taken:
-        count += 1
-        free = f"{name}_{count}"
-    return free

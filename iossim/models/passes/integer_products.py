@@ -14,18 +14,19 @@ from dataclasses import astuple, dataclass, field, replace
 import numpy as np
 
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.unary import Cast, Clip, Relu, Unary
+from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import DType
-from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 #: Ops that only move elements, or select the maximum, and therefore commute with quantisation.
 _MOVERS = (MaxPool, Reshape, Flatten, Transpose, Slice)

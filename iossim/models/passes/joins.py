@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.network import Network, Unit, make_unit
 from iossim.ir.op import Role
-from iossim.ir.ops.channels_last import ConvNhwc
-from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.nary import Add
 from iossim.models.passes.blocks import cut_blocks, in_blocks, one_block, split_blocks
-from iossim.models.passes.graph_pass import free_name
-from iossim.models.passes.unit_patterns import unit_kind
+from iossim.models.passes.unit_kinds import unit_kind
 
 #: An op that joins branches, and the product in whose epilogue it may be fused.
 Join = tuple[Node, Node]
@@ -38,14 +34,14 @@ class Joins:
 
     def counted(self, count: int) -> str:
         """Their number as text: ``4 adds``, or joins of branches if others than sums are among them."""
-        sums = all(isinstance(join.op, Add) for join, _ in self._all)
+        sums = all(join.op.kind == "add" for join, _ in self._all)
         noun, rest = ("add", "") if sums else ("join", " of branches")
         return f"{count} {noun}{'s' * (count != 1)}{rest}"
 
     @property
     def products(self) -> str:
         """The ops that have, or may have, them as epilogue, as text: ``convolutions`` or ``products``."""
-        return "convolutions" if all(isinstance(each.op, Conv | ConvNhwc) for _, each in self._all) else "products"
+        return "convolutions" if all(each.op.channels_first.kind == "conv" for _, each in self._all) else "products"
 
     @property
     def _all(self) -> tuple[Join, ...]:

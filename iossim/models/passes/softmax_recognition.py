@@ -15,14 +15,15 @@ import numpy as np
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary, Where
+from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 _IS_NAN = Unary("is_nan")

@@ -10,41 +10,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from iossim.base.registry import Group
+from iossim.base.registry import Group, Places
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network, Unit
 from iossim.models.passes.blocks import in_blocks
-from iossim.models.passes.engine_units import fused
-from iossim.models.passes.joins import joins_apart
-from iossim.models.passes.unit_patterns import conv_relu, no_fusion, relu_sepconv
 
 UnitPolicy = Callable[[Graph], tuple[Unit, ...]]
 #: The units given by the model's author; an ONNX file without units is fused by ``fused``.
 MODEL = "model"
 
 
-def apart(graph: Graph) -> tuple[Unit, ...]:
-    """The same as ``fused``, except that joins of branches that a product would have to wait for are separate units."""
-    return joins_apart(graph, fused(graph))
-
-
 #: A bare graph has no units of its own: ``model`` then means ``fused``.
-_POLICIES: dict[str, UnitPolicy] = {
-    MODEL: fused,
-    "conv-relu": conv_relu,
-    "relu-sepconv": relu_sepconv,
-    "fused": fused,
-    "apart": apart,
-    "none": no_fusion,
-}
+_POLICIES = Places[UnitPolicy](
+    "iossim.models.passes",
+    {
+        "engine_units:fused": f"{MODEL} fused",
+        "engine_units:apart": "apart",
+        "unit_patterns:conv_relu": "conv-relu",
+        "unit_patterns:relu_sepconv": "relu-sepconv",
+        "unit_patterns:no_fusion": "none",
+    },
+)
 #: Names known to :func:`unit_policy` and :func:`with_units`.
-UNIT_POLICIES: tuple[str, ...] = tuple(_POLICIES)
-_GROUP: Group[UnitPolicy] = Group("unknown unit policy {!r}", lambda: _POLICIES, _POLICIES.get)
+UNIT_POLICIES: tuple[str, ...] = (MODEL, "conv-relu", "relu-sepconv", "fused", "apart", "none")
+_GROUP: Group[UnitPolicy] = Group("unknown unit policy {!r}", lambda: UNIT_POLICIES, _POLICIES.get)
 
 
 def unit_policy(name: str) -> UnitPolicy:
     """The policy of that name, ``model`` being ``fused`` for a bare graph; raises OptionError for an unknown one."""
     return _GROUP.find(name)
+
+
+def check_policy(name: str) -> None:
+    """Raise OptionError for an unknown policy; none is imported."""
+    if name not in UNIT_POLICIES:
+        raise _GROUP.refusal(name, UNIT_POLICIES)
 
 
 def with_units(network: Network, policy: str) -> Network:

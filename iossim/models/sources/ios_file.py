@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, zoo_models
 from iossim.models.options import LoadOptions
-from iossim.models.partition import partition_network
-
-
-def takes(model: Any) -> bool:
-    """Whether this is a name that ends in ``.json``."""
-    return isinstance(model, str | Path) and str(model).lower().endswith(".json")
+from iossim.models.sources.zoo import partition_network
 
 
 def load(model: str | Path, options: LoadOptions) -> Network:

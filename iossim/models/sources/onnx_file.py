@@ -5,26 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from iossim.base.errors import ModelError, OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
-from iossim.models.options import LoadOptions
+from iossim.models.options import LoadOptions, no_such_file
 from iossim.models.partition import partition_graph
 from iossim.models.passes.unit_fusion import MODEL
 
 if TYPE_CHECKING:
     from iossim.models.onnx.file import OnnxModel
-
-
-def takes(model: Any) -> bool:
-    """Whether this is a path, a name that ends in ``.onnx``, or any existing file."""
-    return isinstance(model, Path) or (
-        isinstance(model, str) and (model.lower().endswith(".onnx") or os.path.isfile(model))
-    )
 
 
 def load(model: str | Path, options: LoadOptions) -> Network:
@@ -54,11 +47,6 @@ def _absent_remarks(graph: Graph) -> list[str]:
         return []
     without = "1 weight is" if len(reasons) == 1 else f"{len(reasons)} weights are"
     return [f"{without} priced without values, which running and writing the network take: {reasons[0]}."]
-
-
-def no_such_file(path: str | Path) -> ModelError:
-    reason = "is a folder" if os.path.isdir(path) else "does not exist"
-    return ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
 
 
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
-from iossim.models.options import LoadOptions
+from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
-
-#: Prefix of the source of a network that was made from a module; its class follows.
-_PREFIX = "torch:"
-
-
-def takes(model: Any) -> bool:
-    """Whether this is neither a name nor a path, or the source of a network that was made from a module."""
-    return not isinstance(model, str | Path) or str(model).startswith(_PREFIX)
 
 
 def load(module: Any, options: LoadOptions) -> Network:
@@ -45,7 +36,7 @@ def load(module: Any, options: LoadOptions) -> Network:
         save_module(module, options.example_inputs, path)
         return onnx_file.load(path, options)
     model = read_module(module, options.example_inputs)
-    return replace(onnx_file.network_of_model(model, options), source=ModelSource(f"{_PREFIX}{model.name}"))
+    return replace(onnx_file.network_of_model(model, options), source=ModelSource(f"{TORCH}{model.name}"))
 
 
 def _is_module(model: object) -> bool:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.ir.network import Network
+from iossim.ir.network import ModelSource, Network
 from iossim.models.catalogue import ZOO, BuildOptions, ZooModel, zoo_model, zoo_models
-from iossim.models.options import LoadOptions
-from iossim.models.partition import partition_network
-from iossim.models.sources.onnx_file import no_such_file
-
-
-def takes(model: Any) -> bool:
-    """Whether this is a name without a file."""
-    return isinstance(model, str)
+from iossim.models.options import LoadOptions, no_such_file
+from iossim.models.passes.blocks import split_blocks
+from iossim.models.passes.unit_fusion import with_units
 
 
 def known(name: str) -> ZooModel:
@@ -64,3 +59,12 @@ def _bound(model: ZooModel, options: LoadOptions) -> BuildOptions:
     sizes = {**model.dimensions, **options.dimensions, **dict(zip(axes, shape, strict=True))}
     dimensions = {name: sizes[name] for name in model.dimensions}
     return BuildOptions(shape, options.precision, graphs, options.seed, dimensions)
+
+
+def partition_network(network: Network, model: str, options: LoadOptions) -> Network:
+    """A network of units and blocks, with those that the options ask for instead; raises OptionError for passes."""
+    if options.passes:
+        listed = ", ".join(options.passes)
+        raise OptionError(f"passes {listed} are for ONNX files, whose ops have no units yet, not {model}")
+    found = split_blocks(with_units(network, options.units), options.max_block)
+    return replace(found, source=ModelSource(model))

@@ -7,10 +7,11 @@ the new cell state, and its output, one unit each.
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.slice import Concat, Slice
-from iossim.ir.ops.unary import Sigmoid, Unary
+from iossim.ir.ops.unary import Sigmoid
 from iossim.models.catalogue import ZooModel
 
 _LAYERS = 2

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.models.catalogue import ZooModel
-from iossim.models.layers import conv_relu, head
+from iossim.models.layers import conv_relu
+from iossim.models.zoo.alexnet import head
 
 #: Output channels of each pointwise convolution, and the stride of the preceding depthwise one.
 _LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))

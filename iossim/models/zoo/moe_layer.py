@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
@@ -22,7 +23,6 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Unary
 from iossim.models.catalogue import BuildOptions, ZooModel
 
 EXPERTS = 8

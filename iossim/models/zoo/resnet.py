@@ -13,7 +13,8 @@ from functools import partial
 
 from iossim.ir.builder import GraphBuilder
 from iossim.models.catalogue import ZooModel
-from iossim.models.layers import add_relu, conv, conv_relu, head, join, max_pool
+from iossim.models.layers import add_relu, conv, conv_relu, join, max_pool
+from iossim.models.zoo.alexnet import head
 
 Residual = Callable[[GraphBuilder, str, str, int, int], str]
 _GROUPS, _BRANCHES_A_BLOCK = 32, 4

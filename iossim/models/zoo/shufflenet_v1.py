@@ -12,7 +12,8 @@ from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import ZooModel
-from iossim.models.layers import add_relu, average_pool, conv, conv_relu, head, max_pool
+from iossim.models.layers import add_relu, average_pool, conv, conv_relu, max_pool
+from iossim.models.zoo.alexnet import head
 
 _GROUPS = 3
 #: Channels of each stage, and its number of units.

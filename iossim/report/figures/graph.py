@@ -18,7 +18,8 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network, Unit
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule, issue_order
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+from iossim.schedule.streams import issue_order
 
 _BOX_PIXELS, _BOX_HEIGHT_PIXELS, _GAP_PIXELS, _ROW_PIXELS, _BAND_PIXELS, _LABEL_PIXELS = 108, 22, 14, 34, 12, 92
 #: Number of letters that fit in a box.

@@ -1,4 +1,5 @@
 """The timeline of a schedule of streams: a lane for each, its launches as bars, and the waits between lanes as lines.
+The timelines of several runs, such as a simulated and a recorded one, have the same form, without waits.
 
 Time continues in the next row, as in the timeline of stages; there are no stages, and a launch that crosses a row's end
 is drawn in both. Launches on the critical path have an outline.
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from iossim.base.tables import Cell
+from iossim.execution.execution import Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, text_on
@@ -31,12 +35,16 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
     row_ms = (found.latency_us or 1.0) / 1e3 / rows
     kinds = {unit.name: main_kind(network, unit) for unit in network.units}
-    kind_of = {one.unit: kinds[found.units_of[one.unit][0]] for one in found.launches}
+    bars = [
+        _Bar(one.stream, one.start_us, one.end_us, one.unit, found.units_of[one.unit], kind, one.is_critical)
+        for one in found.launches
+        for kind in (kinds[found.units_of[one.unit][0]],)
+    ]
     names = unit_names(network)
     records: list[dict[str, Cell]] = []
     for row in range(rows):
         part_ms = row * row_ms, (row + 1) * row_ms
-        drawn = _launches(found, kind_of, names, *part_ms) + _waits(found, *part_ms)
+        drawn = _bars_within(bars, names, *part_ms) + _waits(found, *part_ms)
         records += [{"row": row, **record} for record in drawn]
     colours = timeline.colours_by_time(records)
     panels = []
@@ -59,26 +67,77 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     )
 
 
-def _launches(
-    found: StreamExplanation, of: dict[str, str], names: dict[str, str], begin_ms: float, end_ms: float
+class _Bar(NamedTuple):
+    """What runs on a stream: its name, its units and the kind of their op, and whether it has an outline."""
+
+    stream: int
+    start_us: float
+    end_us: float
+    name: str
+    units: Sequence[str]
+    kind: str
+    outlined: bool = False
+
+
+def _bars_within(
+    bars: Sequence[_Bar], names: Mapping[str, str], begin_ms: float, end_ms: float
 ) -> list[dict[str, Cell]]:
-    """The part of each launch within a row, with its name where that fits; ``of`` are kinds by launch, ``names``
-    short ones.
-    """
+    """The part of each bar within a row, with its short name, one of ``names``, where that fits."""
     records: list[dict[str, Cell]] = []
-    for one in found.launches:
+    for one in bars:
         start, end = max(one.start_us / 1e3, begin_ms), min(one.end_us / 1e3, end_ms)
         if start >= end:
             continue
-        kind, units = of[one.unit], found.units_of[one.unit]
         own: dict[str, Cell] = {"stream": one.stream, "start_ms": start, "end_ms": end}
-        facts: dict[str, Cell] = {"unit": one.unit, "kind": kind, "time_ms": (one.end_us - one.start_us) / 1e3}
-        records.append({"what": "kernel", **own, **facts, "merged": one.is_critical})
+        facts: dict[str, Cell] = {"unit": one.name, "kind": one.kind, "time_ms": (one.end_us - one.start_us) / 1e3}
+        records.append({"what": "kernel", **own, **facts, "merged": one.outlined})
         pixels = (end - start) / (end_ms - begin_ms) * _WIDTH_PIXELS - 2
-        if text := timeline.fitting_label(unit_labels(units, names), pixels):
+        if one.units and (text := timeline.fitting_label(unit_labels(one.units, names), pixels)):
             middle: dict[str, Cell] = {"start_ms": (start + end) / 2, "text": text}
-            records.append({"what": "label", "stream": one.stream, **middle, "colour": text_on(kind_colour(kind))})
+            records.append({"what": "label", "stream": one.stream, **middle, "colour": text_on(kind_colour(one.kind))})
     return records
+
+
+def beside_figure(network: Network, title: str, finding: str, runs: Mapping[str, Sequence[Span]]) -> Figure:
+    """The lanes of several runs of a network above each other, row by row, on one scale. A span is of the unit whose
+    name it has or begins with.
+    """
+    kinds = {unit.name: main_kind(network, unit) for unit in network.units}
+
+    def bar(one: Span) -> _Bar:
+        found = max((name for name in kinds if one.unit.startswith(name)), key=len, default="")
+        several = one.unit.split("+") if one.unit not in kinds else []  # units that are merged
+        units = several if len(several) > 1 else [found] * bool(found)
+        return _Bar(one.stream, one.start_us, one.end_us, one.name, units, kinds[found] if found else "of no unit")
+
+    bars = {run: list(map(bar, spans)) for run, spans in runs.items()}
+    end_ms = max((one.end_us for own in bars.values() for one in own), default=1.0) / 1e3
+    fullest = max(Counter((run, one.stream) for run, own in bars.items() for one in own).values(), default=1)
+    rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
+    row_ms = end_ms / rows
+    names = unit_names(network)
+    records = [
+        {"row": row, "run": run, **record}
+        for row in range(rows)
+        for run, own in bars.items()
+        for record in _bars_within(own, names, row * row_ms, (row + 1) * row_ms)
+    ]
+    colours = timeline.colours_by_time(records)
+    panels = [
+        Panel("", timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms), run), {"row": row, "run": run})
+        for row in range(rows)
+        for run in bars
+    ]
+    return Figure(
+        name="timeline",
+        title=title,
+        finding=finding,
+        records=tuple(records),
+        panels=tuple(panels),
+        legend=tuple(timeline.kind_entries(colours)),
+        stacked=True,
+        panel_pixels=_WIDTH_PIXELS,
+    )
 
 
 def _waits(found: StreamExplanation, begin_ms: float, end_ms: float) -> list[dict[str, Cell]]:

@@ -73,14 +73,16 @@ def timeline_records(
     return records + [{"strip": True, **record} for record in (occupancy_steps(execution) if execution else ())]
 
 
-def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Stages and kernels, over ``domain_ms`` or from 0 to the cell ``end_of_both_ms``.
+def lanes(
+    colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None, title: str = "stream"
+) -> dict[str, Any]:
+    """Stages and kernels, over ``domain_ms`` or from 0 to the cell ``end_of_both_ms``; ``title`` is that of the lanes.
 
     Over ``domain_ms`` the cell ``above`` is the height of a stage's number and a block's name.
     """
     alt = need_altair()
     x, middle = (time_axis(alt, key, None, domain_ms, domain_ms is not None) for key in ("start_ms", "middle"))
-    y = stream_axis(alt)
+    y = stream_axis(alt, title)
     stages, kernels = only("stage"), only("kernel")
     band = {} if domain_ms is None else {"stroke": "#ffffff", "strokeWidth": 1}
     names = {"stage:Q": "stage", "unit:N": "unit or block", "kernel:N": "kernel", "kind:N": "kind"}
@@ -280,10 +282,10 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
     ]
 
 
-def stream_axis(alt: Any) -> Any:
+def stream_axis(alt: Any, title: str = "stream") -> Any:
     """Vertical axis: one lane per stream."""
     axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, grid=False)
-    return alt.Y("stream:O", title="stream", scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16), axis=axis)
+    return alt.Y("stream:O", title=title, scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16), axis=axis)
 
 
 def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:

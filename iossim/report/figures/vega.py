@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.tables import Cell
-from iossim.base.user_files import own_folder, user_cache, write_atomically
+from iossim.base.user_files import write_atomically
+from iossim.base.user_folders import own_folder, user_cache
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import ROWS, LegendEntry
 
@@ -50,7 +51,7 @@ def vega_lite_version() -> str:
 
 @cache
 def libraries() -> str:
-    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is unavailable."""
+    """JavaScript that defines ``vegaEmbed``; raises OptionError where it is unavailable."""
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:

@@ -1,15 +1,21 @@
 "use strict";
 // Timeline and table are drawn from the data; a selected unit is highlighted in them and in the graph. The rows of the
-// table are stages, or launches of streams: those have waits, and no bands.
+// table are stages, or launches of streams: those have waits, and no bands. What a profiler recorded has lanes of its own
+// below the simulated ones, on the same time axis.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hosts = { timeline: document.getElementById("timeline"), graph: document.getElementById("graph"), table: document.getElementById("table") };
-const LANE = 26, LINE = 11, BOTTOM = 20, LEFT = 22;
+const LANE = 26, LINE = 11, BOTTOM = 20, LEFT = 22, APART = 22;
 const order = data.stages.flatMap((stage) => stage.groups.flat());
 const stageOf = new Map(data.stages.flatMap((stage, number) => stage.groups.flat().map((unit) => [unit, number])));
 const banded = data.label === "stage";
-const end = Math.max(1, ...data.kernels.map((kernel) => kernel[3]));
-const lanes = 1 + Math.max(0, ...data.kernels.map((kernel) => kernel[1]));
+const recorded = data.recorded.kernels, kernels = [...data.kernels, ...recorded];
+const end = Math.max(1, ...kernels.map((kernel) => kernel[3]));
+const lanesOf = (some) => 1 + Math.max(0, ...some.map((kernel) => kernel[1]));
+const lanes = lanesOf(data.kernels), lanesBelow = recorded.length ? lanesOf(recorded) : 0;
+/** Height of a kernel's lane below the first one's. */
+const laneTop = (place) => LANE * kernels[place][1] + (place < data.kernels.length ? 0 : lanes * LANE + APART);
+const UNMATCHED = { name: "of no unit", short: "", colour: "#8b939c", ink: "black" };
 let zoom = 1;
 let chosen = [];
 
@@ -42,7 +48,8 @@ function numberLines(at) {
 function drawTimeline() {
   const width = Math.max(300, (hosts.timeline.clientWidth - 2) * zoom);
   const scale = (width - LEFT - 8) / end, at = (time) => LEFT + time * scale;
-  const lines = banded ? numberLines(at) : [], TOP = 18 + LINE * Math.max(0, ...lines), height = TOP + lanes * LANE + BOTTOM;
+  const lines = banded ? numberLines(at) : [], TOP = 18 + LINE * Math.max(0, ...lines);
+  const below = TOP + lanes * LANE + APART, height = (lanesBelow ? below + lanesBelow * LANE : below - APART) + BOTTOM;
   const svg = made("svg", { width, height, role: "img", "aria-label": `${data.kernels.length} kernels in ${lanes} streams` });
   const add = (name, attributes, ...children) => svg.append(made(name, attributes, ...children));
   add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: banded ? "var(--gap)" : "var(--card)" });
@@ -55,18 +62,22 @@ function drawTimeline() {
     add("text", { class: "number", x: box.x + wide / 2, y: TOP - 5 - LINE * lines[number], "text-anchor": "middle" }, String(number));
   });
   for (let lane = 0; lane < lanes; lane += 1) add("text", { x: 6, y: TOP + (lane + 0.65) * LANE }, String(lane));
-  data.kernels.forEach(([stage, stream, from, to, name, units], place) => {
-    const wide = Math.max(0.8, (to - from) * scale), unit = data.units[units[0]];
-    const many = units.length > 1;
-    const title = made("title", {}, `${units.map((each) => data.units[each].name).join(" + ")}\n${name}, ${(to - from).toFixed(1)} us`);
-    const kind = `kernel${data.stages[stage].merged ? " merged" : ""}${data.stages[stage].critical ? " critical" : ""}`;
-    add("rect", { class: kind, "data-kernel": place, x: at(from), y: TOP + stream * LANE + 3, width: wide, height: LANE - 6, fill: unit.colour }, title);
-    const row = data.stages[stage];
+  if (lanesBelow) {
+    add("rect", { x: LEFT, y: below, width: width - LEFT - 8, height: lanesBelow * LANE, fill: "var(--card)" });
+    add("text", { class: "recorded", x: LEFT, y: below - 6 }, data.recorded.title);
+    for (let lane = 0; lane < lanesBelow; lane += 1) add("text", { x: 6, y: below + (lane + 0.65) * LANE }, String(lane));
+  }
+  kernels.forEach(([stage, , from, to, name, units], place) => {
+    const wide = Math.max(0.8, (to - from) * scale), unit = data.units[units[0]] || UNMATCHED;
+    const many = units.length > 1, row = data.stages[stage] || { why: [] }, top = TOP + laneTop(place);
+    const title = made("title", {}, `${units.map((each) => data.units[each].name).join(" + ") || unit.name}\n${name}, ${(to - from).toFixed(1)} us`);
+    const kind = `kernel${row.merged ? " merged" : ""}${row.critical ? " critical" : ""}`;
+    add("rect", { class: kind, "data-kernel": place, x: at(from), y: top + 3, width: wide, height: LANE - 6, fill: unit.colour }, title);
     title.append(row.critical === undefined ? "" : `\n${row.why.join("\n")}`);
     const whole = many ? `${units.length} merged` : unit.short, room = Math.floor((wide - 6) / 5.8);
     const label = whole.length <= room ? whole : room > 5 ? `…${whole.slice(1 - room)}` : "";
     if (label) {
-      add("text", { class: "within", x: at(from) + wide / 2, y: TOP + (stream + 0.64) * LANE, "text-anchor": "middle", style: `fill:${unit.ink}` }, label);
+      add("text", { class: "within", x: at(from) + wide / 2, y: top + 0.64 * LANE, "text-anchor": "middle", style: `fill:${unit.ink}` }, label);
     }
   });
   for (const [lane, from, other, to, critical] of data.waits) {
@@ -138,7 +149,7 @@ function light() {
   document.documentElement.classList.toggle("chosen", units.size > 0);
   const set = (selector, isLit) => document.querySelectorAll(selector).forEach((each) => each.classList.toggle("lit", isLit(each.dataset)));
   set("[data-unit]", (of) => units.has(Number(of.unit)));
-  set("[data-kernel]", (of) => data.kernels[of.kernel][5].some((unit) => units.has(unit)));
+  set("[data-kernel]", (of) => kernels[of.kernel][5].some((unit) => units.has(unit)));
   set(".edge", (of) => units.has(Number(of.from)) || units.has(Number(of.to)));
   set("[data-stage]", (of) => stages.has(Number(of.stage)));
 }
@@ -152,15 +163,16 @@ function choose(units) {
   light();
   const said = document.getElementById("chosen");
   if (!units.length) {
-    said.textContent = "Nothing is chosen.";
+    said.textContent = "No unit is selected.";
     history.replaceState(null, "", "#");
     return;
   }
   const stage = data.stages[stageOf.get(units[0])];
-  const kernels = data.kernels.filter((kernel) => kernel[5].some((unit) => units.includes(unit)));
-  const told = kernels.map((kernel) => `${kernel[4]} ${(kernel[3] - kernel[2]).toFixed(1)} us`).join(", ") || "no kernel of its own";
+  const timesIn = (some) => some.filter((kernel) => kernel[5].some((unit) => units.includes(unit)))
+    .map((kernel) => `${kernel[4]} ${(kernel[3] - kernel[2]).toFixed(1)} us`).join(", ");
+  const below = timesIn(recorded), times = (timesIn(data.kernels) || "no kernel of its own") + (below && ` · recorded: ${below}`);
   const names = units.map((unit) => data.units[unit].name).join(" + ");
-  said.replaceChildren(made("b", {}, names), ` · ${data.units[units[0]].facts} · ${stage.where} · ${told}`);
+  said.replaceChildren(made("b", {}, names), ` · ${data.units[units[0]].facts} · ${stage.where} · ${times}`);
   history.replaceState(null, "", `#unit=${encodeURIComponent(data.units[units[0]].name)}`);
   reveal(hosts.timeline, hosts.timeline.querySelector(".kernel.lit"));
   reveal(hosts.graph, hosts.graph.querySelector(".unit.lit"));
@@ -172,7 +184,7 @@ function find(text, isNext) {
   const found = order.filter((unit) => data.units[unit].name.toLowerCase().includes(text.toLowerCase()));
   if (!text || !found.length) {
     choose([]);
-    document.getElementById("chosen").textContent = text ? `No unit has ${text} in its name.` : "Nothing is chosen.";
+    document.getElementById("chosen").textContent = text ? `No unit has ${text} in its name.` : "No unit is selected.";
     return;
   }
   const place = (found.indexOf(chosen[0]) + (isNext ? 1 : 0)) % found.length;
@@ -197,7 +209,7 @@ function setZoom(factor) {
   document.querySelector("main").addEventListener("click", (event) => {
     const unit = event.target.closest("[data-unit]"), kernel = event.target.closest("[data-kernel]");
     if (unit) choose([Number(unit.dataset.unit)]);
-    else if (kernel) choose(data.kernels[kernel.dataset.kernel][5]);
+    else if (kernel) choose(kernels[kernel.dataset.kernel][5]);
     else if (event.target.closest("#timeline, #graph")) choose([]);
   });
   for (const button of document.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => setZoom(Number(button.dataset.zoom)));

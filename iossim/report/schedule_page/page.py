@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 from iossim._version import __version__
 from iossim.execution.engine import Engine
@@ -32,6 +32,13 @@ _FOLDER = "iossim.report.schedule_page"
 _OTHER_ENGINE = "With --engine "
 
 
+class Recording(NamedTuple):
+    """Kernels of a recorded run, those of no unit with an empty ``unit``, and what was recorded."""
+
+    title: str
+    spans: tuple[Span, ...]
+
+
 #: Title of the table, and of its columns beside the time: of stages, and of streams.
 _STAGES = "Stages", "stage", "units, a line for each stream"
 _LAUNCHES = "Launches", "stream", "launches in the order of their starts"
@@ -45,11 +52,13 @@ def schedule_page(
     explanation: Explanation | StreamExplanation | None = None,
     sequential_us: float | None = None,
     comparison: Comparison | None = None,
+    recorded: Recording | None = None,
 ) -> str:
     """The page of a schedule whose kernels run as ``spans`` say; equal arguments give equal text.
 
     ``said`` are the sentences that the terminal prints. ``sequential_us``, if known, is the baseline latency of the
     speed-up. A ``comparison`` of which the schedule is the best is shown as a table. Streams need their explanation.
+    What was ``recorded`` of a run is drawn below the simulated timeline.
     """
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
     swatches = {name: f"background:{colour}" for name, colour in kinds.items()}
@@ -73,6 +82,10 @@ def schedule_page(
         "stages": rows,
         "kernels": _kernels(network, schedule, spans, row_of),
         "waits": waits,
+        "recorded": {
+            "title": "" if recorded is None else recorded.title,
+            "kernels": [] if recorded is None else _recorded(network, recorded.spans),
+        },
     }
     first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
     return Template(_file(_FOLDER, "page.html")).substitute(
@@ -152,7 +165,7 @@ def _launch_rows(network: Network, found: StreamExplanation) -> list[dict[str, A
     ]
 
 
-def _numbers(network: Network, units: Sequence[str]) -> list[int]:
+def _numbers(network: Network, units: Iterable[str]) -> list[int]:
     return [network.unit_index[unit] for unit in units]
 
 
@@ -178,6 +191,21 @@ def _kernels(
         times = round(span.start_us, 3), round(span.end_us, 3)
         found.append([row_of.get(span.unit, span.stage), span.stream, *times, span.name, _numbers(network, of)])
     return found
+
+
+def _recorded(network: Network, spans: Sequence[Span]) -> list[list[Any]]:
+    """Kernels as :func:`_kernels` gives them, in no row of the table; one of no known unit has none."""
+    return [
+        [
+            -1,
+            one.stream,
+            round(one.start_us, 3),
+            round(one.end_us, 3),
+            one.name,
+            _numbers(network, filter(None, [one.unit])),
+        ]
+        for one in spans
+    ]
 
 
 def _waits(found: StreamExplanation) -> list[list[float]]:

@@ -14,9 +14,10 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
+from iossim.search.measured import Budget
 from iossim.search.measured.company import with_names_of
 from iossim.search.measured.search import DEVIATION, measured_search
-from iossim.search.options import Budget, SearchOptions
+from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
 #: Nine of ten cases of a normal distribution lie within this many standard deviations: what a band is.

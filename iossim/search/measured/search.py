@@ -21,10 +21,11 @@ from iossim.cost.model import CostModel
 from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
+from iossim.search.measured import Budget
 from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Path
 from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey, build_space
-from iossim.search.options import Budget, SearchOptions
+from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
 #: By how many standard deviations estimates are optimistic, step by step.

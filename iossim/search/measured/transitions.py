@@ -15,7 +15,7 @@ from iossim.base.compiled import jit
 from iossim.schedule.batch import StageBatch, Strategy, Variants
 from iossim.schedule.masks import find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.search.endings import StageRules, StageWalk, find_stages, stage_walk
+from iossim.search.counting import StageRules, StageWalk, find_stages, stage_walk
 from iossim.search.lattice import Lattice
 from iossim.search.options import StageSpace
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.cost.capabilities import LaunchWork
+from iossim.cost.facts import LaunchWork
 from iossim.schedule.stream_problem import StreamProblem
 
 Floats = NDArray[np.float64]

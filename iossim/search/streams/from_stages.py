@@ -9,16 +9,22 @@ as the run took; without them the gap is not known, and plans are compared in th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from iossim.base.compile_time import working_s
+from iossim.base.errors import OptionError
 from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.model import CostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule, issue_order
-from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule
+from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, issue_order
 from iossim.search.anytime import Clock, Steps
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import Progress, schedule
 from iossim.search.streams import NAME
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
@@ -28,7 +34,33 @@ from iossim.search.streams.search import problem_of, search_launches
 _PART, _RUNS_LEFT = 0.25, 1.5
 
 
-def streams_from(
+#: The scheduler of the stages that streams are searched from.
+_STAGES = "ios-both"
+
+
+def ios_streams(
+    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
+) -> AnySchedule:
+    """Raises OptionError for a cost model that does not price streams, or a limit on workspace."""
+    if not isinstance(cost_model, StreamCostModel):
+        raise OptionError(
+            f"scheduler {NAME!r} orders streams, and cost model {cost_model.identity.name!r} prices stages alone; give "
+            "`cost_model` simulator, or another scheduler"
+        )
+    if options.workspace_limit_bytes is not None:
+        raise OptionError(f"`workspace_limit` is for stages, and scheduler {NAME!r} has none; give another scheduler")
+    started_s, steps = working_s(), Steps(Clock(options.seconds))
+    half = replace(options, seconds=steps.clock.part_s(1 / 2))
+    stages = schedule(network, cost_model, _STAGES, half, progress, memo)
+    if not stages.complete:
+        return stages.model_copy(update={"scheduler": NAME, "proven": False})
+    try:
+        return _streams_from(network, cost_model, stages, options.seed, steps, started_s)
+    except KeyboardInterrupt:  # between two steps
+        return stages.model_copy(update={"scheduler": NAME, "complete": False, "proven": False})
+
+
+def _streams_from(
     network: Network, cost_model: StreamCostModel, stages: Schedule, seed: int, steps: Steps, started_s: float
 ) -> AnySchedule:
     """The streams that a search from stages finds, or these; ``started_s`` is when all of it began."""

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.cost.capabilities import LaunchWork, StreamCostModel, StreamPrices
+from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.facts import LaunchWork, StreamPrices
 from iossim.cost.model import problems_of
 from iossim.ir.network import Network
 from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem, flat

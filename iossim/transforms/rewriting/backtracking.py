@@ -232,17 +232,22 @@ class Search:
         """Apply all rules to the cheapest graph that waits."""
         _, _, node = heapq.heappop(self._queue)
         self.expanded += 1
-        self._cost.us(node.candidate.network)  # so that what is made of it is bounded by its cost
+        # What is made of it is bounded by its cost, which may be less than the estimate that it waited with.
+        self._price(node)
         for match in node.focused(self._rules):
             self.matched = True
             for made in self._made(node, match, self._ahead):
                 self._wait(made)
 
+    def _price(self, node: _Node) -> None:
+        """Replace what a node costs at most by its cost, and note it if it is the best."""
+        node.candidate = replace(node.candidate, cost_us=self._cost.us(node.candidate.network))
+        self.best = cheaper(self.best, node.candidate)
+
     def _wait(self, node: _Node) -> None:
         """Queue a node, by what it costs at most; of one that may be the best, it is known exactly."""
         if cheaper(self.best, node.candidate) is not self.best:
-            exact_us = self._cost.us(node.candidate.network)
-            node.candidate = self.best = replace(node.candidate, cost_us=exact_us)
+            self._price(node)
         heapq.heappush(self._queue, (node.candidate.cost_us, node.graph.hash, node))
 
     def _made(self, node: _Node, match: Match, ahead: int) -> Iterator[_Node]:

@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
-from iossim.models.passes.blocks import units_alone
+from iossim.models.passes.block_parts import units_alone
 from iossim.transforms.choices import GraphCost
 from iossim.transforms.rewriting.application import ReplayError, Step, apply, match_of
 from iossim.transforms.rewriting.backtracking import (

@@ -15,16 +15,14 @@ from time import perf_counter
 from typing import Any, Literal, get_args
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
-from iossim.schedule.schedule import Schedule
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import StartProgress
-from iossim.transforms.choices import GraphCost
+from iossim.transforms.choices import GraphCost, refuse_measuring
 from iossim.transforms.rewriting.application import Step
 from iossim.transforms.rewriting.backtracking import (
     ALPHA,
@@ -41,6 +39,7 @@ from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.verdict import trusted
+from iossim.transforms.transform import ScheduleT
 
 #: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule,
 #: from what both find.
@@ -203,23 +202,6 @@ class ByOperators:
         return JointlyFound(self.summed, self.saturated, joint, first_us)
 
 
-def search_jointly(
-    network: Network,
-    rules: Sequence[Rule],
-    cost_model: CostModel,
-    *,
-    cost: GraphCost | None = None,
-    alpha: float = ALPHA,
-    budget: RewriteBudget | None = None,
-    progress: RewriteProgress = ignore,
-) -> JointlyFound:
-    """The network of the fastest schedule, by default ``ios-both``'s, that the rules make of this one; each search
-    has the budget. KeyboardInterrupt ends it with the best so far.
-    """
-    by_operators = ByOperators(network, rules, cost_model, alpha, budget, progress)
-    return by_operators.search(cost or OptimalSchedule(cost_model))
-
-
 #: How many graphs are searched on unless a budget says otherwise.
 DEFAULT_BUDGET = RewriteBudget(graphs=200)
 #: What tables call the network that each search finds.
@@ -282,7 +264,7 @@ class Rewriting:
             "sentence": self.sentence(),
         }
 
-    def remarked(self, schedule: Schedule) -> Schedule:
+    def remarked(self, schedule: ScheduleT) -> ScheduleT:
         """The schedule of the network, with a remark that says what rewriting did."""
         said = self.sentence()
         return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
@@ -335,11 +317,7 @@ class Rewrite:
         if scheduler != "sequential" and scheduler not in STRATEGIES:
             known = ", ".join(("sequential", *STRATEGIES))
             raise OptionError(f"`rewrite` cannot price graphs for `scheduler` {scheduler}; give one of {known}")
-        if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
-            raise OptionError(
-                f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} "
-                "measures; give simulator"
-            )
+        refuse_measuring(prices, "`rewrite`")
 
     def apply(
         self,
@@ -371,7 +349,7 @@ class Rewrite:
                 found = replace(found, best=best, before_us=cost.us(network))
             return _rewriting(found, used, scheduler, self.search, len(without_proof))
         cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
-        every = search_jointly(network, used, prices, cost=cost, alpha=self.alpha, budget=self.budget, progress=tell)
+        every = ByOperators(network, used, prices, self.alpha, self.budget, tell).search(cost)
         ways = {"backtracking": every.summed, "saturation": every.saturated}
         first = tuple(
             RewrittenFirst(name, with_rewriting(ways[name].best.network, ways[name].best.steps, used), latency_us)

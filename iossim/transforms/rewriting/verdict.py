@@ -18,7 +18,7 @@ from typing import Any
 
 from iossim.base.numbers import read_json
 from iossim.base.registry import guest_part
-from iossim.base.user_files import own_folder, user_cache
+from iossim.base.user_folders import own_folder, user_cache
 from iossim.transforms.rewriting.expression import ExpressionError, parse_expression
 from iossim.transforms.rewriting.instance import InputShape
 from iossim.transforms.rewriting.rule import Rule

@@ -26,7 +26,7 @@ from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.lower import lower_schedule
 from iossim.ir.op import Array
-from iossim.ir.ops.unary import FUNCTIONS
+from iossim.ir.ops.functions import UNARY
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
 
@@ -34,7 +34,7 @@ NUMBERS = 4096
 #: By element type as cuBLAS numbers them.
 NUMPY = {0: np.float32, 3: np.int8, 10: np.int32}
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu_tanh": FUNCTIONS["gelu_tanh"].compute
+    "": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu_tanh": UNARY["gelu_tanh"].compute
 }  # fmt: skip
 
 

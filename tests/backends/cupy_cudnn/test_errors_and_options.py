@@ -27,10 +27,11 @@ from iossim.execution.made_inputs import made_arrays
 from iossim.execution.plan import Launch, Plan, Queue
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.ops.unary import Cast
 from iossim.ir.types import Precision
 
 

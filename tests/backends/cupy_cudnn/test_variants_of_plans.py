@@ -39,7 +39,7 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
-from iossim.search.options import Budget
+from iossim.search.measured import Budget
 
 #: Times of plans, us, and what they hold: the fastest most of an SM, one of them fewer SMs.
 PLANS = {"eng41_k2=5": 10.0, "eng11": 12.0, "eng0": 18.0, "eng7": 19.0, "eng8": 90.0, "eng41_k2=5@16": 25.0}

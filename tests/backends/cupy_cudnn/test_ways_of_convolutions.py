@@ -26,9 +26,10 @@ from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat
-from iossim.ir.ops.unary import Clip, Relu, Unary
+from iossim.ir.ops.unary import Clip, Relu
 from iossim.ir.types import Precision, TensorType
 
 ACTIVATIONS = {"relu": Relu(), "relu6": Clip(0.0, 6.0), "swish": Unary("swish", (1.0,))}

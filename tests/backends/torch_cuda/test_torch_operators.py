@@ -17,13 +17,14 @@ from iossim.execution.backend import BackendError
 from iossim.ir.constants import ArrayConstant, dtype_of
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import OPS, Array, Op, op_class
-from iossim.ir.ops import nary, reduce, unary
+from iossim.ir.ops import functions, reduce
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.recurrent import Gru, Lstm
@@ -32,7 +33,7 @@ from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
 from iossim.ir.types import DType, Precision, TensorType
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
@@ -150,8 +151,8 @@ def test_every_kind_is_a_case_but_those_that_only_onnx_computes() -> None:
     op_class("relu")  # imports every op
     assert {op.kind for op, _ in [*CASES, *MORE_CASES]} == set(OPS.own()) - {"foreign"}
     assert "has no function in torch" in covers(SimpleNamespace(kind="foreign"), [TensorType((2,))])
-    assert {op.function for op, _ in MORE_CASES if isinstance(op, Unary)} == set(unary.FUNCTIONS)
-    assert {op.function for op, _ in MORE_CASES if isinstance(op, Nary)} == set(nary.FUNCTIONS)
+    assert {op.function for op, _ in MORE_CASES if isinstance(op, Unary)} == set(functions.UNARY)
+    assert {op.function for op, _ in MORE_CASES if isinstance(op, Nary)} == set(functions.NARY)
     assert {op.function for op, _ in MORE_CASES if isinstance(op, Reduce)} == set(reduce.FUNCTIONS)
 
 

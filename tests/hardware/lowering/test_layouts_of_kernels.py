@@ -10,9 +10,9 @@ from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.lowering import cpu, gpu
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass
 from iossim.hardware.lowering.step import Operand, Step
-from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ConvNhwc, MaxPoolNhwc, permuted
+from iossim.ir.ops.channels_last import ConvNhwc, MaxPoolNhwc
 from iossim.ir.ops.reshape import Transpose
-from iossim.ir.types import Precision, TensorType
+from iossim.ir.types import TO_FIRST, TO_LAST, Precision, TensorType, permuted
 from iossim.measurements.operator_kinds import read_record
 
 SIZES = {"batch": 2, "in_channels": 64, "out_channels": 32, "in_size": 28, "kernel": 3, "stride": 1, "padding": 1}

@@ -19,16 +19,15 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.op import OPS, Op
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherND
-from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.quantize import IntegerConv, IntegerMatMul, QuantizedConv
 from iossim.ir.ops.recurrent import Lstm
 from iossim.ir.ops.reduce import CumSum, Reduce, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Pad
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Pad
-from iossim.ir.ops.unary import Cast, Relu, Unary
+from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType, TensorType
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.partition import network_of

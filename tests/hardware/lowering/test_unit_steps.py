@@ -14,14 +14,15 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_merged, lower_unit, unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import GlobalAveragePool, MaxPool
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Identity, Relu, Sigmoid
 
 V100 = device("v100-sxm2")
 

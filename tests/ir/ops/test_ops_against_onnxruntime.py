@@ -12,8 +12,6 @@ from onnx_of_op import onnx_of_op, run_onnxruntime, types_of
 from iossim.base.errors import GraphError
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.channels_last import (
-    TO_FIRST,
-    TO_LAST,
     AveragePoolNhwc,
     ChannelsLast,
     ConvNhwc,
@@ -30,7 +28,7 @@ from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
-from iossim.ir.types import TensorType
+from iossim.ir.types import TO_FIRST, TO_LAST, TensorType
 
 SETTINGS = settings(max_examples=20, deadline=None)
 OPSETS = st.sampled_from([9, 11, 13, 17, 21])

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from onnx_of_op import check_op as check
 
 from iossim.ir.op import Array, Op
-from iossim.ir.ops import nary, reduce, unary
+from iossim.ir.ops import functions, reduce
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherElements, GatherND
-from iossim.ir.ops.nary import Nary, PRelu, Where
+from iossim.ir.ops.nary import PRelu, Where
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.quantize import (
     Dequantize,
@@ -27,11 +28,10 @@ from iossim.ir.ops.quantize import (
 )
 from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Pad, SpaceToDepth, Tile
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Pad
 from iossim.ir.ops.softmax import Hardmax, LogSoftmax
-from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.ops.unary import Cast
 
 SETTINGS = settings(max_examples=15, deadline=None)
 SEEDS = st.integers(0, 2**16)
@@ -49,9 +49,9 @@ def whole(seed: int, low: int, high: int, dtype: type, *shape: int) -> Array:
 DOMAINS = {"acosh": (1, 9), "log": (0.1, 9), "sqrt": (0, 9), "acos": (-1, 1), "asin": (-1, 1), "atanh": (-0.9, 0.9)}
 
 
-@pytest.mark.parametrize("name", sorted(unary.FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(functions.UNARY))
 def test_unary(name: str) -> None:
-    function = unary.FUNCTIONS[name]
+    function = functions.UNARY[name]
     low, high = DOMAINS.get(name, (-4, 4))
     x = np.random.default_rng(3).uniform(low, high, (2, 3, 5)).astype(np.float32)
     if function.takes == "truth":
@@ -67,9 +67,9 @@ def test_unary(name: str) -> None:
         check(Unary(name, tuple(float(str(np.float32(0.75 * usual + 0.125))) for usual in parameters)), [x], opset)
 
 
-@pytest.mark.parametrize("name", sorted(nary.FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(functions.NARY))
 def test_nary(name: str) -> None:
-    function = nary.FUNCTIONS[name]
+    function = functions.NARY[name]
     a, b = noise(1, 2, 3, 4), noise(2, 3, 1)
     if name in ("and", "or", "xor"):
         a, b = a > 0, b > 0

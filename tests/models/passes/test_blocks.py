@@ -16,7 +16,8 @@ from iossim.ir.network import Block, Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
 from iossim.models.load import load, load_source
-from iossim.models.passes.blocks import cut_blocks, narrow_blocks, single_block, split_blocks
+from iossim.models.passes.block_parts import single_block
+from iossim.models.passes.blocks import cut_blocks, narrow_blocks, split_blocks
 from iossim.models.passes.unit_fusion import with_units
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.problem import ScheduleProblem

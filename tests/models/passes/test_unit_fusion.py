@@ -17,13 +17,14 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Relu, Sigmoid
 from iossim.models.load import load
 from iossim.models.partition import network_of
 from iossim.models.passes.engine_units import fused

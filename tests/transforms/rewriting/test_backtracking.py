@@ -16,7 +16,7 @@ from iossim.base.errors import OptionError
 from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.ir.network import Network
-from iossim.models.passes.blocks import single_block
+from iossim.models.passes.block_parts import single_block
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import Candidate, RewriteBudget, Search, search, touched

@@ -20,7 +20,7 @@ from iossim.transforms.rewriting.backtracking import RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.scheduled import search_jointly
+from iossim.transforms.rewriting.scheduled import ByOperators
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 NAMED = {rule.name: rule for rule in RULES}
@@ -78,7 +78,7 @@ def test_joint_search_is_never_worse(seed: int) -> None:
     prices = RandomCostModel(seed)
     network = seeded_network(seed, units=6, blocks=2)
     cost = OptimalSchedule(prices)
-    found = search_jointly(network, RULES, prices, budget=RewriteBudget(graphs=12))
+    found = ByOperators(network, RULES, prices, budget=RewriteBudget(graphs=12)).search(OptimalSchedule(prices))
     joint, summed = found.joint.best, found.summed.best
     assert joint.cost_us <= min(cost.us(network), found.first_us["backtracking"], found.first_us["saturation"]) * (
         1 + 1e-9
@@ -130,7 +130,8 @@ def test_an_interrupt_leaves_the_best_so_far(after: int) -> None:
 def test_what_is_best_one_by_one_is_not_what_is_best_side_by_side() -> None:
     """A block of Inception: rewritten for the sum of operators it is slower when scheduled than as it is; together it is faster."""
     network = iossim.load("inception_v3", block=3)
-    found = search_jointly(network, RULES, api.cost_model("simulator", "v100-sxm2"), budget=RewriteBudget(graphs=12))
+    prices = api.cost_model("simulator", "v100-sxm2")
+    found = ByOperators(network, RULES, prices, budget=RewriteBudget(graphs=12)).search(OptimalSchedule(prices))
     assert found.summed.best.cost_us < found.summed.before_us
     assert (
         found.joint.best.cost_us

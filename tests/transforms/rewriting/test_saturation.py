@@ -14,7 +14,7 @@ from iossim.ir.network import ModelSource, Network
 from iossim.ir.ops.unary import Relu, Sigmoid
 from iossim.ir.types import Precision
 from iossim.models.layers import conv_relu, join
-from iossim.models.passes.blocks import single_block
+from iossim.models.passes.block_parts import single_block
 from iossim.models.passes.unit_fusion import with_units
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting import scheduled
@@ -28,7 +28,7 @@ from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.saturation import SaturationLimits, grow, saturate
-from iossim.transforms.rewriting.scheduled import search_jointly, search_operators
+from iossim.transforms.rewriting.scheduled import search_operators
 
 ALL = (*rule_set("metaflow"), *rule_set("simplify"))
 NAMED = {rule.name: rule for rule in ALL}
@@ -124,7 +124,7 @@ def test_it_is_no_worse_than_backtracking(name: str, block: str) -> None:
 def test_it_is_the_same_again() -> None:
     network = seeded_network(3, units=5, blocks=1)
     one, other = (saturate(network, ALL, SumOfOperators(RandomCostModel(3)), SMALL) for _ in range(2))
-    assert one.extracted.graph.to_json() == other.extracted.graph.to_json()
+    assert one.extracted.graph.nodes == other.extracted.graph.nodes
     assert one.found.best.steps == other.found.best.steps
 
 
@@ -166,15 +166,6 @@ def test_it_begins_again_where_a_limit_ended_it() -> None:
     assert not result.found.complete
     assert result.found.best.cost_us < result.found.before_us
     assert replay(network.graph, result.found.best.steps, NAMED).hash == result.found.best.network.graph.hash
-
-
-def test_what_it_finds_is_a_seed_of_the_joint_search() -> None:
-    """Nor is what it finds worse than what backtracking does that may not go up."""
-    network, prices = with_units(fire(), "none"), RandomCostModel(seed=1)
-    found = search_jointly(network, FIRE, prices, alpha=1.0, budget=RewriteBudget(graphs=4))
-    assert found.saturated.best.cost_us <= found.summed.best.cost_us < found.summed.before_us
-    assert found.joint.best.cost_us <= min(found.first_us["saturation"], found.first_us["backtracking"])
-    assert replay(network.graph, found.joint.best.steps, NAMED).hash == found.joint.best.network.graph.hash
 
 
 def test_parts_are_saturated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_a_network_is_rewritten_again_from_its_source() -> None:
     assert source == network.source
     text = texts[OPTION]
     again = rewritten_again(network, text)
-    assert again.graph.to_json() == made.graph.to_json()
+    assert (again.graph.nodes, again.graph.types) == (made.graph.nodes, made.graph.types)
     assert (again.units, again.blocks, again.source, again.reading) == (
         made.units,
         made.blocks,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import iossim
-from iossim.models.passes.blocks import units_alone
+from iossim.models.passes.block_parts import units_alone
 from iossim.transforms.rewriting.parts import minimum_cut, split
 
 

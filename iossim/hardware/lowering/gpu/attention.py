@@ -11,11 +11,14 @@ Tiles and threads are those of the two implementations; a block takes most of an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, Architecture
+from iossim.hardware.lowering.attention import unfused
+from iossim.hardware.lowering.gpu.families import FAMILIES
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
-from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, WorkClass, ceil_div
+from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, Libraries, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.attention import Attention, AttentionShape
 from iossim.ir.types import Precision
@@ -111,3 +114,16 @@ def _candidate(
         kernels = (kernel, combine)
     workspace_bytes = 0 if parts == 1 else written
     return Candidate(kernel.name, kernels, workspace_bytes, True, architectures, OF_FRAMEWORKS)
+
+
+_OTHERS = frozenset(Libraries) - OF_FRAMEWORKS
+
+
+def attention(step: Step) -> list[Candidate]:
+    """Where there is a fused kernel, frameworks and compilers call no other."""
+    found = list(fused_attention(step))
+    having = frozenset[Architecture]().union(*(one.architectures or () for one in found))
+    for one in unfused(step, FAMILIES):
+        replaced = one.architectures is not None and one.architectures <= having
+        found.append(replace(one, libraries=(one.libraries or _OTHERS) & _OTHERS) if replaced else one)
+    return [one for one in found if one.libraries != frozenset()]

@@ -16,21 +16,24 @@ With a stride ALGO_1 is what runs a transposed convolution (``families.transpose
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution import backward
-from iossim.hardware.lowering.gpu.convolution.fft import fft, whole_fft
-from iossim.hardware.lowering.gpu.convolution.gemm import by_table, explicit_gemm, without_table
+from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution import backward, workspace
+from iossim.hardware.lowering.gpu.convolution.fft import FFT_TILES, domain_of, fft, has_transform
+from iossim.hardware.lowering.gpu.convolution.gemm import by_table, without_table
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
-from iossim.hardware.lowering.gpu.convolution.transformed import filter_gradient
+from iossim.hardware.lowering.gpu.convolution.transformed import Direction, convolved, filter_gradient
 from iossim.hardware.lowering.gpu.convolution.winograd import fused, non_fused
+from iossim.hardware.lowering.gpu.convolution.workspace import COMPLEX_BYTES, frequencies, tensors
 from iossim.hardware.lowering.gpu.families.convolution import lanes_and_beside
 from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
+from iossim.hardware.lowering.gpu.matrix_product import BATCHED_TILES, Product, product_kernel, stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
-from iossim.hardware.lowering.kernel import Candidate, WorkClass
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
 
@@ -154,3 +157,69 @@ def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
         by_unit[any(kernel.work_class is WorkClass.TENSOR_CONVOLUTION for kernel in one.kernels)].append(one)
     elsewhere, beside = lanes_and_beside(by_unit[False], precision)
     return [*elsewhere, *by_unit[True], *beside]
+
+
+_LARGEST_IMAGE = 256
+
+#: The square up to which recordings show no transposition.
+_LARGEST_IN_ONE_KERNEL = 32
+
+
+def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """Every tile of a batched product; of one group and in fp32 only."""
+    if shape.precision not in FP32_STORED or shape.groups > 1:
+        return
+    inner, size = shape.channels * math.prod(shape.kernel), columns_bytes(shape)
+    moved = size, shape.weight_bytes, shape.output_bytes
+    rows, element_bytes = math.prod(shape.output_size), shape.element_bytes
+    product = Product(rows, shape.filters, inner, *moved, element_bytes, shape.precision, shape.batch)
+    columns = stream_kernel(
+        "windows_to_columns", inner * shape.pixels, 0, activation_bytes=shape.input_bytes, bytes_written=size
+    )
+    for tile, architectures in BATCHED_TILES.items():
+        gemm = product_kernel(product, tile, WorkClass.GEMM, extra_flops=shape.epilogue_flops)
+        yield Candidate(f"explicit_gemm_{tile}", (columns, gemm), size, architectures=architectures)
+
+
+def whole_fft(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+    """The transform of whole images, none where it does not apply."""
+    if not has_transform(shape) or fft_edge(shape) > _LARGEST_IMAGE:
+        return
+    edge, of_filter = fft_edge(shape), direction is filter_gradient
+    for suffix, (tile, architectures) in FFT_TILES.items():
+        first, second, gemm, last = direction(shape, domain_of("fft_whole", edge, shape.batch), tile)
+        if edge <= _LARGEST_IN_ONE_KERNEL:
+            turned = [] if of_filter else [_moved("fft_flip_filter", shape.weight_bytes, shape.element_bytes)]
+            kernels = (*turned, first, second, gemm, last)
+        else:
+            operands = _moved("fft_transpose_operands", first.bytes_written + second.bytes_written)
+            result = _moved("fft_transpose_result", gemm.bytes_written)
+            kernels = (first, second, operands, gemm, result, last)
+        size = fft_bytes(shape, of_filter=of_filter)
+        yield Candidate(f"fft_whole{suffix}", kernels, size, architectures=architectures)
+
+
+def _moved(name: str, moved_bytes: int, element_bytes: int = workspace.COMPLEX_BYTES) -> Kernel:
+    moved = {"activation_bytes": moved_bytes, "bytes_written": moved_bytes}
+    return stream_kernel(name, moved_bytes // element_bytes, 0, **moved, work_class=WorkClass.TRANSFORM)
+
+
+def fft_edge(shape: ConvolutionShape) -> int:
+    """The edge of the square that a padded image is transformed in, a power of two; stride and dilation are 1."""
+    padded = (size + kernel - 1 for size, kernel in zip(shape.output_size, shape.kernel, strict=True))
+    return 1 << (max(padded) - 1).bit_length()
+
+
+def columns_bytes(shape: ConvolutionShape) -> int:
+    """The windows of all outputs, one after another: what an explicit matrix product multiplies."""
+    return shape.channels // shape.groups * math.prod(shape.kernel) * shape.pixels * shape.element_bytes
+
+
+def fft_bytes(shape: ConvolutionShape, *, of_filter: bool = False) -> int:
+    """Two buffers between which frequencies are transposed, for both operands or the result; and the turned filter.
+
+    The operands are input and filter, or input and output where a filter's gradient is made.
+    """
+    data, filters, output = tensors(shape, shape.batch)
+    operands, result = (data + output, filters) if of_filter else (data + filters, output)
+    return 2 * COMPLEX_BYTES * frequencies(fft_edge(shape)) * max(operands, result) + shape.weight_bytes

@@ -11,7 +11,6 @@ The libraries' kernels for Kepler, Maxwell and Pascal have fewer tiles for dense
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
@@ -21,7 +20,6 @@ from iossim.ir.types import Precision
 
 #: The inner dimension is walked in steps of this many.
 INNER_STEP = 8
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 #: Splitting stops where a block would walk less of the inner dimension than this.
 LEAST_INNER = 64
 #: Splitting pays only where the output has few tiles.
@@ -122,32 +120,6 @@ def _panels(product: Product, tile: Tile) -> Panels:
     tiles = ceil_div(product.rows, tile.rows), ceil_div(product.columns, tile.columns)
     strided_bytes = row_bytes * product.rows_are_strided + column_bytes * product.columns_are_strided
     return Panels(*tiles, row_bytes, column_bytes, product.inner, strided_bytes)
-
-
-def split_products(
-    product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0, name: str = ""
-) -> Iterator[tuple[Kernel, ...]]:
-    """The product as one kernel, and with its inner dimension split, each followed by the reduction."""
-    count = tiles(product, tile)
-    for split in SPLITS:
-        if split == 1:
-            yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
-        elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
-            yield product_kernel(product, tile, work_class, split, name=name), reduction(product, split, extra_flops)
-
-
-def parts_bytes(kernels: Sequence[Kernel]) -> int:
-    """The workspace of a product of :func:`split_products`: the parts that are to be summed."""
-    return kernels[0].bytes_written if len(kernels) > 1 else 0
-
-
-def reduction(product: Product, split: int, extra_flops: int) -> Kernel:
-    """Sum of the parts that split-K wrote."""
-    elements = product.rows * product.columns * product.count
-    read_bytes, flops = product.bytes_written * split, elements * (split - 1) + extra_flops
-    return stream_kernel(
-        "split_reduction", elements, flops, activation_bytes=read_bytes, bytes_written=product.bytes_written
-    )
 
 
 def stream_kernel(

@@ -92,13 +92,16 @@ class FigureView {
     if (host.clientWidth < NARROW) limitLabels(spec, 96);
     spec.data = { name: "rows", values: objectsOf(this.figure, this.rowsOf(place)) };
     host.replaceChildren();
+    // Vega-Lite warns of a chart that is as wide as its container and a step a bar high; Vega draws one.
+    spec.width = host.clientWidth;
+    spec.autosize = "pad";
     return vegaEmbed(host, spec, {
       mode: "vega-lite",
       renderer: "svg",
       actions: false,
-      // Errors alone (1): Vega-Lite warns of each chart that is as wide as its container and a step a bar high, as meant.
-      logLevel: 1,
+      logLevel: 1, // errors alone: a slice may lack the records of a mark, of which Vega warns
       config,
+      patch: asWideAsItsContainer,
       tooltip: { theme },
     });
   }
@@ -117,6 +120,13 @@ class FigureView {
     result.finalize();
     host.remove();
   }
+}
+
+/** A Vega specification whose width, with axes and labels, is its container's, also after that has changed. */
+function asWideAsItsContainer({ width, signals = [], ...rest }) {
+  const update = `isFinite(containerSize()[0]) ? containerSize()[0] : ${width}`;
+  const follows = { name: "width", init: update, on: [{ update, events: "window:resize" }] };
+  return { ...rest, autosize: { type: "fit-x", contains: "padding" }, signals: [...signals, follows] };
 }
 
 /** Axes with their own limits must respect the narrow one too. */

@@ -15,17 +15,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution.workspace import columns_bytes, offset_table_bytes
-from iossim.hardware.lowering.gpu.matrix_product import (
-    BATCHED_TILES,
-    TILE,
-    Product,
-    Tile,
-    index_kernel,
-    product_kernel,
-    stream_kernel,
-)
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
+from iossim.hardware.lowering.gpu.matrix_product import TILE, Product, Tile, index_kernel, product_kernel
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 
 _TILES = (TILE["128x128"], TILE["128x64"], TILE["128x32"])
@@ -65,19 +57,3 @@ def implicit_product(shape: ConvolutionShape) -> Product:
     inner = shape.channels // shape.groups * math.prod(shape.kernel)
     moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes
     return Product(shape.pixels, filters, inner, *moved, shape.element_bytes, shape.precision, shape.groups)
-
-
-def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Every tile of a batched product; of one group and in fp32 only."""
-    if shape.precision not in FP32_STORED or shape.groups > 1:
-        return
-    inner, size = shape.channels * math.prod(shape.kernel), columns_bytes(shape)
-    moved = size, shape.weight_bytes, shape.output_bytes
-    rows, element_bytes = math.prod(shape.output_size), shape.element_bytes
-    product = Product(rows, shape.filters, inner, *moved, element_bytes, shape.precision, shape.batch)
-    columns = stream_kernel(
-        "windows_to_columns", inner * shape.pixels, 0, activation_bytes=shape.input_bytes, bytes_written=size
-    )
-    for tile, architectures in BATCHED_TILES.items():
-        gemm = product_kernel(product, tile, WorkClass.GEMM, extra_flops=shape.epilogue_flops)
-        yield Candidate(f"explicit_gemm_{tile}", (columns, gemm), size, architectures=architectures)

@@ -25,12 +25,6 @@ def frequencies(edge: int) -> int:
     return edge * (edge // 2 + 1)
 
 
-def fft_edge(shape: ConvolutionShape) -> int:
-    """The edge of the square that a padded image is transformed in, a power of two; stride and dilation are 1."""
-    padded = (size + kernel - 1 for size, kernel in zip(shape.output_size, shape.kernel, strict=True))
-    return 1 << (max(padded) - 1).bit_length()
-
-
 def fft_tiles(shape: ConvolutionShape) -> int:
     """Tiles of the tiled transform in all images: each makes an output less the kernel's overhang."""
     return shape.batch * math.prod(
@@ -48,32 +42,17 @@ def offset_table_bytes(shape: ConvolutionShape) -> int:
     return DType.INT32.bytes * shape.channels // shape.groups * math.prod(shape.kernel)
 
 
-def columns_bytes(shape: ConvolutionShape) -> int:
-    """The windows of all outputs, one after another: what an explicit matrix product multiplies."""
-    return shape.channels // shape.groups * math.prod(shape.kernel) * shape.pixels * shape.element_bytes
-
-
-def fft_bytes(shape: ConvolutionShape, *, of_filter: bool = False) -> int:
-    """Two buffers between which frequencies are transposed, for both operands or the result; and the turned filter.
-
-    The operands are input and filter, or input and output where a filter's gradient is made.
-    """
-    data, filters, output = _tensors(shape, shape.batch)
-    operands, result = (data + output, filters) if of_filter else (data + filters, output)
-    return 2 * COMPLEX_BYTES * frequencies(fft_edge(shape)) * max(operands, result) + shape.weight_bytes
-
-
 def fft_tiling_bytes(shape: ConvolutionShape) -> int:
     """The tiles of input, filter and output, each transformed: in every direction the same."""
-    return COMPLEX_BYTES * frequencies(TILE_EDGE) * sum(_tensors(shape, fft_tiles(shape)))
+    return COMPLEX_BYTES * frequencies(TILE_EDGE) * sum(tensors(shape, fft_tiles(shape)))
 
 
 def winograd_nonfused_bytes(shape: ConvolutionShape, edge: int) -> int:
     """The tiles of input, filter and output, each transformed: in every direction the same."""
     taps = (edge + shape.kernel[0] - 1) ** 2
-    return shape.element_bytes * taps * sum(_tensors(shape, winograd_tiles(shape, edge)))
+    return shape.element_bytes * taps * sum(tensors(shape, winograd_tiles(shape, edge)))
 
 
-def _tensors(shape: ConvolutionShape, tiles: int) -> tuple[int, int, int]:
+def tensors(shape: ConvolutionShape, tiles: int) -> tuple[int, int, int]:
     """Pairs of image (or tile) and channel, of filter and channel, and of image and filter."""
     return tiles * shape.channels, shape.filters * shape.channels, tiles * shape.filters

@@ -6,7 +6,7 @@ from iossim.hardware.lowering.target import Lower
 FAMILIES = Places[Lower](
     "iossim.hardware.lowering.gpu",
     {
-        "families.attention:attention": "attention",
+        "attention:attention": "attention",
         "families.channels_last:convolution_nhwc": "conv_nhwc",
         "families.channels_last:pooling_nhwc": "max_pool_nhwc average_pool_nhwc",
         "families.channels_last:global_pooling_nhwc": "global_average_pool_nhwc global_max_pool_nhwc",
@@ -30,9 +30,9 @@ FAMILIES = Places[Lower](
         "sigmoid unary",
         "families.streaming:concat_term": "concat",
         "families.streaming:copy": "slice split",
-        "families.streaming:transpose": "transpose",
+        "families.channels_last:transpose": "transpose",
         "families.streaming:view": "identity reshape flatten",
-        "families.streaming:softmax": "softmax log_softmax hardmax",
+        "families.reductions:softmax": "softmax log_softmax hardmax",
         "families.streaming:resample": "resize",
         "families.streaming:traffic": "foreign",
         "families.streaming:move": "pad expand tile depth_to_space space_to_depth",

@@ -17,9 +17,12 @@ from dataclasses import replace
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.families.convolution import by_layout, on_lanes
 from iossim.hardware.lowering.gpu.families.pooling import global_pooling, pooling
+from iossim.hardware.lowering.gpu.families.streaming import copy_candidate
 from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step, as_channels_first
+from iossim.ir.ops.reshape import Transpose
+from iossim.ir.types import TO_FIRST, TO_LAST
 
 
 def convolution_nhwc(step: Step) -> list[Candidate]:
@@ -36,6 +39,20 @@ def _between_transforms(candidate: Candidate, shape: ConvolutionShape) -> Candid
     after = layout_kernel("nchw_to_nhwc", shape.batch, shape.filters, written, shape.output_bytes, element_bytes=size)
     workspace_bytes = candidate.workspace_bytes + before.bytes_written + shape.output_bytes
     return replace(candidate, kernels=(before, *candidate.kernels, after), workspace_bytes=workspace_bytes)
+
+
+def transpose(step: Step) -> list[Candidate]:
+    """From NCHW to NHWC, or back, the kernel that libraries have for it; any other as a copy."""
+    assert isinstance(step.op, Transpose)
+    (y,) = step.outputs
+    if step.op.permutation == TO_LAST:
+        images, *positions, channels = y.shape
+    elif step.op.permutation == TO_FIRST:
+        images, channels, *positions = y.shape
+    else:
+        return [copy_candidate(y)]
+    kernel = layout_kernel("layout", images, channels, math.prod(positions), y.bytes, element_bytes=y.dtype.bytes)
+    return [Candidate("layout", (kernel,), is_library_call=False)]
 
 
 def pooling_nhwc(step: Step) -> list[Candidate]:

@@ -10,10 +10,7 @@ from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES, Archi
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.fft import fft
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
-from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, direct_nhwc, grouped
 from iossim.hardware.lowering.gpu.convolution.winograd import winograd
-from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores, tensor_core_convolution
-from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
 from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
@@ -33,6 +30,11 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     today's libraries multiply the images of NCHW as they lie, one by one (an RTX A5000's trace of ResNet-50 shows no
     transforms around them).
     """
+    if shape.precision not in TENSOR_CORES:
+        return
+    from iossim.hardware.lowering.gpu.convolution.grouped import direct_nhwc
+    from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
+
     if shape.precision not in FP32_STORED:
         direct = list(direct_nhwc(shape))
         # Of one image cuDNN takes no padded product where it has a direct kernel.
@@ -62,6 +64,9 @@ def on_lanes(step: Step) -> list[Candidate]:
 def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
     """What runs where there are none for the precision, and what runs beside them."""
     if shape.groups > 1:
+        from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped
+        from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores
+
         # What is not depthwise has no kernel of its own in today's libraries: a product a group.
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         hopper = [*depthwise_nhwc(shape), *grouped_on_tensor_cores(shape)]
@@ -76,6 +81,8 @@ def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list
     """Kernels on FP32 lanes where there are no tensor cores for the precision, and those that run beside them."""
     if precision not in TENSOR_CORES:
         return found, []
+    from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
+
     # Where there are tensor cores, the library's choice is among their kernels.
     others = (replace(one, architectures=without_tensor_cores(precision, one.architectures)) for one in found)
     return [one for one in others if one.architectures], list(_beside_tensor_cores(found, precision))

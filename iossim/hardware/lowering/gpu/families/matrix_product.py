@@ -8,20 +8,23 @@ Products of quantised tensors are the kernels of the same product in int8, its s
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import TENSOR_CORES, Architecture
 from iossim.hardware.lowering.gpu.families.convolution import convolution
 from iossim.hardware.lowering.gpu.matrix_product import (
     BATCHED_TILES,
+    LEAST_INNER,
+    MOST_TILES_TO_SPLIT,
     SINCE_VOLTA,
     TILE,
     TILES,
     Product,
-    parts_bytes,
+    Tile,
     product_kernel,
-    split_products,
     stream_kernel,
+    tiles,
 )
 from iossim.hardware.lowering.gpu.tensor_core_families import PRODUCTS
 from iossim.hardware.lowering.gpu.tensor_core_product import (
@@ -39,6 +42,7 @@ from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.stacked_product import stacked_product
 from iossim.ir.types import Precision
 
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 #: Tiles, and where kernels for them are.
 _TILES = {
     TILE["128x128"]: SINCE_VOLTA,
@@ -155,3 +159,29 @@ def recurrent(step: Step) -> list[Candidate]:
         first, each = (product_kernel(part, tile, WorkClass.GEMM) for part in (whole, one))
         found.append(Candidate(f"recurrent_{tile}", (first, *(each, cell) * steps), steps * gates_bytes))
     return found
+
+
+def split_products(
+    product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0, name: str = ""
+) -> Iterator[tuple[Kernel, ...]]:
+    """The product as one kernel, and with its inner dimension split, each followed by the reduction."""
+    count = tiles(product, tile)
+    for split in _SPLITS:
+        if split == 1:
+            yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
+        elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
+            yield product_kernel(product, tile, work_class, split, name=name), reduction(product, split, extra_flops)
+
+
+def parts_bytes(kernels: Sequence[Kernel]) -> int:
+    """The workspace of a product of :func:`split_products`: the parts that are to be summed."""
+    return kernels[0].bytes_written if len(kernels) > 1 else 0
+
+
+def reduction(product: Product, split: int, extra_flops: int) -> Kernel:
+    """Sum of the parts that split-K wrote."""
+    elements = product.rows * product.columns * product.count
+    read_bytes, flops = product.bytes_written * split, elements * (split - 1) + extra_flops
+    return stream_kernel(
+        "split_reduction", elements, flops, activation_bytes=read_bytes, bytes_written=product.bytes_written
+    )

@@ -31,11 +31,12 @@ from iossim.hardware.lowering.kernel import (
     ceil_div,
 )
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoolBackward
+from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import DType
 
 if TYPE_CHECKING:
     from iossim.ir.ops.normalization import LocalResponseNorm
+    from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 
 _THREADS, _REGISTERS = 128, 26
 #: Taps of depthwise convolution that a tap costs, and finding the window: cuDNN, PyTorch's maximum and average.
@@ -73,8 +74,8 @@ def global_pooling(step: Step) -> list[Candidate]:
 
 def pooling_backward(step: Step) -> list[Candidate]:
     """A thread an element of the input, which goes through the windows that have it; not measured."""
-    assert isinstance(step.op, MaxPoolBackward | AveragePoolBackward)
-    windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(step.op.kernel, step.op.strides, strict=True))
+    op = cast("MaxPoolBackward | AveragePoolBackward", step.op)
+    windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(op.kernel, op.strides, strict=True))
     kernel = _window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)
     return [_of_cudnn(step, windows), _of_framework(kernel)]
 

@@ -6,15 +6,9 @@ once and read one element for it, or none: what is read is at most what is writt
 
 from __future__ import annotations
 
-import math
-
-from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel, stream_kernel
-from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
+from iossim.hardware.lowering.gpu.matrix_product import step_kernel, stream_kernel
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
-from iossim.ir.ops.reshape import Transpose
-from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import TensorType
 
 
@@ -38,20 +32,6 @@ def copy(step: Step) -> list[Candidate]:
     return [copy_candidate(*step.outputs)]
 
 
-def transpose(step: Step) -> list[Candidate]:
-    """From NCHW to NHWC, or back, the kernel that libraries have for it; any other as a copy."""
-    assert isinstance(step.op, Transpose)
-    (y,) = step.outputs
-    if step.op.permutation == TO_LAST:
-        images, *positions, channels = y.shape
-    elif step.op.permutation == TO_FIRST:
-        images, channels, *positions = y.shape
-    else:
-        return [copy_candidate(y)]
-    kernel = layout_kernel("layout", images, channels, math.prod(positions), y.bytes, element_bytes=y.dtype.bytes)
-    return [Candidate("layout", (kernel,), is_library_call=False)]
-
-
 def copy_candidate(*moved: TensorType) -> Candidate:
     """Copies of tensors, a kernel each."""
     kernels = [
@@ -63,32 +43,6 @@ def copy_candidate(*moved: TensorType) -> Candidate:
 def view(step: Step) -> list[Candidate]:
     """The same bytes. Only a unit that is nothing but an identity is lowered at all, to a copy."""
     return _stream(step, "copy")
-
-
-#: Elements of a row that a warp holds in its registers; of a longer one, those that a thread loads at once.
-_ROW_IN_REGISTERS, _ELEMENTS_A_THREAD = 1024, 4
-#: Clocks of an SM for an element of a long row: 1.2 on an A100, 1.4 on a V100.
-_SOFTMAX_CLOCKS = 1.3
-
-
-def softmax(step: Step) -> list[Candidate]:
-    """Maximum, sum and division in one library call.
-
-    Rows of up to 1,024 elements are held in registers by a warp each, and read once (PyTorch's
-    ``softmax_warp_forward``). A block reads longer ones (``cunn_SoftMaxForward``) for maximum, sum and division.
-    """
-    assert isinstance(step.op, SoftmaxLike)
-    row, *rest = step.outputs[0].shape[step.op.axis :]
-    row *= math.prod(rest) if step.op.flatten else 1
-    elements = step.outputs[0].elements
-    if row > _ROW_IN_REGISTERS:
-        # Four elements a thread, rounded down to a power of two that leaves each at least two steps.
-        threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
-        return [Candidate("softmax", (row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS),))]
-    kernel = stream_kernel(
-        "softmax", elements, step.flops, activation_bytes=step.activation_bytes, bytes_written=step.bytes_written
-    )
-    return [Candidate("softmax", (kernel,))]
 
 
 def resample(step: Step) -> list[Candidate]:

@@ -13,7 +13,8 @@ import math
 from dataclasses import replace
 
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
-from iossim.hardware.lowering.gpu.matrix_product import TILES, Product, parts_bytes, split_products
+from iossim.hardware.lowering.gpu.families.matrix_product import parts_bytes, split_products
+from iossim.hardware.lowering.gpu.matrix_product import TILES, Product
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, ceil_div

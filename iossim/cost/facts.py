@@ -1,0 +1,96 @@
+"""Results of some cost models besides prices of stages: the facts of a stage, and prices and bounds of streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPrices:
+    """End of each schedule's last kernel, and of the host's issuing; us, shape ``[schedules]``.
+
+    ``ends_us``, ``[schedules, launches]``, is the end of each launch, 0 if it has no kernels.
+    """
+
+    latency_us: NDArray[np.float64]
+    issued_us: NDArray[np.float64]
+    ends_us: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchWork:
+    """Lower bounds of launches in any schedule: ``serial_us`` alone, ``host_us`` to issue, both of shape ``[n]``, and
+    ``work_us``, ``[n, resources]``, on each resource that exists once, at full utilisation. In a microsecond of its
+    time alone a launch needs at most ``share`` of a microsecond of the resource.
+    """
+
+    serial_us: NDArray[np.float64]
+    host_us: NDArray[np.float64]
+    work_us: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+
+class Limit(StrEnum):
+    """Limiting factor of a stage."""
+
+    ARITHMETIC = "arithmetic"
+    POWER = "power"  #: arithmetic at the rate that the board's power sustains
+    L2 = "L2"  #: between SMs and L2; on a processor, a core and its caches
+    DRAM = "DRAM"
+    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a partial last wave, unhidden latency
+    START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
+    HOST = "host"  #: the kernel is not issued yet
+    QUEUE = "queue"  #: earlier kernels occupy the slots of the SMs; on a processor, all cores
+    SHARING = "sharing"  #: slowdown of concurrent kernels over running alone
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is its time alone.
+
+    ``waves`` is its blocks over the device's capacity, ``occupancy`` resident warps over their maximum.
+    ``limits_us`` divides ``alone_us``.
+    """
+
+    name: str
+    unit: str
+    stream: int
+    start_us: float
+    end_us: float
+    alone_us: float
+    blocks: int
+    resident_blocks_per_sm: int
+    waves: float
+    occupancy: float
+    limits_us: dict[Limit, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """One stage on a simulated device.
+
+    ``limits_us`` divides ``duration_us`` by limiting factor. ``chain_us`` is the longest group alone,
+    ``host_us`` the host's time to issue all kernels. ``occupancy`` is the mean of active warps over the capacity
+    of all SMs (on a processor: active cores); ``arithmetic`` and ``dram`` are fractions of the datasheet's peaks,
+    counting only the network's own arithmetic, without overhead of kernels. ``sms`` is each group's number of reserved
+    SMs, if any.
+    """
+
+    duration_us: float
+    limits_us: dict[Limit, float]
+    chain_us: float
+    host_us: float
+    occupancy: float
+    arithmetic: float
+    dram: float
+    kernels: tuple[KernelFacts, ...]
+    sms: tuple[int, ...] = ()
+
+    @property
+    def bound(self) -> Limit | None:
+        """The main limiting factor; None for a stage without kernels."""
+        return max(self.limits_us, key=lambda limit: self.limits_us[limit], default=None)

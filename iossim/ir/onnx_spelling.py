@@ -1,0 +1,95 @@
+"""ONNX as ops read it: a node, the codes of element types, and the error for a node that an op kind does not cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from iossim.base.errors import ModelError
+from iossim.ir.types import DType, TensorType
+
+Array = NDArray[Any]
+
+
+class NotCoveredError(ModelError):
+    """An ONNX node that an op kind does not cover, although it may be valid: it becomes a foreign op."""
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """An ONNX node as seen by an op's ``from_onnx``.
+
+    ``inputs`` are value names, ``""`` for an omitted optional one; ``constants`` are the values that are known
+    at import (initializers, and values that fold to constants), whose arrays ``load`` returns.
+    """
+
+    op_type: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    types: Mapping[str, TensorType]
+    constants: Container[str]
+    load: Callable[[str], Array]
+    opset: int
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def has_input(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] != ""
+
+    def input_type(self, index: int) -> TensorType:
+        return self.types[self.inputs[index]]
+
+    def constant(self, index: int, what: str) -> Array:
+        """The array of input ``index``; raises NotCoveredError if it is computed at run time."""
+        name = self.inputs[index]
+        if name not in self.constants:
+            raise NotCoveredError(
+                f"{self.op_type} {self.name!r}: its {what} ({name!r}) is computed at run time; "
+                "export the model with constant shapes"
+            )
+        return self.load(name)
+
+    def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
+        """Integers given as input ``index``, or in older operator sets as attribute ``name``; None if neither."""
+        if self.has_input(index):
+            return [int(value) for value in self.constant(index, what or name).reshape(-1)]
+        given = self.attribute(name)
+        return None if given is None else list(given)
+
+    def data_inputs(self, count: int) -> tuple[str, ...]:
+        """The first ``count`` inputs that are present."""
+        return tuple(name for name in self.inputs[:count] if name)
+
+
+#: ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto).
+_STRING = 8
+#: In the order of their numbers, since the oldest supported onnx does not have the last ones; a dash is for none.
+_NAMES = (
+    "- fp32 uint8 int8 uint16 int16 int32 int64 - bool fp16 fp64 uint32 uint64 - - bf16 fp8_e4m3fn fp8_e4m3fnuz "
+    "fp8_e5m2 fp8_e5m2fnuz uint4 int4 fp4_e2m1 fp8_e8m0 uint2 int2"
+)
+_DTYPES = {code: DType(name) for code, name in enumerate(_NAMES.split()) if name != "-"}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+
+def dtype_of_onnx(code: int, what: str) -> DType:
+    """The element type of an ONNX code; raises ModelError that begins with ``what``."""
+    if code == _STRING:
+        raise ModelError(f"{what} has element type STRING, and iossim schedules numbers; leave text out of the model")
+    if code not in _DTYPES:
+        from onnx import TensorProto  # onnx takes long to import
+
+        name = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
+        raise ModelError(f"{what} has element type {name}, which iossim does not know; known: {', '.join(DType)}")
+    return _DTYPES[code]
+
+
+def onnx_code(dtype: DType) -> int:
+    """ONNX's code of an element type."""
+    return _CODES[dtype]
