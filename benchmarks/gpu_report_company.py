@@ -24,7 +24,7 @@ def section_company(job: Job, model: str) -> None:
     from iossim.cost.measured.store import MeasurementStore
     from iossim.cost.named_alike import NamedAlike
     from iossim.execution.backend import OffersVariants
-    from iossim.schedule.fit import without_variants
+    from iossim.schedule.fit import with_variants
     from iossim.search.assemble import reprice
 
     network = load_network(job, model)
@@ -41,7 +41,7 @@ def section_company(job: Job, model: str) -> None:
             chosen = optimize(
                 network, None, cost_model=estimates, options=search_options("general", 3, 8, company=True)
             )
-        both = {"company": chosen, "company-fastest": without_variants(chosen)}
+        both = {"company": chosen, "company-fastest": with_variants(chosen)}
         taken = checked_runs(job, model, network, backend, both)
         measured, predicted = ([reprice(found, network, by) for found in both.values()] for by in (prices, estimates))
         rows = _rows(chosen, measured, predicted)

@@ -29,7 +29,7 @@ from iossim.schedule.batch import FASTEST
 
 FORMAT = "iossim choices of cuDNN's plans, 1"
 _REMEDY = "name another file, or remove this one"
-#: Variants are also looked for among plans for these parts of the SMs: cuBLAS takes any number, and cuDNN few.
+#: Variants are also looked for among plans for these parts of the SMs: cuBLASLt takes any number, and cuDNN few.
 TARGETS = (2, 8)
 #: Variants of a convolution beside the fastest; each may take so many times as long, and holds this part or less.
 MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8

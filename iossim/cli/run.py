@@ -70,7 +70,7 @@ def run(
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import context_of
     from iossim.execution.backends import backend_from
-    from iossim.execution.measured_run import for_backend, output_difference, plan_for
+    from iossim.execution.measured_run import output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.execution.tolerance import tolerance
@@ -78,7 +78,7 @@ def run(
     from iossim.models.partition import refuse_foreign
     from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
     from iossim.schedule.schedule import StreamSchedule
-    from iossim.tasks.measured_schedules import measure_beside, plain_schedule, predictions, split_names
+    from iossim.tasks.measured_schedules import for_backend, measure_beside, plain_schedule, predictions, split_names
 
     check_file(plan, "--plan")
     plain, baselines = split_names(compare, "--compare")

@@ -73,12 +73,17 @@ def _alike(theirs: Sequence[UnitVariant], own: Sequence[UnitVariant]) -> _Alike:
         if variant.name in names:
             place = names.index(variant.name)
         elif variant.blocks:
-            place = min(range(len(own)), key=lambda at: _distance(variant, theirs[0], own[at], own[0]))
+            place = most_alike(variant, theirs[0], own)
         else:
             place = 0
         if own[place][1:] != own[0][1:]:
             found.setdefault(place, variant)
     return tuple((variant, place) for place, variant in found.items())
+
+
+def most_alike(variant: UnitVariant, fastest: UnitVariant, others: Sequence[UnitVariant]) -> int:
+    """The place of the one of ``others``, the fastest first, that is most alike a variant beside its own fastest."""
+    return min(range(len(others)), key=lambda at: _distance(variant, fastest, others[at], others[0]))
 
 
 def _distance(one: UnitVariant, fastest: UnitVariant, other: UnitVariant, other_fastest: UnitVariant) -> float:

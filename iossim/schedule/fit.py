@@ -8,7 +8,7 @@ order, and every producer of a launch's inputs precedes it by its stream's order
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import TypeGuard
@@ -16,10 +16,10 @@ from typing import TypeGuard
 from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import AnySchedule, BlockSchedule, SavedSchedule, Stage, StreamLaunch, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, SavedSchedule, Stage, StreamSchedule
 from iossim.schedule.streams import issue_order
 
 #: Unit names, whose groups follow from the graph; groups of names; ``{"merge": names}``; or a stage of a schedule.
@@ -258,18 +258,21 @@ def _predecessors(network: Network, name: str) -> list[str]:
     return [network.units[before].name for before in network.predecessors[network.unit_index[name]]]
 
 
-def without_variants(schedule: AnySchedule, units: Collection[str] | None = None) -> AnySchedule:
-    """The schedule with its units, or these alone, as fastest alone."""
+def with_variants(schedule: AnySchedule, variants: Mapping[str, str] | None = None) -> AnySchedule:
+    """The schedule with other variants of these units, those that name some; with all as fastest alone by default."""
 
-    def bare(launch: StreamLaunch) -> StreamLaunch:
-        is_kept = units is not None and set(units).isdisjoint(launch.units)
-        return launch if is_kept else launch.model_copy(update={"variant": ""})
+    def named(units: Sequence[str], variant: str) -> str:
+        return FASTEST if variants is None else variants.get(units[0], variant)
 
-    def kept(stage: Stage) -> Stage:
-        left = {} if units is None else {name: each for name, each in stage.variants.items() if name not in units}
-        return stage.model_copy(update={"variants": left})
+    def renamed(stage: Stage) -> Stage:
+        own = {unit: named([unit], variant) for unit, variant in stage.variants.items()}
+        return stage.model_copy(update={"variants": {unit: variant for unit, variant in own.items() if variant}})
 
     if isinstance(schedule, StreamSchedule):
-        return schedule.model_copy(update={"streams": [[bare(one) for one in own] for own in schedule.streams]})
-    blocks = [block.model_copy(update={"stages": [kept(one) for one in block.stages]}) for block in schedule.blocks]
+        streams = [
+            [one.model_copy(update={"variant": named(one.units, one.variant)}) if one.variant else one for one in own]
+            for own in schedule.streams
+        ]
+        return schedule.model_copy(update={"streams": streams})
+    blocks = [block.model_copy(update={"stages": [renamed(one) for one in block.stages]}) for block in schedule.blocks]
     return schedule.model_copy(update={"blocks": blocks})

@@ -132,9 +132,9 @@ def reprice_as_known(schedule: AnySchedule, network: Network, cost_model: CostMo
     try:
         return reprice_any(schedule, network, cost_model)
     except PlanError:
-        from iossim.schedule.fit import without_variants  # loaded by who has such kernels
+        from iossim.schedule.fit import with_variants  # loaded by who has such kernels
 
-        return reprice_any(without_variants(schedule), network, cost_model)
+        return reprice_any(with_variants(schedule), network, cost_model)
 
 
 def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:

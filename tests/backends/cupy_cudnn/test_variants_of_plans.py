@@ -20,16 +20,18 @@ from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import OptionError, PlanError
+from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.measured.stored_measurements import measurement_set
+from iossim.cost.model import problems_of
 from iossim.cost.replay import replay
 from iossim.execution.backend import OffersVariants, Timing
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import plan_for
+from iossim.execution.measured_run import output_error, plan_for
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
@@ -40,6 +42,7 @@ from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.search.measured import Budget
+from iossim.tasks.measured_schedules import for_backend
 
 #: Times of plans, us, and what they hold: the fastest most of an SM, one of them fewer SMs.
 PLANS = {"eng41_k2=5": 10.0, "eng11": 12.0, "eng0": 18.0, "eng7": 19.0, "eng8": 90.0, "eng41_k2=5@16": 25.0}
@@ -97,10 +100,7 @@ def test_names_are_the_same_in_another_process_and_nothing_is_timed_again(tmp_pa
 def test_a_schedule_runs_by_the_variants_that_it_names(engine: Engine) -> None:
     network, (made, driver) = convolution(), backend(engine=engine)
     schedule = sequential_schedule(network)
-    (block,) = schedule.blocks
-    (stage,) = block.stages
-    named = stage.model_copy(update={"variants": {network.units[0].name: "fused:eng41_k2=5@16"}})
-    varied = schedule.model_copy(update={"blocks": [block.model_copy(update={"stages": [named]})]})
+    varied = with_variants_of(schedule, {network.units[0].name: "fused:eng41_k2=5@16"})
     read = Schedule.model_validate_json(varied.model_dump_json())
     assert read == varied
     inputs = random_inputs(network)
@@ -110,6 +110,55 @@ def test_a_schedule_runs_by_the_variants_that_it_names(engine: Engine) -> None:
     assert {call.about for call in driver.calls if call.verb == "convolution"} == {"eng41_k2=5@16"}
     for name, array in evaluate_graph(network.graph, inputs).items():
         np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() -> None:
+    """A schedule made without a device, once its units are named as there; a name that nobody knows is refused."""
+    b = GraphBuilder("two", Precision.BF16)
+    x = b.input("x", (1, 64, 28, 28))
+    for name in ("light", "usual"):
+        with b.unit(name, "Conv"):
+            x = b.conv(x, 64, kernel=3, padding=1, name=name)
+    network = b.network([x])
+    prices = api.cost_model("simulator", "h100-sxm", network.precision, "graph")
+    schedule = api.optimize(network, None, cost_model=prices, scheduler="sequential")
+    assert isinstance(prices, VariantCostModel)
+    fastest, *others = prices.variants(problems_of(network, prices)[0])[0]
+    usual = next(one for one in others if one[1:] == fastest[1:])
+    light = min((one for one in others if one.alone_us < 2 * fastest.alone_us), key=lambda one: one.blocks)
+    assert light.blocks < 0.8 * fastest.blocks
+    plans = {"eng41": 2 * fastest.alone_us, "eng0": 2 * light.alone_us}
+    made, driver = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": fastest[3:], "eng0": light[3:]})
+    named = with_variants_of(schedule, {"light": light.name, "usual": usual.name})
+    assert schedule.device == made.context.device
+    found, remark = for_backend(named, network, made)
+    assert [stage.variants for stage in found.stages] == [{"light": "fused:eng0"}, {}]
+    assert "runs 2 units with its own kernels, 1 of them not with the fastest but with the most alike" in remark
+    assert light.name in remark
+    assert for_backend(found, network, made) == (found, "")
+    driver.calls.clear()
+    assert output_error(network, found, made, numpy_outputs) < 2e-2
+    assert {call.about for call in driver.calls if call.verb == "convolution"} == {"eng0", "eng41"}
+    unheard = with_variants_of(schedule, {"light": "unheard", "usual": usual.name})
+    left, _ = for_backend(unheard, network, made)
+    with pytest.raises(PlanError, match="'unheard', which no plans of cuDNN are called here"):
+        plan_for(left, network, made)
+
+
+def with_variants_of(schedule: Schedule, variants: dict[str, str]) -> Schedule:
+    """The schedule with variants of the units of its stages."""
+    blocks = [
+        block.model_copy(
+            update={
+                "stages": [
+                    stage.model_copy(update={"variants": {u: variants[u] for u in stage.units if u in variants}})
+                    for stage in block.stages
+                ]
+            }
+        )
+        for block in schedule.blocks
+    ]
+    return schedule.model_copy(update={"blocks": blocks})
 
 
 @pytest.mark.parametrize("variant", ["fused:eng99", "gemm 64x64", "fused:eng0 fused:eng0"])
