@@ -24,8 +24,8 @@ from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError, PlanError, warn_once
 from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text, write_atomically
-from iossim.execution.backend import BackendError, Choice, TimedAlgorithm
-from iossim.schedule.batch import FASTEST
+from iossim.execution.backend import BackendError, Choice
+from iossim.schedule.batch import FASTEST, UnitVariant
 
 FORMAT = "iossim choices of cuDNN's plans, 1"
 _REMEDY = "name another file, or remove this one"
@@ -142,7 +142,7 @@ def _name(key: Hashable) -> str:
 class Timed:
     """How a convolution runs, its workspace, and how long it took alone (0 where it was named, not timed).
 
-    ``blocks`` and ``sm_share`` as of a :class:`~iossim.execution.backend.TimedAlgorithm`.
+    ``blocks`` and ``sm_share`` as of a :class:`~iossim.schedule.batch.UnitVariant`.
     """
 
     how: How
@@ -219,19 +219,19 @@ class Algorithms:
             )
         return Choice(name, program.scratch_bytes + _most_workspace(timed))
 
-    def variants(self, program: UnitProgram) -> tuple[TimedAlgorithm, ...]:
+    def variants(self, program: UnitProgram) -> tuple[UnitVariant, ...]:
         """What is fastest, and the ways of :meth:`lighter`, of all convolutions of a program at once.
 
         Times are those of the convolutions alone, and of several the one counts that holds most of an SM.
         """
         ways = [self.lighter(call) for call in program.convolutions]
-        found: dict[str, TimedAlgorithm] = {}
+        found: dict[str, UnitVariant] = {}
         for level in range(max(map(len, ways), default=1)):
             own = [each[min(level, len(each) - 1)] for each in ways]
             most = max(own, key=lambda one: one.sm_share, default=Timed(How("", ""), 0, 0.0))
             held = program.scratch_bytes + _most_workspace(own), most.blocks, most.sm_share
             name = _joined(own) if level else FASTEST
-            found.setdefault(name, TimedAlgorithm(name, sum(one.time_us for one in own), *held))
+            found.setdefault(name, UnitVariant(name, sum(one.time_us for one in own), *held))
         return tuple(found.values())
 
     def lighter(self, call: ConvolutionCall) -> list[Timed]:
@@ -276,7 +276,7 @@ class Algorithms:
             self._recalled += recalled is not None
         return self._fastest[call.key]
 
-    def every(self, program: UnitProgram) -> list[TimedAlgorithm]:
+    def every(self, program: UnitProgram) -> list[UnitVariant]:
         """All candidates to run a program of one convolution, timed with the same care; the fastest first."""
         if len(program.convolutions) != 1:
             raise BackendError(
@@ -284,7 +284,7 @@ class Algorithms:
                 "convolution"
             )
         timed = self._times(program.convolutions[0], every=True)
-        return [TimedAlgorithm(str(t.how), t.time_us, program.scratch_bytes + t.workspace_bytes) for t in timed]
+        return [UnitVariant(str(t.how), t.time_us, program.scratch_bytes + t.workspace_bytes) for t in timed]
 
     def candidates(self, call: ConvolutionCall, targets: Sequence[int] = ()) -> Iterator[tuple[How, int]]:
         """The first ways of each kind to run a call within the limit, with their workspaces; and the first for each of

@@ -50,7 +50,6 @@ from iossim.execution.backend import (
     Divided,
     Fallback,
     Samples,
-    TimedAlgorithm,
     Timing,
 )
 from iossim.execution.engine import UNDIVIDED, Engine
@@ -64,7 +63,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
-from iossim.schedule.batch import FASTEST, Strategy
+from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
 
 if TYPE_CHECKING:
     from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -250,7 +249,7 @@ class CupyCudnnBackend:
 
         return choose
 
-    def variants(self, network: Network, unit: str) -> tuple[TimedAlgorithm, ...]:
+    def variants(self, network: Network, unit: str) -> tuple[UnitVariant, ...]:
         """Of each convolution of the unit the fastest plan, and those that hold less of an SM, or fewer SMs.
 
         A name is the algorithm of :meth:`choices`: cuDNN's engines and knobs. Timed when first asked for, and kept with
@@ -258,7 +257,7 @@ class CupyCudnnBackend:
         """
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)
-            return (TimedAlgorithm(FASTEST, 0.0, 0),) if program is None else self._algorithms.variants(program)
+            return (UnitVariant(FASTEST, 0.0, 0),) if program is None else self._algorithms.variants(program)
 
     def divided(self, network: Network) -> Divided:
         """The SMs that the price of a stage gives its groups, by this GPU's profile."""
@@ -270,7 +269,7 @@ class CupyCudnnBackend:
             )
         return self._prices.divided(network)
 
-    def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
+    def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
         """The plans of cuDNN within the limit for a unit of one convolution, the first of its ranking."""
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)

@@ -23,11 +23,10 @@ from iossim.backends.simulator.kernel_rows import KernelRows, kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
 from iossim.base.compiled import jit
 from iossim.base.errors import PlanError, did_you_mean
-from iossim.cost.capabilities import UnitVariant
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Candidate, Issue, Kernel, Libraries, block_slots
 from iossim.hardware.profile import DeviceProfile
-from iossim.schedule.batch import FASTEST, steps_of, variant_of
+from iossim.schedule.batch import FASTEST, UnitVariant, steps_of, variant_of
 
 
 class KernelPrice(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, UnitVariant
 from iossim.schedule.problem import Masks, ScheduleProblem
 
 if TYPE_CHECKING:
@@ -74,18 +74,6 @@ class RemarkingCostModel(CostModel, Protocol):
     def remarks(self, network: Network) -> Sequence[str]:
         """The assumptions, one sentence each; schedules carry them."""
         ...
-
-
-class UnitVariant(NamedTuple):
-    """A variant of a unit, its time alone, the workspace of its kernels, and the number of blocks of the kernel whose
-    blocks hold most of an SM, with that part (0: not known).
-    """
-
-    name: str
-    alone_us: float
-    workspace_bytes: int
-    blocks: int = 0
-    sm_share: float = 0.0
 
 
 class VariantBounds(NamedTuple):

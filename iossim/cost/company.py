@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import UnitVariant, VariantBounds, VariantCostModel, least_of_variants
+from iossim.cost.capabilities import VariantBounds, VariantCostModel, least_of_variants
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
-from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant, Variants
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 
-from iossim.cost.capabilities import NamesVariants, UnitVariant, VariantBounds, VariantCostModel
+from iossim.cost.capabilities import NamesVariants, VariantBounds, VariantCostModel
 from iossim.cost.model import Prices, StageBounds, WrappedCostModel
-from iossim.schedule.batch import StageBatch, Variants
+from iossim.schedule.batch import StageBatch, UnitVariant, Variants
 from iossim.schedule.problem import ScheduleProblem
 
 #: Of each variant that has one alike, itself and the place of that among those of the unit.

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import MeasuredBy, NamesVariants, UnitVariant
+from iossim.cost.capabilities import MeasuredBy, NamesVariants
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModelIdentity, Prices, WrappedCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, UnitVariant
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 

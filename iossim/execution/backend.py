@@ -17,7 +17,7 @@ from iossim.base.errors import IossimError, PlanError
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.batch import FASTEST, Strategy
+from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
 
 
 class BackendError(IossimError):
@@ -161,25 +161,11 @@ class Backend(Protocol):
         """Time each plan, from its first command until the host has waited for its last, with synthetic inputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedAlgorithm:
-    """One way to run a unit: the backend's name of it, its time alone, and its workspace.
-
-    ``blocks`` and ``sm_share`` are those of the kernel whose blocks hold most of an SM, and that part; 0: not known.
-    """
-
-    algorithm: str
-    time_us: float
-    workspace_bytes: int
-    blocks: int = 0
-    sm_share: float = 0.0
-
-
 @runtime_checkable
 class OffersVariants(Backend, Protocol):
     """A backend that runs units as what is fastest alone, or as a variant that leaves others more of the device."""
 
-    def variants(self, network: Network, unit: str) -> tuple[TimedAlgorithm, ...]:
+    def variants(self, network: Network, unit: str) -> tuple[UnitVariant, ...]:
         """What a unit may run as, :data:`~iossim.schedule.batch.FASTEST` first; the same names in every process."""
 
 
@@ -187,7 +173,7 @@ class OffersVariants(Backend, Protocol):
 class TimesAlgorithms(Backend, Protocol):
     """A backend that can time each algorithm of a unit, as a library's own benchmark does."""
 
-    def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
+    def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
         """The algorithms of a unit of one convolution. Raises BackendError if there is none, or no choice."""
 
 

@@ -259,18 +259,18 @@ def _predecessors(network: Network, name: str) -> list[str]:
 
 
 def with_variants(schedule: AnySchedule, variants: Mapping[str, str] | None = None) -> AnySchedule:
-    """The schedule with other variants of these units, those that name some; with all as fastest alone by default."""
+    """The schedule with these variants of units, others as before; by default with all units as fastest alone."""
 
-    def named(units: Sequence[str], variant: str) -> str:
-        return FASTEST if variants is None else variants.get(units[0], variant)
+    def of(unit: str, before: str) -> str:
+        return FASTEST if variants is None else variants.get(unit, before)
 
     def renamed(stage: Stage) -> Stage:
-        own = {unit: named([unit], variant) for unit, variant in stage.variants.items()}
+        own = {unit: of(unit, stage.variants.get(unit, FASTEST)) for unit in stage.units}
         return stage.model_copy(update={"variants": {unit: variant for unit, variant in own.items() if variant}})
 
     if isinstance(schedule, StreamSchedule):
         streams = [
-            [one.model_copy(update={"variant": named(one.units, one.variant)}) if one.variant else one for one in own]
+            [one.model_copy(update={"variant": of(one.units[0], one.variant)}) for one in own]
             for own in schedule.streams
         ]
         return schedule.model_copy(update={"streams": streams})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from iossim.base.errors import OptionError, PlanError, did_you_mean, once
-from iossim.cost.capabilities import StreamCostModel, UnitVariant, VariantCostModel
+from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
@@ -116,7 +116,7 @@ def _most_alike(
         for unit, known in zip(problem.unit_names, simulator.variants(problem), strict=True):
             named = next((one for one in known if foreign.get(unit) == one.name), None)
             if named is not None:
-                offered = [UnitVariant(*astuple(way)) for way in backend.variants(network, unit)]
+                offered = backend.variants(network, unit)
                 found[unit] = offered[most_alike(named, known[0], offered)].name
     return found
 

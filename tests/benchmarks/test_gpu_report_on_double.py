@@ -13,6 +13,7 @@ from typing import Any
 
 import onnx
 import pytest
+from small_networks import branches
 
 from iossim.calibration.evaluated_networks import evaluate_all
 from iossim.execution.engine import UNDIVIDED
@@ -269,13 +270,7 @@ def test_kernels_chosen_for_their_company_run_beside_the_fastest(
 ) -> None:
     """On a device whose fastest kernels fill it, so that those of fewer blocks are faster side by side."""
     path = tmp_path / "fire.onnx"
-    builder = GraphBuilder("fire")
-    x, y = builder.input("x", (1, 16, 44, 44)), builder.input("y", (1, 64, 44, 44))
-    branches = [
-        builder.add(Relu(), builder.conv(value, filters, kernel=size, padding=size // 2, name=name))
-        for name, value, filters, size in (("wide", x, 128, 3), ("narrow", x, 128, 1), ("bypass", y, 256, 1))
-    ]
-    onnx.save(export_graph(builder.network([builder.add(Concat(1), *branches)]).graph), path)
+    onnx.save(export_graph(branches().graph), path)
     assert report("none", "company", dtypes="bf16", models=str(path)) == {"company": ("done", "")}
     (row,) = records(out, "company")
     assert row["device"] == "h100-sxm"

@@ -8,12 +8,12 @@ import pytest
 import iossim
 from iossim import api
 from iossim.base.errors import OptionError, PlanError
-from iossim.cost.capabilities import MeasuringCostModel, UnitVariant, VariantCostModel
+from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
 from iossim.cost.model import CostModel, WrappedCostModel, problems_of
 from iossim.cost.named_alike import NamedAlike
 from iossim.cost.random import RandomCostModel
 from iossim.report.explanation import short_lines
-from iossim.schedule.batch import FASTEST, Strategy
+from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of, planned_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuredBy, UnitVariant
+from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuredBy
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import (
     TARGET_US,
@@ -51,7 +51,7 @@ from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
 
@@ -143,8 +143,7 @@ class MeasuredCostModel:
         for unit in problem.units:
             key = network.signatures[unit]
             if key not in self._variants:
-                ways = self.backend.variants(network, network.units[unit].name)
-                self._variants[key] = tuple(UnitVariant(*astuple(way)) for way in ways)
+                self._variants[key] = self.backend.variants(network, network.units[unit].name)
             found.append(self._variants[key])
         return tuple(found)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from host_device import HostDriver
 from host_library import HostLibrary
 from random_networks import random_inputs, sequential_schedule
-from small_networks import OPS, UNITS, of_op
+from small_networks import OPS, UNITS, branches, of_op
 
 from iossim import api
 from iossim.backends.cupy_cudnn import kernel_nodes
@@ -35,10 +34,9 @@ from iossim.execution.measured_run import output_error, plan_for
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.slice import Concat
-from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST, Strategy
+from iossim.schedule.fit import with_variants
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.search.measured import Budget
@@ -74,7 +72,7 @@ def test_variants_are_what_holds_less_of_an_sm_or_of_the_device() -> None:
     assert isinstance(made, OffersVariants)
     network = convolution()
     found = made.variants(network, network.units[0].name)
-    assert [(one.algorithm, one.time_us, one.blocks, one.sm_share) for one in found] == [
+    assert [(one.name, one.alone_us, one.blocks, one.sm_share) for one in found] == [
         (FASTEST, 10.0, 264, 1.0),
         ("fused:eng0", 18.0, 300, 0.5),  # eng7 takes longer and holds no less, and eng8 takes too long
         ("fused:eng41_k2=5@16", 25.0, 16, 1.0),
@@ -88,7 +86,7 @@ def test_names_are_the_same_in_another_process_and_nothing_is_timed_again(tmp_pa
     network = UNITS["separable conv of a sum"]()
     (unit,) = network.units
     expected = first.variants(network, unit.name)
-    assert [one.algorithm for one in expected][1:] == ["own1x1 fused:eng0", "own1x1 fused:eng41_k2=5@16"]
+    assert [one.name for one in expected][1:] == ["own1x1 fused:eng0", "own1x1 fused:eng41_k2=5@16"]
     second, _ = backend(path, Engine.PAPER)
     assert second.variants(network, unit.name) == expected
     assert second.planning.candidates_timed == 0
@@ -100,7 +98,7 @@ def test_names_are_the_same_in_another_process_and_nothing_is_timed_again(tmp_pa
 def test_a_schedule_runs_by_the_variants_that_it_names(engine: Engine) -> None:
     network, (made, driver) = convolution(), backend(engine=engine)
     schedule = sequential_schedule(network)
-    varied = with_variants_of(schedule, {network.units[0].name: "fused:eng41_k2=5@16"})
+    varied = with_variants(schedule, {network.units[0].name: "fused:eng41_k2=5@16"})
     read = Schedule.model_validate_json(varied.model_dump_json())
     assert read == varied
     inputs = random_inputs(network)
@@ -129,7 +127,7 @@ def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() 
     assert light.blocks < 0.8 * fastest.blocks
     plans = {"eng41": 2 * fastest.alone_us, "eng0": 2 * light.alone_us}
     made, driver = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": fastest[3:], "eng0": light[3:]})
-    named = with_variants_of(schedule, {"light": light.name, "usual": usual.name})
+    named = with_variants(schedule, {"light": light.name, "usual": usual.name})
     assert schedule.device == made.context.device
     found, remark = for_backend(named, network, made)
     assert [stage.variants for stage in found.stages] == [{"light": "fused:eng0"}, {}]
@@ -139,26 +137,10 @@ def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() 
     driver.calls.clear()
     assert output_error(network, found, made, numpy_outputs) < 2e-2
     assert {call.about for call in driver.calls if call.verb == "convolution"} == {"eng0", "eng41"}
-    unheard = with_variants_of(schedule, {"light": "unheard", "usual": usual.name})
+    unheard = with_variants(schedule, {"light": "unheard", "usual": usual.name})
     left, _ = for_backend(unheard, network, made)
     with pytest.raises(PlanError, match="'unheard', which no plans of cuDNN are called here"):
         plan_for(left, network, made)
-
-
-def with_variants_of(schedule: Schedule, variants: dict[str, str]) -> Schedule:
-    """The schedule with variants of the units of its stages."""
-    blocks = [
-        block.model_copy(
-            update={
-                "stages": [
-                    stage.model_copy(update={"variants": {u: variants[u] for u in stage.units if u in variants}})
-                    for stage in block.stages
-                ]
-            }
-        )
-        for block in schedule.blocks
-    ]
-    return schedule.model_copy(update={"blocks": blocks})
 
 
 @pytest.mark.parametrize("variant", ["fused:eng99", "gemm 64x64", "fused:eng0 fused:eng0"])
@@ -174,20 +156,12 @@ def test_a_variant_that_is_no_plan_here_is_refused_in_one_line(variant: str) -> 
 def test_a_unit_without_convolutions_runs_as_the_fastest_alone() -> None:
     made, _ = backend()
     network = OPS["sigmoid"]()
-    assert [one.algorithm for one in made.variants(network, network.units[0].name)] == [FASTEST]
+    assert [one.name for one in made.variants(network, network.units[0].name)] == [FASTEST]
 
 
 def test_a_measured_search_runs_what_the_simulator_likes_side_by_side_by_what_the_device_has(tmp_path: Path) -> None:
     """The fastest kernels fill the device and run one after another; slower ones of fewer blocks run at once."""
-    b = GraphBuilder("fire", Precision.BF16)
-    x, y = b.input("x", (1, 16, 44, 44)), b.input("y", (1, 64, 44, 44))
-    with b.block("fire"):
-        ends = []
-        for name, value, filters, kernel in (("wide", x, 128, 3), ("narrow", x, 128, 1), ("bypass", y, 256, 1)):
-            with b.unit(name, "Conv-Relu"):
-                ends.append(b.add(Relu(), b.conv(value, filters, kernel=kernel, padding=kernel // 2, name=name)))
-        joined = b.add(Concat(1), *ends)
-    network = b.network([joined])
+    network = branches(Precision.BF16)
     plans = {"eng41": 100.0, "eng0": 130.0}
     made, driver = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": (200, 1.0), "eng0": (48, 0.53)})
     with MeasurementStore(tmp_path / "store.sqlite") as store:
@@ -224,17 +198,11 @@ def test_a_measured_search_runs_what_the_simulator_likes_side_by_side_by_what_th
     assert "eng0" in names
 
 
-class _Driver(SimpleNamespace):
+class _Driver:
     """What the driver's library says of a graph of a copy, a kernel, and a kernel of a library."""
 
-    def __init__(self, resident: dict[int, int], failing: str = "") -> None:
-        super().__init__()
-        self.resident, self.failing = resident, failing
-
-    def __getattribute__(self, name: str):  # type: ignore[no-untyped-def]
-        if name.startswith("cu") and name == object.__getattribute__(self, "failing"):
-            return lambda *_: 1
-        return object.__getattribute__(self, name)
+    def __init__(self, resident: dict[int, int]) -> None:
+        self.resident = resident
 
     def cuGraphGetNodes(self, graph, nodes, count):  # type: ignore[no-untyped-def]  # noqa: N802
         count._obj.value = 3
@@ -269,4 +237,6 @@ def test_what_a_graph_holds_is_asked_of_the_driver() -> None:
     calls = [name for name in vars(_Driver) if name.startswith("cu")]
     assert len(calls) == 5
     for call in calls:
-        assert kernel_nodes.held(_Driver({70: 4, 80: 2}, call), 1) in ((0, 0.0), (20, 0.25))
+        failing = _Driver({70: 4, 80: 2})
+        setattr(failing, call, lambda *_: 1)
+        assert kernel_nodes.held(failing, 1) in ((0, 0.0), (20, 0.25))
