@@ -9,7 +9,7 @@ from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
@@ -43,6 +43,8 @@ class HostLibrary:
         self._planning_us = planning_us
         self._built: set[tuple[Asked, str]] = set()
         self.asked: list[Asked] = []
+        #: By the name of a plan the blocks of its kernel, and the part of an SM that each holds.
+        self.held: dict[str, tuple[int, float]] = {}
         self.workspaces: list[tuple[int, int, int]] = []  #: stream, address and size of those that were used
 
     @property
@@ -52,10 +54,10 @@ class HostLibrary:
     def handle(self, stream: HostStream) -> HostStream:
         return stream
 
-    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
+    def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
         self.asked.append(convolution)
         self._driver.now_us += self._planning_us
-        known = {plan.name: plan for plan in self._plans_of(convolution)}
+        known = {plan.name: plan for plan in self._plans_of(convolution) if target_of(plan.name) == sms}
         for plan in map(known.__getitem__, engines_first(known)):
             self._built.add((convolution, plan.name))
             yield plan
@@ -90,7 +92,8 @@ class HostLibrary:
         self._driver.say("convolution", handle, plan.name)
         if plan.workspace_bytes:
             self.workspaces.append((handle.ptr, workspace, plan.workspace_bytes))
-        self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us)
+        held = self.held.get(plan.name, (0, 0.0))
+        self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us, held)
 
     def _run(self, convolution: Asked, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
         if plan.name == "breaks":
