@@ -22,7 +22,6 @@ from iossim.cost.random import RandomCostModel
 from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.measured_run import for_backend
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
@@ -41,6 +40,7 @@ from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
+from iossim.tasks.measured_schedules import for_backend
 from iossim.tasks.stream_explain import search_streams
 from iossim.transforms.choices import BySchedule, GraphCost
 from iossim.transforms.fused_joins import JoinChoices
