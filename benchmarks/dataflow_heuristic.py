@@ -20,8 +20,7 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError
 from iossim.edge.capacity import check as check_capacity
 from iossim.edge.optimize import POLICIES, plan
-from iossim.edge.plan import Variant
-from iossim.edge.pricing import step_load
+from iossim.edge.plan import Variant, step_load
 from iossim.edge.simulator.execute import run
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import largest_error

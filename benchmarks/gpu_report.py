@@ -14,7 +14,8 @@ convolution in every way and precision, facts, what is missing), costs (launches
 peak), graph/NAME and graph/NAME@DTYPE (sequential and greedy schedules of two networks on the graph engine, in bf16,
 fp32, fp16 and TF32), profile (units, pairs and sampled stages of the networks, warm and cold), baselines (PyTorch eager
 and as a CUDA graph), tests (the backends' ``pytest -m gpu``), warm-up (compiling iossim's search), networks/NAME
-(sequential, greedy and IOS schedules on both engines), compile/NAME (torch.compile), modules (torchvision's and timm's,
+(sequential, greedy and IOS schedules on both engines), company/NAME (stages with the kernels that the simulator likes
+best beside each other, and with the fastest: predicted and measured), compile/NAME (torch.compile), modules (torchvision's and timm's,
 by iossim.torch.compile and torch.compile), autotune/NAME (its max-autotune, ended after four minutes), prediction (the
 simulator against all of that). Tables at the end compare the best of iossim and of PyTorch. A section that ends early leaves its time to the later ones. It is ``done`` if all of it is;
 ``partial`` if items failed, or were omitted for lack of time, as it reports. The same command again does the rest,

@@ -105,7 +105,7 @@ def _ways(backend: Backend, network: Network) -> dict[str, Choice]:
         return {"own": Choice()}
     kinds: dict[str, Choice] = {}
     for found in backend.algorithms(network, network.units[0].name):  # fastest first
-        kinds.setdefault(found.algorithm.partition(":")[0], Choice(found.algorithm, found.workspace_bytes))
+        kinds.setdefault(found.name.partition(":")[0], Choice(found.name, found.workspace_bytes))
     return kinds
 
 

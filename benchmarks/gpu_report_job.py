@@ -226,10 +226,17 @@ def estimate_device(job: Job, own: str) -> str:
 
 
 def load_network(job: Job, model: str, dtype: str = "") -> Network:
-    """A network by its name or file, in the section's precision; in a dry run with small images."""
+    """A network by its name (``hrnet_w18`` is built, too) or file, in the section's precision; in a dry run with small
+    images.
+    """
+    from large_networks import BUILDS
+    from large_networks import network as built
+
     from iossim.models.load import load
 
     dtype = dtype or job.dtype
+    if model in BUILDS:
+        return built(model, dtype=dtype)
     options = {"units": "fused"} if model in FUSED_UNITS else {}
     network = load(model, dtype=dtype, **options)
     if not job.dry:

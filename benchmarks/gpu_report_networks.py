@@ -35,10 +35,17 @@ def section_graph(job: Job, model: str) -> None:
     from iossim.tasks.measured_schedules import plain_schedule
 
     network = load_network(job, model)
-    backend = job.backend_of("graph")
     schedules = {name: plain_schedule(network, name) for name in PLAIN}
+    checked_runs(job, model, network, job.backend_of("graph"), schedules)
+
+
+def checked_runs(
+    job: Job, model: str, network: Network, backend: Backend, schedules: Mapping[str, Schedule]
+) -> dict[str, Samples]:
+    """Times of the schedules that run, which are stored, and their outputs checked."""
     taken = _timed(job, model, network, backend, schedules)
     _checked(job, model, network, backend, schedules, taken, {})
+    return taken
 
 
 def section_warm_up(job: Job) -> None:

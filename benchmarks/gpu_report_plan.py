@@ -27,6 +27,7 @@ SHARES = {
     "tests": 60,
     "warm-up": 40,
     "networks": 45,
+    "company": 20,
     "compile": 50,
     "modules": 120,
     "autotune": 60,
@@ -43,6 +44,7 @@ NEEDS_S = {
     "tests": 45,
     "warm-up": 30,
     "networks": 45,
+    "company": 40,
     "compile": 60,
     "modules": 100,
     "autotune": 150,
@@ -51,7 +53,13 @@ NEEDS_S = {
 #: Most seconds of a section that might take all of the time: max-autotune has taken 600.
 MOST_S = {"autotune": 240}
 #: Number of first models with a section of a kind, in each of the first precisions.
-OF_MODELS: dict[str, tuple[int, ...]] = {"graph": (7, 2, 2, 2), "networks": (7, 4), "compile": (4,), "autotune": (4,)}
+OF_MODELS: dict[str, tuple[int, ...]] = {
+    "graph": (7, 2, 2, 2),
+    "networks": (7, 4),
+    "company": (7,),
+    "compile": (4,),
+    "autotune": (4,),
+}
 #: Number of first precisions with a section of a kind that takes all models.
 OF_DTYPES = {"profile": 2}
 

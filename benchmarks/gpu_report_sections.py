@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any
 
 from gpu_report_baselines import AUTOTUNED, COMPILED, section_baselines, section_compile
+from gpu_report_company import section_company
 from gpu_report_costs import section_costs
 from gpu_report_first import section_first
 from gpu_report_job import ENGINES, Job, estimate_device, one_line
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         "tests": lambda: section_tests(job),
         "warm-up": lambda: section_warm_up(job),
         "networks": lambda: section_network(job, model),
+        "company": lambda: section_company(job, model),
         "compile": lambda: section_compile(job, model, COMPILED),
         "modules": lambda: section_modules(job),
         "autotune": lambda: section_compile(job, model, AUTOTUNED),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -46,10 +46,36 @@ def summary(out: Path) -> list[str]:
     lines += beside_pytorch(records)
     if any(engine == "paper" for _, _, engine, _, _ in runs):
         lines.append(f"paper: {PAPER}{_host_costs(records)}")
+    lines += company_lines([row for row in records if row["record"] == "company"])
     for row in records:
         if row["record"] in PRINTED:
             lines.append(json.dumps({key: value for key, value in row.items() if key not in ("runs", "sms")}))
     return lines
+
+
+def company_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per network with kernels chosen for their company, and one per such stage: measured, then predicted."""
+    lines = (
+        [f"{'chosen kernels':<28} {'fastest us':>10} {'chosen us':>10} {'times':>6} {'predicted':>9}"] if rows else []
+    )
+    for row in rows:
+        found, hoped = row["measured_us"], row["predicted_us"]
+        if len(found) == 2:
+            lines.append(
+                _gain(row["model"], *(each[name] for each in (found, hoped) for name in ("company-fastest", "company")))
+            )
+        for stage in row["stages"]:
+            names = " | ".join(">".join(group) for group in stage["groups"])
+            times = (
+                stage[name] for name in ("fastest_us", "company_us", "predicted_fastest_us", "predicted_company_us")
+            )
+            lines.append(f"{_gain('', *times)}  {names}: {', '.join(stage['variants'].values())}")
+    return lines
+
+
+def _gain(name: str, fastest_us: float, chosen_us: float, predicted_fastest_us: float, predicted_us: float) -> str:
+    times = f"{fastest_us / chosen_us:6.2f} {predicted_fastest_us / predicted_us:9.2f}"
+    return f"{name:<28} {fastest_us:10.1f} {chosen_us:10.1f} {times}"
 
 
 def best_beside_pytorch(runs: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> list[str]:

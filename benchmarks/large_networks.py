@@ -21,6 +21,7 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.softmax import Softmax
+from iossim.ir.types import Precision
 from iossim.models import layers as nn
 from iossim.models.passes.blocks import cut_blocks
 
@@ -227,15 +228,15 @@ BUILDS: dict[str, Build] = {
 }
 
 
-def network(name: str, max_block: int | None = None) -> Network:
+def network(name: str, max_block: int | None = None, dtype: str = "fp32") -> Network:
     """Network by name, cut without loss, and into parts of at most ``max_block`` units.
 
     NASNet-A-large is the zoo's, without its blocks.
     """
     if name == "nasnet_a_large":
-        made = iossim.load("nasnet_a")
+        made = iossim.load("nasnet_a", dtype=dtype)
     else:
-        b = GraphBuilder(name)
+        b = GraphBuilder(name, Precision(dtype))
         made = b.network(BUILDS[name](b))
     return cut_blocks(made, max_block)
 

@@ -22,8 +22,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.ir.network import Network
-from iossim.schedule.stream_problem import StreamBatch, StreamProblem, flat
-from iossim.schedule.streams import as_streams, in_streams, issue_order
+from iossim.schedule.streams import StreamBatch, StreamProblem, as_streams, flat, in_streams, issue_order
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any
 from iossim.search.streams.moves import neighbours

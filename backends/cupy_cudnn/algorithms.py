@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,33 @@ from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.options import usual_choices
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
-from iossim.base.errors import OptionError, warn_once
+from iossim.base.errors import OptionError, PlanError, warn_once
 from iossim.base.numbers import read_json
 from iossim.base.user_files import read_text, write_atomically
-from iossim.execution.backend import BackendError, Choice, TimedAlgorithm
+from iossim.execution.backend import BackendError, Choice
+from iossim.schedule.batch import FASTEST, UnitVariant
 
 FORMAT = "iossim choices of cuDNN's plans, 1"
 _REMEDY = "name another file, or remove this one"
+#: Variants are also looked for among plans for these parts of the SMs: cuBLASLt takes any number, and cuDNN few.
+TARGETS = (2, 8)
+#: Variants of a convolution beside the fastest; each may take so many times as long, and holds this part or less.
+MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A choice as the backend names it (``fused:PLAN``), and how long a run took by it when it was made."""
+    """A choice as the backend names it (``fused:PLAN``), how long a run by it took, and what it holds."""
 
     algorithm: str
     time_us: float
+    blocks: int = 0
+    sm_share: float = 0.0
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Kept:
+        held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
+        return Kept(str(row["algorithm"]), float(row["time_us"]), *held)
 
 
 class KeptChoices:
@@ -62,12 +74,22 @@ class KeptChoices:
         if name not in self._own:
             self._read()
         found = self._own.get(name)
-        return None if found is None else Kept(str(found["algorithm"]), float(found["time_us"]))
+        return None if found is None else Kept.of(found)
 
-    def keep(self, key: Hashable, about: str, algorithm: str, time_us: float) -> None:
-        """Add a choice; when this returns it is in the file. Raises BackendError where that cannot be written."""
+    def lighter(self, key: Hashable) -> list[Kept] | None:
+        """The choice that is kept for equal work and its variants, once these were looked for."""
+        found = None if self.find(key) is None else self._own[_name(key)].get("lighter")
+        return None if found is None else [Kept.of(row) for row in found]
+
+    def keep(
+        self, key: Hashable, about: str, algorithm: str, time_us: float, lighter: Sequence[Kept] | None = None
+    ) -> None:
+        """Add a choice, and its variants; when this returns they are in the file. Raises BackendError where that cannot
+        be written.
+        """
         self._read()
-        self._own[_name(key)] = {"of": about, "algorithm": algorithm, "time_us": round(time_us, 3)}
+        more = {} if lighter is None else {"lighter": [asdict(each) for each in lighter]}
+        self._own[_name(key)] = {"of": about, "algorithm": algorithm, "time_us": round(time_us, 3), **more}
         places = [{"where": json.loads(where), "choices": choices} for where, choices in sorted(self._places.items())]
         text = json.dumps({"format": FORMAT, "places": places}, indent=1, sort_keys=True) + "\n"
         try:
@@ -101,7 +123,8 @@ class KeptChoices:
             for place in found["places"]:
                 choices = self._places.setdefault(json.dumps(place["where"], sort_keys=True), {})
                 for name, kept in place["choices"].items():
-                    Kept(str(kept["algorithm"]), float(kept["time_us"]))
+                    for row in (kept, *kept.get("lighter", ())):
+                        Kept.of(row)
                     choices[name] = dict(kept)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())[:100]
@@ -117,11 +140,16 @@ def _name(key: Hashable) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """How a convolution runs, its workspace, and how long it took alone (0 where it was named, not timed)."""
+    """How a convolution runs, its workspace, and how long it took alone (0 where it was named, not timed).
+
+    ``blocks`` and ``sm_share`` as of a :class:`~iossim.schedule.batch.UnitVariant`.
+    """
 
     how: How
     workspace_bytes: int
     time_us: float
+    blocks: int = 0
+    sm_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +189,7 @@ class Algorithms:
         self._driver, self._library, self._timing, self._kept = driver, library, timing, kept
         self._limit, self._most = workspace_limit_bytes, most
         self._fastest: dict[Hashable, Timed] = {}
+        self._lighter: dict[Hashable, list[Timed]] = {}
         self._recalled = 0
 
     def planning(self, warm_up_us: float) -> Planning:
@@ -176,10 +205,55 @@ class Algorithms:
             warm_up_us=warm_up_us,
         )
 
-    def choice(self, program: UnitProgram) -> Choice:
-        """The choices for a program's convolutions as one text, and the scratch that it needs."""
-        timed = [self.fastest(call) for call in program.convolutions]
-        return Choice(" ".join(str(found.how) for found in timed), program.scratch_bytes + _most_workspace(timed))
+    def choice(self, program: UnitProgram, variant: str = FASTEST) -> Choice:
+        """The choices for a program's convolutions as one text, and the scratch that it needs.
+
+        Raises PlanError for a variant that is not such a text, or names what cannot run here.
+        """
+        timed = self.chosen(program, variant)
+        name = _joined(timed)
+        if variant not in (FASTEST, name):
+            raise PlanError(
+                f"the schedule runs a unit as {variant!r}, which no plans of cuDNN are called here; search again on "
+                "this device, or leave the variant out of the schedule"
+            )
+        return Choice(name, program.scratch_bytes + _most_workspace(timed))
+
+    def variants(self, program: UnitProgram) -> tuple[UnitVariant, ...]:
+        """What is fastest, and the ways of :meth:`lighter`, of all convolutions of a program at once.
+
+        Times are those of the convolutions alone, and of several the one counts that holds most of an SM.
+        """
+        ways = [self.lighter(call) for call in program.convolutions]
+        found: dict[str, UnitVariant] = {}
+        for level in range(max(map(len, ways), default=1)):
+            own = [each[min(level, len(each) - 1)] for each in ways]
+            most = max(own, key=lambda one: one.sm_share, default=Timed(How("", ""), 0, 0.0))
+            held = program.scratch_bytes + _most_workspace(own), most.blocks, most.sm_share
+            name = _joined(own) if level else FASTEST
+            found.setdefault(name, UnitVariant(name, sum(one.time_us for one in own), *held))
+        return tuple(found.values())
+
+    def lighter(self, call: ConvolutionCall) -> list[Timed]:
+        """The fastest way to run a call, and then up to :data:`MOST_LIGHTER` slower ones, each of which holds less of
+        an SM than those before it, or of the device; timed once, and kept with the choice.
+        """
+        if call.key not in self._lighter:
+            fastest = self.fastest(call)
+            kept = None if self._kept is None else self._kept.lighter(call.key)
+            named = [(self._named(call, How.parsed(row.algorithm)), row) for row in kept or ()]
+            found = [
+                replace(one, time_us=row.time_us, blocks=row.blocks, sm_share=row.sm_share)
+                for one, row in named
+                if one is not None
+            ]
+            if kept is None or not found or found[0].how != fastest.how:
+                found = _lighter(fastest, self._times(call, every=True))
+                rows = [Kept(str(each.how), round(each.time_us, 3), each.blocks, each.sm_share) for each in found]
+                if self._kept is not None:
+                    self._kept.keep(call.key, str(call.convolution), str(fastest.how), fastest.time_us, rows)
+            self._lighter[call.key] = found
+        return self._lighter[call.key]
 
     def chosen(self, program: UnitProgram, algorithm: str) -> list[Timed]:
         """The choices that ``algorithm`` (a text of :meth:`choice`, or empty) names, one for each convolution.
@@ -202,7 +276,7 @@ class Algorithms:
             self._recalled += recalled is not None
         return self._fastest[call.key]
 
-    def every(self, program: UnitProgram) -> list[TimedAlgorithm]:
+    def every(self, program: UnitProgram) -> list[UnitVariant]:
         """All candidates to run a program of one convolution, timed with the same care; the fastest first."""
         if len(program.convolutions) != 1:
             raise BackendError(
@@ -210,10 +284,11 @@ class Algorithms:
                 "convolution"
             )
         timed = self._times(program.convolutions[0], every=True)
-        return [TimedAlgorithm(str(t.how), t.time_us, program.scratch_bytes + t.workspace_bytes) for t in timed]
+        return [UnitVariant(str(t.how), t.time_us, program.scratch_bytes + t.workspace_bytes) for t in timed]
 
-    def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
-        """The first ways of each kind to run a call within the limit, with their workspaces.
+    def candidates(self, call: ConvolutionCall, targets: Sequence[int] = ()) -> Iterator[tuple[How, int]]:
+        """The first ways of each kind to run a call within the limit, with their workspaces; and the first for each of
+        these numbers of SMs.
 
         Of what runs instead as several calls it is one way: each of them as is fastest. None where one has no way.
         """
@@ -224,10 +299,11 @@ class Algorithms:
                 continue
             yield How.joined(way, [part.how for part in parts]), _most_workspace(parts)
         for kind in _kinds(call):
-            plans = self._library.plans(kind.part_of(call))
-            fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
-            for plan in islice(fitting, self._most):
-                yield kind._replace(plan=plan.name), plan.workspace_bytes
+            for sms in (0, *targets):
+                plans = self._library.plans(kind.part_of(call), sms)
+                fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
+                for plan in islice(fitting, 1 if sms else self._most):
+                    yield kind._replace(plan=plan.name), plan.workspace_bytes
 
     def _named(self, call: ConvolutionCall, how: How) -> Timed | None:
         """The way that is named so, if the call can be run by it; its plan alone is built."""
@@ -259,21 +335,40 @@ class Algorithms:
         return fastest
 
     def _times(self, call: ConvolutionCall, *, every: bool = False) -> list[Timed]:
-        """The fastest candidates, or ``every`` one, in order; raises BackendError where there are none."""
+        """The fastest candidates, or ``every`` one, with those for a part of the SMs and what they hold, in order.
+
+        Raises BackendError where there are none.
+        """
         refused = self._timing.refusals.count
-        candidates = dict(self.candidates(call))
+        targets = [self._driver.facts.sms // part for part in TARGETS if self._driver.facts.sms >= part]
+        candidates = dict(self.candidates(call, targets if every else ()))
         # A broken device fails every plan: then it is told here what it says, not that there are no plans.
         self._driver.synchronize()
         finalists = len(candidates) if every else None
-        times_us = self._timing.times_us(call, list(candidates.items()), finalists) if candidates else {}
-        if not times_us:
+        taken = self._timing.times_us(call, list(candidates.items()), finalists) if candidates else {}
+        if not taken:
             refusals = self._timing.refusals
             why = f" ({refusals.first})" if refusals.count > refused else ""
             raise BackendError(
                 f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
                 f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
             )
-        return [Timed(how, candidates[how], times_us[how]) for how in sorted(times_us, key=times_us.__getitem__)]
+        return [Timed(how, candidates[how], *taken[how]) for how in sorted(taken, key=lambda how: taken[how].time_us)]
+
+
+def _lighter(fastest: Timed, timed: Sequence[Timed]) -> list[Timed]:
+    """The fastest way, and those of :meth:`Algorithms.lighter` among all that were timed."""
+    found = [next((one for one in timed if one.how == fastest.how), fastest)]
+    for one in timed:
+        share, blocks = min(each.sm_share for each in found), min(each.blocks for each in found)
+        holds_less = 0 < one.blocks <= LESS * blocks or 0 < one.sm_share <= LESS * share
+        if holds_less and found[0].time_us <= one.time_us <= MOST_TIMES * found[0].time_us:
+            found.append(one)
+    return found[: 1 + MOST_LIGHTER]
+
+
+def _joined(timed: Sequence[Timed]) -> str:
+    return " ".join(str(found.how) for found in timed)
 
 
 def _most_workspace(parts: Sequence[Timed]) -> int:

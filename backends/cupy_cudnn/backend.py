@@ -50,9 +50,7 @@ from iossim.execution.backend import (
     Divided,
     Fallback,
     Samples,
-    TimedAlgorithm,
     Timing,
-    without_variants,
 )
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import MAIN, lower_stage
@@ -65,7 +63,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
 
 if TYPE_CHECKING:
     from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -234,22 +232,32 @@ class CupyCudnnBackend:
         return self._algorithms.planning(self._clock.spent_us)
 
     def choices(self, network: Network) -> Choices:
-        """For each unit, or merged stage, the plans of cuDNN that are fastest for its convolutions alone.
+        """For each unit, or merged stage, the plans of cuDNN that are fastest for its convolutions alone, or a variant.
 
         An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of
         their own); the workspace is all that the launch works in. Timed when first asked for.
         """
-        found: dict[tuple[tuple[str, ...], Strategy], Choice] = {}
+        found: dict[tuple[tuple[str, ...], Strategy, str], Choice] = {}
 
-        def choose(names: tuple[str, ...], strategy: Strategy) -> Choice:
-            key = (names, strategy)
+        def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
+            key = (units, strategy, variant)
             if key not in found:
                 with self._told():
-                    program = self._program(network, names, strategy)
-                    found[key] = Choice() if program is None else self._algorithms.choice(program)
+                    program = self._program(network, units, strategy)
+                    found[key] = Choice() if program is None else self._algorithms.choice(program, variant)
             return found[key]
 
-        return without_variants("cupy_cudnn", choose)
+        return choose
+
+    def variants(self, network: Network, unit: str) -> tuple[UnitVariant, ...]:
+        """Of each convolution of the unit the fastest plan, and those that hold less of an SM, or fewer SMs.
+
+        A name is the algorithm of :meth:`choices`: cuDNN's engines and knobs. Timed when first asked for, and kept with
+        the choices.
+        """
+        with self._told():
+            program = self._program(network, (unit,), Strategy.CONCURRENT)
+            return (UnitVariant(FASTEST, 0.0, 0),) if program is None else self._algorithms.variants(program)
 
     def divided(self, network: Network) -> Divided:
         """The SMs that the price of a stage gives its groups, by this GPU's profile."""
@@ -261,7 +269,7 @@ class CupyCudnnBackend:
             )
         return self._prices.divided(network)
 
-    def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
+    def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
         """The plans of cuDNN within the limit for a unit of one convolution, the first of its ranking."""
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)

@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,14 @@ FINALISTS = 3
 FINAL_ROUNDS = 7
 
 
+class Taken(NamedTuple):
+    """The time of one copy, and, where it was asked for, what it holds (:meth:`.driver.Driver.held`)."""
+
+    time_us: float
+    blocks: int = 0
+    sm_share: float = 0.0
+
+
 @dataclass
 class Refusals:
     """How many plans were offered that then refused to run, and the reason that the first gave."""
@@ -65,8 +74,8 @@ class CandidateTiming:
 
     def times_us(
         self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]], finalists: int | None = None
-    ) -> dict[How, float]:
-        """The median time of one copy of each finalist (by default ``FINALISTS``).
+    ) -> dict[How, Taken]:
+        """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds).
 
         Empty where every candidate, with its workspace, refuses.
 
@@ -88,7 +97,7 @@ class CandidateTiming:
         if len(last_ones) > 1:
             last = self._rounds({how: graphs[how] for how in last_ones}, FINAL_ROUNDS)
             least = {how: float(np.median(taken)) for how, taken in last.items()}
-        return least
+        return {how: Taken(us, *(self._driver.held(graphs[how]) if finalists else ())) for how, us in least.items()}
 
     def _graph(self, call: ConvolutionCall, how: How, room: _Room, most_us: float) -> tuple[Graph | None, float]:
         """Several copies as a graph, and what one took the host to issue and wait for.

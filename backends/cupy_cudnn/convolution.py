@@ -16,7 +16,8 @@ from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.unary import Relu, Sigmoid, Unary
+from iossim.ir.ops.functions import Unary
+from iossim.ir.ops.unary import Relu, Sigmoid
 from iossim.ir.types import DType
 
 #: Activations of cuDNN's own kernels. With others it compiles one, for tensor cores: not in plain fp32.

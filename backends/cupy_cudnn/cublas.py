@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 from iossim.backends.cupy_cudnn.cudnn_library import load_package, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream, target_of, target_text
 from iossim.backends.cupy_cudnn.views import coalesced
 from iossim.ir.types import DType
 
@@ -33,7 +33,7 @@ _COMPUTE_FP32, _COMPUTE_TF32, _COMPUTE_INT32 = 68, 77, 72
 #: Of int8 rows, columns and steps must be multiples of this.
 _INT8_STEP = 4
 # The numbers of attributes: of products, of matrices, and of wishes for a kernel.
-_TRANSPOSED_A, _TRANSPOSED_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8
+_TRANSPOSED_A, _TRANSPOSED_B, _EPILOGUE, _BIAS_POINTER, _SM_TARGET = 3, 4, 7, 8, 15
 _STACK, _STACK_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 #: What is summed up again is so in place, or in the type of sums.
@@ -136,12 +136,12 @@ class _Found(ctypes.Structure):
 
 
 class _Described:
-    """``D = act(A B + C + bias)``: one product, whose kernels are ranked when it first runs.
+    """``D = act(A B + C + bias)``: one product, whose kernels are ranked, for so many SMs, when it first runs.
 
     A bias has one value a row of ``D``, which is a column of ``y``. ``call`` calls a function of cuBLASLt by its name.
     """
 
-    def __init__(self, call: Callable[..., None], asked: Asked, gemm: Gemm, tf32: bool) -> None:
+    def __init__(self, call: Callable[..., None], asked: Asked, gemm: Gemm, tf32: bool, sms: int) -> None:
         self._call = call
         is_whole, made = asked.dtype is DType.INT8, DType.INT32 if asked.dtype is DType.INT8 else asked.dtype
         compute = _COMPUTE_TF32 if tf32 and asked.dtype is DType.FLOAT32 else _COMPUTE_FP32
@@ -155,6 +155,8 @@ class _Described:
         self._set("MatmulDesc", self._product, _TRANSPOSED_A, ctypes.c_int32(gemm.b[0]))
         self._set("MatmulDesc", self._product, _TRANSPOSED_B, ctypes.c_int32(gemm.a[0]))
         self._set("MatmulDesc", self._product, _EPILOGUE, ctypes.c_uint32(follows or _NOTHING))
+        if sms:
+            self._set("MatmulDesc", self._product, _SM_TARGET, ctypes.c_int32(sms))
         added = (_PLAIN, gemm.z, 0) if gemm.z else (_PLAIN, *gemm.y)
         self._operands = [
             ("w", self._matrix(asked.dtype, (gemm.m, gemm.k), gemm.b, gemm.stack)),
@@ -233,7 +235,7 @@ class WithCublas:
         self.refusals: tuple[type[Exception], ...] = (*cudnn.refusals, CublasError)
         self._library = load_package(f"libcublasLt.so.{cuda}")
         self._lt = ctypes.c_void_p()
-        self._described: dict[Asked, _Described] = {}
+        self._described: dict[tuple[Asked, int], _Described] = {}
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -249,26 +251,27 @@ class WithCublas:
     def handle(self, stream: Stream) -> _Handle:
         return _Handle(stream.ptr, self._cudnn.handle(stream))
 
-    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
-        yield from self._own(convolution)
-        yield from self._cudnn.plans(convolution)
+    def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
+        yield from self._own(convolution, sms)
+        yield from self._cudnn.plans(convolution, sms)
 
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
-        own = next((plan for plan in self._own(convolution) if plan.name == name), None)
+        own = next((plan for plan in self._own(convolution, target_of(name)) if plan.name == name), None)
         return own or self._cudnn.named(convolution, name)
 
     def refusal(self, convolution: Asked) -> str:
         return self._cudnn.refusal(convolution)
 
     def bind(self, convolution: Asked, plan: str) -> Any:
-        if plan not in PLANS:
+        name, sms = plan.partition("@")[0], target_of(plan)
+        if name not in PLANS:
             return self._cudnn.bind(convolution, plan)
         gemm = gemm_of(convolution)
         if gemm is None or self._library is None:
             raise KeyError(plan)
-        if convolution not in self._described:
-            self._described[convolution] = _Described(self._checked, convolution, gemm, self._tf32)
-        return _Executable(self._described[convolution], PLANS.index(plan))
+        if (convolution, sms) not in self._described:
+            self._described[convolution, sms] = _Described(self._checked, convolution, gemm, self._tf32, sms)
+        return _Executable(self._described[convolution, sms], PLANS.index(name))
 
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
         if not isinstance(executable, _Executable):
@@ -278,9 +281,9 @@ class WithCublas:
             self._checked("cublasLtCreate", ctypes.byref(self._lt))
         executable.product.run(executable.rank, self._lt, addresses, workspace, handle.ptr)
 
-    def _own(self, convolution: Asked) -> list[EnginePlan]:
+    def _own(self, convolution: Asked, sms: int) -> list[EnginePlan]:
         is_offered = self._library is not None and gemm_of(convolution) is not None
-        return [EnginePlan(plan, WORKSPACE_BYTES) for plan in PLANS if is_offered]
+        return [EnginePlan(plan + target_text(sms), WORKSPACE_BYTES) for plan in PLANS if is_offered]
 
     def _checked(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, name)(*arguments)

@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.convolution import (
     TensorLayout,
 )
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of, target_text
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
@@ -107,47 +107,47 @@ class CudnnGraphs:
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
 
-    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
-        for name in self._planned(convolution).indices:
+    def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
+        for name in self._planned(convolution, sms).indices:
             plan = self.named(convolution, name)
             if plan is not None:
                 yield plan
 
     def planned_names(self, convolution: Asked) -> tuple[str, ...]:
         """The plans that cuDNN names, of which the device, or an option, may refuse some yet."""
-        return tuple(self._planned(convolution).indices)
+        return tuple(self._planned(convolution, 0).indices)
 
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
-        planned = self._planned(convolution)
+        planned = self._planned(convolution, target_of(name))
         if name not in planned.plans:
             planned.plans[name] = self._build(planned, name) if name in planned.indices else None
         return planned.plans[name]
 
     def refusal(self, convolution: Asked) -> str:
         """What cuDNN said where it has no plan, or could not build one; empty where it said nothing."""
-        return next(iter(self._planned(convolution).refused), "")
+        return next(iter(self._planned(convolution, 0).refused), "")
 
     def bind(self, convolution: Asked, plan: str) -> _Executable:
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
-        planned = self._planned(convolution)
+        planned = self._planned(convolution, target_of(plan))
         return _Executable(planned, planned.indices[plan])
 
     def execute(self, executable: _Executable, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
         pack = {UIDS[name]: address for name, address in addresses.items()}
         executable.planned.graph.execute_plan_at_index(pack, workspace, executable.index, handle)
 
-    def _ranked(self, convolution: Asked) -> _Planned:
+    def _ranked(self, convolution: Asked, sms: int) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
         if isinstance(convolution, Product) and convolution.dtype is DType.FLOAT32 and not self._allowed.tf32:
             return _Planned(None, {}, refused=["cuDNN multiplies stacks of matrices in TF32, not in fp32"])
         refused: list[str] = []
-        graph = self._enumerated(convolution, refused)
+        graph = self._enumerated(convolution, sms, refused)
         if graph is None:
             return _Planned(None, {}, refused=refused)
         indices: dict[str, int] = {}
         for index in range(graph.get_execution_plan_count()):
-            indices.setdefault(graph.get_plan_name_at_index(index), index)
+            indices.setdefault(f"{graph.get_plan_name_at_index(index)}{target_text(sms)}", index)
         most = MOST_COMPILED if _compiles_activation(convolution) else None
         return _Planned(graph, {name: indices[name] for name in engines_first(indices)[:most]})
 
@@ -180,7 +180,7 @@ class CudnnGraphs:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
-    def _enumerated(self, convolution: Asked, refused: list[str]) -> Any:
+    def _enumerated(self, convolution: Asked, sms: int, refused: list[str]) -> Any:
         """The graph with its plans enumerated, none built, those excluded that the options do not allow.
 
         None where cuDNN refuses the convolution: why is added to ``refused``.
@@ -192,7 +192,7 @@ class CudnnGraphs:
         may_compile = self._allowed.runtime_compiled or compiles or _compiles_activation(convolution)
         modes = cudnn.heur_mode
         try:
-            graph = self._described(convolution)
+            graph = self._described(convolution, sms)
             graph.validate()
             graph.build_operation_graph()
             graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
@@ -217,21 +217,25 @@ class CudnnGraphs:
             getattr(graph, "_note_filters", []).clear()
         return graph
 
-    def _described(self, asked: Asked) -> Any:
-        """The graph of the front end, not validated yet."""
+    def _described(self, asked: Asked, sms: int) -> Any:
+        """The graph of the front end for so many SMs, not validated yet."""
         match asked:
             case Product():
-                return self._product_graph(asked)
+                return self._product_graph(asked, sms)
             case FusedAttention():
-                return self._attention_graph(asked)
+                return self._attention_graph(asked, sms)
             case Convolution():
-                return self._graph(asked)
+                return self._graph(asked, sms)
 
-    def _begun(self, dtype: DType) -> tuple[Any, Callable[[str, TensorLayout], Any]]:
+    def _begun(self, dtype: DType, sms: int) -> tuple[Any, Callable[[str, TensorLayout], Any]]:
         """An empty graph for values of a type, and what adds an operand of a name to it."""
         stored, made = self._types[dtype], self._made(dtype)
         graph = self._cudnn.pygraph(
-            io_data_type=stored, intermediate_data_type=made, compute_data_type=made, **self._device
+            io_data_type=stored,
+            intermediate_data_type=made,
+            compute_data_type=made,
+            sm_count=sms or None,
+            **self._device,
         )
 
         def tensor(name: str, layout: TensorLayout) -> Any:
@@ -253,8 +257,8 @@ class CudnnGraphs:
     def _sums_in_half(self, dtype: DType) -> bool:
         return self._allowed.half_sums and dtype is DType.FLOAT16
 
-    def _attention_graph(self, asked: FusedAttention) -> Any:
-        graph, tensor = self._begun(asked.dtype)
+    def _attention_graph(self, asked: FusedAttention, sms: int) -> Any:
+        graph, tensor = self._begun(asked.dtype, sms)
         masked = {} if asked.mask is None else {"bias": tensor("m", asked.mask)}
         if asked.is_causal:
             masked["use_causal_mask"] = True
@@ -262,15 +266,15 @@ class CudnnGraphs:
         y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
         return _ended(graph, y, asked.y, self._types[asked.dtype])
 
-    def _product_graph(self, product: Product) -> Any:
-        graph, tensor = self._begun(product.dtype)
+    def _product_graph(self, product: Product, sms: int) -> Any:
+        graph, tensor = self._begun(product.dtype, sms)
         a, b = tensor("x", product.x), tensor("w", product.w)
         y = graph.matmul(A=a, B=b, compute_data_type=self._sums(product.dtype))
         return _ended(graph, y, product.y, self._types[product.dtype])
 
-    def _graph(self, convolution: Convolution) -> Any:
+    def _graph(self, convolution: Convolution, sms: int) -> Any:
         dtype, of_y = convolution.dtype, convolution.y
-        graph, tensor = self._begun(dtype)
+        graph, tensor = self._begun(dtype, sms)
         x, w = tensor("x", convolution.x), tensor("w", convolution.w)
         window = {
             "pre_padding": list(convolution.pad_before),

@@ -14,6 +14,7 @@ from cupy.cuda import runtime
 
 from iossim.backends.cupy_cudnn.driver import Allocation, DeviceFacts
 from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
+from iossim.backends.cupy_cudnn.kernel_nodes import held
 from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError
@@ -87,6 +88,7 @@ class CupyDriver:
             (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
             str(runtime.deviceGetPCIBusId(0)).lower(),
             properties["major"] >= _SINCE_CAPABILITY and runtime.driverGetVersion() >= _SINCE_DRIVER,
+            int(properties["multiProcessorCount"]),
         )
 
     def host_us(self) -> float:
@@ -172,6 +174,9 @@ class CupyDriver:
 
     def launch_graph(self, graph: Any, stream: Any) -> None:
         graph.launch(stream)
+
+    def held(self, graph: Any) -> tuple[int, float]:
+        return held(driver_library(), int(graph.graph))
 
     def kernel(self, source: str, name: str) -> Any:
         key = (source, name)

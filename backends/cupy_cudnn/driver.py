@@ -29,7 +29,8 @@ class DeviceFacts:
     """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs.
 
     ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``. Where it
-    ``overlaps``, a kernel may start while the one ahead of it ends (programmatic dependent launch).
+    ``overlaps``, a kernel may start while the one ahead of it ends (programmatic dependent launch). There are ``sms``
+    multiprocessors, or 0 where that is not known.
     """
 
     name: str
@@ -39,6 +40,7 @@ class DeviceFacts:
     libraries: tuple[tuple[str, str], ...]
     pci_bus: str = ""
     overlaps: bool = False
+    sms: int = 0
 
 
 class Allocation(Protocol):
@@ -100,6 +102,11 @@ class Driver(Protocol):
 
     def launch_graph(self, graph: Graph, stream: Stream) -> None: ...
 
+    def held(self, graph: Graph) -> tuple[int, float]:
+        """Blocks of the kernel of a graph that holds most of an SM, and the part of an SM that each holds; zeros where
+        the driver does not tell.
+        """
+
     def kernel(self, source: str, name: str) -> Kernel:
         """Compile and load kernel ``name``; the same again for the same source."""
 
@@ -110,10 +117,23 @@ class Driver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
-    """One way in which cuDNN runs a convolution: its name for it, and the workspace."""
+    """One way in which cuDNN runs a convolution: its name for it, and the workspace.
+
+    What is planned for fewer SMs than there are says for how many: ``eng11_k2=1@66``.
+    """
 
     name: str
     workspace_bytes: int
+
+
+def target_of(name: str) -> int:
+    """For how many SMs a plan of this name is; 0 for all."""
+    return int(name.partition("@")[2] or 0)
+
+
+def target_text(sms: int) -> str:
+    """What ends the name of a plan for so many SMs: nothing for all."""
+    return f"@{sms}" if sms else ""
 
 
 def engines_first(names: Iterable[str]) -> list[str]:
@@ -144,14 +164,15 @@ class ConvolutionLibrary(Protocol):
     def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
 
-    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
-        """The plans that the options allow, each name once, by cuDNN's heuristics, :func:`engines_first`.
+    def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
+        """The plans that the options allow, for so many SMs (0: all), each name once, by cuDNN's heuristics,
+        :func:`engines_first`.
 
         Each is built when it is asked for, if it was not before; those that cannot be built are left out.
         """
 
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
-        """The plan of that name alone, built; None where it is not among :meth:`plans`."""
+        """The plan of that name alone, built; None where it is not among :meth:`plans` for its SMs."""
 
     def refusal(self, convolution: Asked) -> str:
         """What cuDNN said where it has no plan, or could not build one; empty where it said nothing."""

@@ -25,7 +25,7 @@ from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import UnitVariant, VariantBounds
+from iossim.cost.capabilities import VariantBounds
 from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
@@ -33,7 +33,7 @@ from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, UnitVariant
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from iossim.execution.backend import Divided
     from iossim.execution.execution import Span
     from iossim.execution.plan import Plan
-    from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+    from iossim.schedule.streams import StreamBatch, StreamProblem
 
 VERSION = "2"
 #: The arguments that ask for concats and splits in place or as copies, and for a structured error, with its seed.

@@ -23,11 +23,10 @@ from iossim.backends.simulator.kernel_rows import KernelRows, kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
 from iossim.base.compiled import jit
 from iossim.base.errors import PlanError, did_you_mean
-from iossim.cost.capabilities import UnitVariant
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Candidate, Issue, Kernel, Libraries, block_slots
 from iossim.hardware.profile import DeviceProfile
-from iossim.schedule.batch import FASTEST, steps_of, variant_of
+from iossim.schedule.batch import FASTEST, UnitVariant, steps_of, variant_of
 
 
 class KernelPrice(NamedTuple):
@@ -149,7 +148,11 @@ class KernelModel:
         for name in (FASTEST, *(map(variant_of, product(*names)) if steps else ())):
             chosen = self.chosen(steps, name)
             alone_us = fsum(price.alone_us + dispatch_us for _, own in chosen for price in own)
-            found.append(UnitVariant(name, alone_us, max((one.workspace_bytes for one, _ in chosen), default=0)))
+            pairs = [pair for one, own in chosen for pair in zip(own, one.kernels, strict=True)]
+            held = ((max(price.slots[:4]), kernel.blocks) for price, kernel in pairs)
+            share, blocks = max(held, default=(0.0, 0))
+            workspace_bytes = max((one.workspace_bytes for one, _ in chosen), default=0)
+            found.append(UnitVariant(name, alone_us, workspace_bytes, blocks, share))
         return tuple(found)
 
     def _fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:

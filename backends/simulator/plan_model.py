@@ -34,7 +34,7 @@ from iossim.backends.simulator.device_sharing import (
 )
 from iossim.base.compiled import jit
 from iossim.schedule.problem import Masks
-from iossim.schedule.stream_problem import MAX_STREAMS
+from iossim.schedule.streams import MAX_STREAMS
 
 #: What a command is.
 KERNEL, RECORD, WAIT, AWAIT_DEVICE = range(4)
@@ -260,7 +260,7 @@ def price_streams(
     """Write to ``result``, ``[schedules, 2 + launches]``, when the last kernel of each ends, when the host has issued
     all, and when each launch ends.
 
-    ``orders`` and ``streams`` are those of a :class:`~iossim.schedule.stream_problem.StreamBatch`, ``reads`` of its
+    ``orders`` and ``streams`` are those of a :class:`~iossim.schedule.streams.StreamBatch`, ``reads`` of its
     problem; ``kernel_begin[l]`` to ``kernel_begin[l + 1]`` are launch ``l``'s kernels, ``costs`` those of events.
     """
     launches = len(read_begin) - 1

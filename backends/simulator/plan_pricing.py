@@ -35,7 +35,7 @@ from iossim.execution.execution import Span
 from iossim.execution.plan import Command, Copy, Launch, Plan, Record, Synchronize, Wait, forks_and_joins
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem
+from iossim.schedule.streams import MAX_STREAMS, StreamBatch, StreamProblem
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.cost.capabilities import UnitVariant
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
@@ -27,7 +26,7 @@ from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.batch import FASTEST
+from iossim.schedule.batch import FASTEST, UnitVariant
 from iossim.schedule.problem import ScheduleProblem, bits
 
 #: Standard deviations of the logarithms of the factors of a structured error.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.concurrency.tables import read_rows
-from iossim.measurements.rows import NumberedRow, RowError, number, optional_count
+from iossim.measurements.text_files import NumberedRow, RowError, number, optional_count
 
 FILE = "rtx5090_block_placement.csv"
 DEVICE = "rtx-5090"

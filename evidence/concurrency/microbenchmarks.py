@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evidence.concurrency.tables import read_rows, rows_of
 from iossim.measurements.measurement import unusable
-from iossim.measurements.rows import NumberedRow, Row, RowError, number, optional_count, optional_number
+from iossim.measurements.text_files import NumberedRow, Row, RowError, number, optional_count, optional_number
 
 V100_FILE, RTX_5090_FILE = "v100_microbenchmarks.csv", "rtx5090_microbenchmarks.csv"
 V100, RTX_5090 = "v100-sxm2", "rtx-5090"

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from evidence.concurrency.tables import read_rows
-from iossim.measurements.rows import NumberedRow, Row, RowError, number, optional_count, optional_number
+from iossim.measurements.text_files import NumberedRow, Row, RowError, number, optional_count, optional_number
 
 GRAPHS_FILE, STREAMS_FILE, PREFILL_FILE = (
     "a5000_operator_pairs.csv",

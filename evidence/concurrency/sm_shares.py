@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evidence.concurrency.microbenchmarks import Microbenchmark
 from evidence.concurrency.tables import read_rows
-from iossim.measurements.rows import NumberedRow, RowError, number, optional_count, optional_number
+from iossim.measurements.text_files import NumberedRow, RowError, number, optional_count, optional_number
 
 CURVES_FILE, RATES_FILE = "a100_latency_vs_sm_count.csv", "throughput_by_sm_count.csv"
 NETWORKS_FILE, PAIRS_FILE = "v100_networks_by_sm_share.csv", "v100_network_pairs.csv"

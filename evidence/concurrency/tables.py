@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from evidence.data.data_sets import shared_data
 from iossim.measurements.measurement import unusable
-from iossim.measurements.rows import NumberedRow, RowError
-from iossim.measurements.text_files import parse_table, read_file
+from iossim.measurements.text_files import NumberedRow, RowError, parse_table, read_file
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.measurements import measurement_set
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.measurement_set import DataSets
-from iossim.measurements.rows import FEWEST_ROWS
+from iossim.measurements.text_files import FEWEST_ROWS
 
 _OPERATORS = (
     "framework_operators",

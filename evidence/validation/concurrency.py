@@ -24,8 +24,7 @@ from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulat
 from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
 from iossim.backends.simulator.events.multiprocessors import scheduling_order
-from iossim.calibration.accuracy import coverage, width
-from iossim.calibration.residual_bands import FEWEST_RESIDUALS, TAIL
+from iossim.calibration.accuracy import FEWEST_RESIDUALS, TAIL, coverage, width
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from iossim.base.solvers import least_squares
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements.measurement import Measurement
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Measurement, Operator
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -23,8 +23,7 @@ from iossim.hardware.parameters import Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import MeasurementSet, unusable
-from iossim.measurements.operator import HELD_OUT_FRACTION
+from iossim.measurements.measurement import HELD_OUT_FRACTION, MeasurementSet, unusable
 
 #: Called with the fitted data, the evaluations of the Jacobian so far, and their maximum.
 Progress = Callable[[str, int, int], None]

@@ -24,7 +24,7 @@ from iossim.hardware.load import device
 from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet, unusable
-from iossim.measurements.plausibility import check_plausible
+from iossim.measurements.measurement_set import check_plausible
 
 #: A label is doubted from this typical factor (a median over rows) between predicted and measured time, if the
 #: logarithm of another device's is at most half of it.

@@ -19,7 +19,7 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import CALL, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, transfer_table, transferred_values
-from iossim.measurements.operator import HELD_OUT_FRACTION
+from iossim.measurements.measurement import HELD_OUT_FRACTION
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.residual_bands import band_key
+from iossim.calibration.accuracy import band_key
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-from iossim.measurements.operator import HELD_OUT_FRACTION
+from iossim.measurements.measurement import HELD_OUT_FRACTION, Header, Measurement, MeasurementSet
 
 Mask = NDArray[np.bool_]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from iossim.base.solvers import least_squares
+from iossim.calibration.accuracy import band_key
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.nuisances import facts_of
-from iossim.calibration.residual_bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.names import own_names
@@ -33,8 +33,7 @@ from iossim.hardware.transfer import (
     transferred_values,
 )
 from iossim.measurements.measurement import MeasurementSet, unusable
-from iossim.measurements.measurement_set import read_measurements
-from iossim.measurements.plausibility import check_plausible
+from iossim.measurements.measurement_set import check_plausible, read_measurements
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}

@@ -16,18 +16,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Accuracy, buckets, coverage, width, without_nuisances
+from iossim.calibration.accuracy import Accuracy, buckets, coverage, interval, width, without_nuisances
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.residual_bands import interval
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.measurements.measurement import HELD_OUT_FRACTION, Measurement, MeasurementSet
 from iossim.measurements.measurement_set import DataSets, read_data_sets
-from iossim.measurements.operator import HELD_OUT_FRACTION
 from iossim.prediction.bands import key_of
 from iossim.prediction.predict import can_be_priced, recorded_stages_us
 from iossim.search.scheduler import StartProgress, ignore

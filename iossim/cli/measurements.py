@@ -103,7 +103,7 @@ def export_measurements(
     from iossim.cost.measured.stored_measurements import measurement_set
     from iossim.cost.replay import described
     from iossim.measurements.measurement_set import write_measurements
-    from iossim.measurements.rows import FEWEST_ROWS
+    from iossim.measurements.text_files import FEWEST_ROWS
 
     chosen = filters.filter()
     with MeasurementStore(store, read_only=True) as opened:

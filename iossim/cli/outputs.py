@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     """Exit codes of commands; any other is a defect of iossim."""
 
     DONE = 0
-    DOES_NOT_HOLD = 1  # the outcome of ``iossim check``, ``dataflow run`` or ``study diff``
+    DOES_NOT_HOLD = 1  # the outcome of ``iossim check`` or ``dataflow run``
     MISTAKE = 2  #: in the input: one line on standard error says which, nothing was written
     INCOMPLETE = 3  #: the search was interrupted; what was printed and written is the best schedule so far
     INTERRUPTED = 130  # interrupted before there was a schedule, or twice (128 + SIGINT, as in shells)

@@ -70,7 +70,7 @@ def run(
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import context_of
     from iossim.execution.backends import backend_from
-    from iossim.execution.measured_run import for_backend, output_difference, plan_for
+    from iossim.execution.measured_run import output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.execution.tolerance import tolerance
@@ -78,7 +78,7 @@ def run(
     from iossim.models.partition import refuse_foreign
     from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
     from iossim.schedule.schedule import StreamSchedule
-    from iossim.tasks.measured_schedules import measure_beside, plain_schedule, predictions, split_names
+    from iossim.tasks.measured_schedules import for_backend, measure_beside, plain_schedule, predictions, split_names
 
     check_file(plan, "--plan")
     plain, baselines = split_names(compare, "--compare")
@@ -164,11 +164,13 @@ def _stages(
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.store import MeasurementStore
     from iossim.report.measured_runs import stage_rows
-    from iossim.search.assemble import reprice
+    from iossim.search.assemble import reprice, reprice_as_known
 
     with MeasurementStore(store) as kept:
         measured = reprice(saved, network, MeasuredCostModel(runner, kept, timing))
     if device is None:
         return stage_rows(saved, measured)
     prices = api.cost_model("simulator:in-place", device, network.precision, runner.context.engine)
-    return stage_rows(reprice(saved, network, prices), measured)
+    priced = reprice_as_known(saved, network, prices)
+    assert isinstance(priced, type(saved)), "stages stay stages"
+    return stage_rows(priced, measured)

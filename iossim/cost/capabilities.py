@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, UnitVariant
 from iossim.schedule.problem import Masks, ScheduleProblem
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
     from iossim.schedule.schedule import AnySchedule, Stage
-    from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+    from iossim.schedule.streams import StreamBatch, StreamProblem
 
 
 class MeasuredBy(StrEnum):
@@ -76,14 +76,6 @@ class RemarkingCostModel(CostModel, Protocol):
         ...
 
 
-class UnitVariant(NamedTuple):
-    """A variant of a unit, its time alone, and the workspace of its kernels."""
-
-    name: str
-    alone_us: float
-    workspace_bytes: int
-
-
 class VariantBounds(NamedTuple):
     """Bounds of a unit's variants, as if each were a separate unit, in the order of ``variants``.
 
@@ -107,12 +99,17 @@ def least_of_variants(ways: Sequence[VariantBounds]) -> StageBounds:
 
 
 @runtime_checkable
-class VariantCostModel(CostModel, Protocol):
-    """A cost model that knows the variants of units, and prices stages that name them."""
+class NamesVariants(CostModel, Protocol):
+    """A cost model that knows the variants of units, and prices stages that name them, by measuring perhaps."""
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
         """Variants of each unit, :data:`~iossim.schedule.batch.FASTEST` first."""
         ...
+
+
+@runtime_checkable
+class VariantCostModel(NamesVariants, Protocol):
+    """Such a cost model that computes its prices, and bounds of them."""
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         """Workspace of the units as one stacked convolution; 0 if they do not merge."""

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import UnitVariant, VariantBounds, VariantCostModel, least_of_variants
+from iossim.cost.capabilities import VariantBounds, VariantCostModel, least_of_variants
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
-from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant, Variants
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -85,12 +85,12 @@ class ForCompany(VariantChoosing):
                 prices[index] = self._choose(batch.problem, bits(int(batch.masks[index])), float(prices[index]))[1]
         return prices
 
-    def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
-        """The stage with the variants in its price, or better ones."""
+    def chosen(self, problem: ScheduleProblem, stage: PlannedStage, most: int = MOST_IN_THE_END) -> PlannedStage:
+        """The stage with the variants in its price, or better ones, the best of up to ``most`` choices."""
         if stage.variants or stage.strategy is Strategy.MERGE or not stage.is_concurrent(problem):
             return stage
         units = bits(stage.mask)
-        variants, _ = self._choose(problem, units, None, MOST_IN_THE_END)
+        variants, _ = self._choose(problem, units, None, most)
         return replace(stage, variants=tuple((units[unit], name) for unit, name in variants))
 
     def _choose(

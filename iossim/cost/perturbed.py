@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import MeasuredBy
+from iossim.cost.capabilities import MeasuredBy, NamesVariants
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModelIdentity, Prices, WrappedCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, UnitVariant
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
@@ -72,6 +72,11 @@ class PerturbedCostModel(WrappedCostModel):
         fraction = ((hashes >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
         perturbed: Prices = inner_us * np.exp(self.sigma * ndtri(fraction))
         return perturbed[inverse.reshape(-1)]
+
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
+        """Those of ``inner``; each stage that names some has an error of its own."""
+        assert isinstance(self.inner, NamesVariants)
+        return self.inner.variants(problem)
 
     def bounds(self, problem: ScheduleProblem) -> None:
         """None: a stand-in for measurements has no bounds."""

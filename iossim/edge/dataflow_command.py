@@ -92,7 +92,7 @@ def optimize(
     """
     from iossim.base.user_files import check_writable
     from iossim.edge.distributed import distributed
-    from iossim.edge.words import dataflow_table, dataflow_words, distribution_table, distribution_words
+    from iossim.edge.explain import dataflow_table, dataflow_words, distribution_table, distribution_words
     from iossim.models.load import load
 
     name = _needed(device)
@@ -141,7 +141,7 @@ def explain(
 
 def explain_file(path: Path, device: str | None, model: str | None, all_operators: bool, as_json: bool) -> bool:
     """Explain a saved plan for ``iossim explain``; False if the file holds none."""
-    from iossim.edge.plan_json import is_saved_plan, planned_again
+    from iossim.edge.planned import is_saved_plan, planned_again
 
     if not is_saved_plan(path):
         return False
@@ -151,8 +151,7 @@ def explain_file(path: Path, device: str | None, model: str | None, all_operator
 
 def _tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
     """Print why the operators are as they are; for named ones, price every split."""
-    from iossim.edge.explain import explain_dataflow
-    from iossim.edge.words import explanation_lines, explanation_overview
+    from iossim.edge.explain import explain_dataflow, explanation_lines, explanation_overview
 
     explained = explain_dataflow(found, operators)
     ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
@@ -243,7 +242,7 @@ def _run_words(done: DataflowRun) -> str:
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
     from iossim.edge import figures as drawn
     from iossim.edge.distributed import Distributed
-    from iossim.edge.plan_json import distribution_to_json, plan_to_json, saved_plan
+    from iossim.edge.planned import distribution_to_json, plan_to_json, saved_plan
 
     if isinstance(found, Distributed):
         files = {f"plan{index}.json": _compact(plan_to_json(each)) for index, each in enumerate(found.plans)}

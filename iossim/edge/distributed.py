@@ -14,8 +14,7 @@ from iossim.edge.collectives import synchronisation
 from iossim.edge.distribution import MIXES, NOTHING, Boxes, Distribution, Price, Pricer, distribute, waited_us
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
-from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work
-from iossim.edge.pricing import slice_us
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_us, unit_work
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Partition
 from iossim.execution.box import Box

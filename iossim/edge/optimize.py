@@ -22,8 +22,18 @@ from iossim.edge.linking import (
     wanted,
 )
 from iossim.edge.operators import Operator, Read, operators
-from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Stages, Variant, one_by_one, unit_work
-from iossim.edge.pricing import slice_us, step_load
+from iossim.edge.plan import (
+    EdgePlan,
+    OperatorStep,
+    OutputSlice,
+    Staged,
+    Stages,
+    Variant,
+    one_by_one,
+    slice_us,
+    step_load,
+    unit_work,
+)
 from iossim.edge.splitting import Even, Partition, check_fits, even_parts, grids, part_counts
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice

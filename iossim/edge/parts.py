@@ -21,8 +21,7 @@ from iossim.base.errors import DeviceError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.edge.capacity import check
 from iossim.edge.optimize import on_units, plan
-from iossim.edge.plan import EdgePlan, Lane, Stages, one_by_one
-from iossim.edge.pricing import step_load
+from iossim.edge.plan import EdgePlan, Lane, Stages, one_by_one, step_load
 from iossim.edge.simulator.events import Timed, simulate
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit

@@ -17,7 +17,7 @@ from iossim.base.errors import IossimError, PlanError
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.batch import FASTEST, Strategy
+from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
 
 
 class BackendError(IossimError):
@@ -161,20 +161,19 @@ class Backend(Protocol):
         """Time each plan, from its first command until the host has waited for its last, with synthetic inputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedAlgorithm:
-    """One way to run a unit: the backend's name of it, its time alone, and its workspace."""
+@runtime_checkable
+class OffersVariants(Backend, Protocol):
+    """A backend that runs units as what is fastest alone, or as a variant that leaves others more of the device."""
 
-    algorithm: str
-    time_us: float
-    workspace_bytes: int
+    def variants(self, network: Network, unit: str) -> tuple[UnitVariant, ...]:
+        """What a unit may run as, :data:`~iossim.schedule.batch.FASTEST` first; the same names in every process."""
 
 
 @runtime_checkable
 class TimesAlgorithms(Backend, Protocol):
     """A backend that can time each algorithm of a unit, as a library's own benchmark does."""
 
-    def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
+    def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
         """The algorithms of a unit of one convolution. Raises BackendError if there is none, or no choice."""
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from iossim.base.errors import PlanError
 from iossim.execution.backend import Backend, Choices, Samples, Timing, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
@@ -18,8 +17,7 @@ from iossim.execution.plan import Plan
 from iossim.execution.tolerance import Difference, largest_difference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
+from iossim.schedule.schedule import AnySchedule
 
 #: The arrays of a network's outputs by name, from arrays for its inputs.
 Reference = Callable[[Network, Mapping[str, Array]], Mapping[str, Array]]
@@ -67,55 +65,6 @@ class MeasuredRow:
             "conditions": dict(samples.conditions),
             "times_us": list(samples.times_us),
         }
-
-
-def for_backend(schedule: AnySchedule, network: Network, backend: Backend) -> tuple[AnySchedule, str]:
-    """The schedule without variants that a backend of another device lacks, and a remark on them (or none).
-
-    Variants name kernels of the device that the schedule was made for; another device computes the same values with
-    its own. On the same device all are kept, and a backend that does not know a variant refuses it.
-    """
-    if schedule.device == backend.context.device:
-        return schedule, ""
-    choices = backend.choices(network)
-    foreign: dict[str, str] = {}
-    for unit, strategy, variant in _variants(schedule):
-        try:
-            choices((unit,), strategy, variant)
-        except PlanError:
-            foreign[unit] = variant
-    if not foreign:
-        return schedule, ""
-    remark = (
-        f"{backend.context.backend} runs {len(foreign)} units with its own kernels: the schedule names some of "
-        f"{schedule.device} for them ({', '.join(sorted(set(foreign.values())))})."
-    )
-    if isinstance(schedule, StreamSchedule):
-        streams = [
-            [launch.model_copy(update={"variant": ""}) if foreign.keys() & launch.units else launch for launch in own]
-            for own in schedule.streams
-        ]
-        return schedule.model_copy(update={"streams": streams}), remark
-    blocks = [
-        block.model_copy(update={"stages": [_without(stage, foreign) for stage in block.stages]})
-        for block in schedule.blocks
-    ]
-    return schedule.model_copy(update={"blocks": blocks}), remark
-
-
-def _variants(schedule: AnySchedule) -> Iterator[tuple[str, Strategy, str]]:
-    """The units with a variant, the strategy of their stage, and the variant."""
-    if isinstance(schedule, StreamSchedule):
-        launches = (launch for launch in schedule.launches if launch.variant)
-        yield from ((launch.units[0], Strategy.CONCURRENT, launch.variant) for launch in launches)
-    else:
-        for stage in schedule.stages:
-            yield from ((unit, stage.strategy, variant) for unit, variant in stage.variants.items())
-
-
-def _without(stage: Stage, units: Mapping[str, str]) -> Stage:
-    kept = {unit: variant for unit, variant in stage.variants.items() if unit not in units}
-    return stage.model_copy(update={"variants": kept})
 
 
 def plan_for(schedule: AnySchedule, network: Network, backend: Backend, choices: Choices | None = None) -> Plan:

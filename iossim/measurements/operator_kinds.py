@@ -41,11 +41,10 @@ from typing import Any
 
 from iossim.base.errors import GraphError, did_you_mean
 from iossim.ir.types import Precision
-from iossim.measurements.kinds import families
-from iossim.measurements.kinds.kind import OperatorKind, RecordError, Sizes, shown
-from iossim.measurements.operator import Operator
+from iossim.measurements.kinds import KNOWN, OperatorKind, RecordError, Sizes, shown
+from iossim.measurements.measurement import Operator
 
-KINDS: dict[str, OperatorKind] = {kind.name: kind for kind in families.KINDS}
+KINDS: dict[str, OperatorKind] = {kind.name: kind for kind in KNOWN}
 ALIASES = {alias: kind.name for kind in KINDS.values() for alias in kind.aliases}
 
 #: All columns of sizes, to distinguish shape columns from others.

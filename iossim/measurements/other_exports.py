@@ -13,6 +13,7 @@ from iossim.measurements.measurement import SCHEMA
 _NSYS = "export the kernels with nsys stats --report cuda_gpu_trace --format csv REPORT.nsys-rep"
 _NCU = "profile with ncu --csv --page raw --clock-control none"
 _TRTEXEC = "'iossim profile-report' reads what trtexec --exportProfile=FILE writes"
+_TRACE_NAME = "a trace of PyTorch's profiler or of ONNX Runtime, whose events are no operators of tables"
 _TRACE = "export it with profiler.export_chrome_trace('trace.json')"
 MATCH = "'iossim profile-report MODEL FILE --measurements OUT.jsonl' makes measurements of it"
 
@@ -44,6 +45,8 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
 _REPORT_AS_TEXT = re.compile(r"\*\* .*\((\w+)\):")
 #: Keys of JSON objects that identify a document; the first match counts.
 _JSON: Mapping[tuple[str, ...], tuple[str, str]] = {
+    ("traceEvents",): (_TRACE_NAME, MATCH),
+    ("ph", "name"): (_TRACE_NAME, MATCH),
     ("computeMs", "latencyMs"): ("trtexec's --exportTimes, which has the times of whole runs", _TRTEXEC),
     ("name", "dimensions", "values"): ("trtexec's --exportOutput, which has values of tensors", _TRTEXEC),
     ("name", "averageMs"): ("trtexec's --exportProfile, which has no kernels", MATCH),
@@ -78,6 +81,8 @@ def text_export(text: str, expected: str) -> str:
         report = next((name for name, needed in _REPORTS.items() if columns.issuperset(needed)), None)
         if report:
             return f"Nsight Systems' report {report}, which does not have each kernel's start and grid; {_NSYS}"
+        if {"ID", "Kernel Name"} <= columns:
+            return f"a profile of Nsight Compute, of kernels and not of operators; {MATCH}"
         if {"Address", "Source"} <= columns:
             return f"Nsight Compute's page of sources; {_NCU}"
     if any(line.startswith("==PROF==") for line in lines):

@@ -1,22 +1,207 @@
-"""The text of measurement files, and the rows of those that are CSV.
+"""The text of measurement files, the rows of those that are CSV, and the conversion of rows to measurements.
 
-:func:`parse_table` reads recordings, which occasionally have a bad row: it drops that into a sieve, and detects a
-truncated file. :func:`csv_rows` reads tables written by hand, and refuses the first invalid line. Both skip
-lines before the header that are empty or begin with ``#``, but count them.
+:func:`parse_table` reads recordings, which occasionally have a bad row: it drops that into a :class:`Sieve`, and
+detects a truncated file; a few bad rows are noted, many cause a refusal. :func:`csv_rows` reads tables written by hand,
+and refuses the first invalid line. Both skip lines before the header that are empty or begin with ``#``, and count
+them.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
+from iossim.base.numbers import LARGEST, NumberError, read_number
 from iossim.base.user_files import read_text
-from iossim.measurements.measurement import MeasurementError, unusable
+from iossim.base.values import LONGEST_US
+from iossim.ir.types import Precision
+from iossim.measurements.kinds import RecordError
+from iossim.measurements.measurement import (
+    Extent,
+    Header,
+    Measurement,
+    MeasurementError,
+    Operator,
+    StageMeasurement,
+    unusable,
+)
+from iossim.measurements.operator_kinds import RecordReader, kind_named, parse_description, read_record
 from iossim.measurements.other_exports import binary_export
-from iossim.measurements.rows import NumberedRow, Sieve
+
+#: Fraction of rows that may be dropped before the whole file is refused.
+LARGEST_DROPPED_PART = 0.1
+#: Fewer usable rows than this are not representative of a device.
+FEWEST_ROWS = 5
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedRow:
+    """A row, and its line number in the file."""
+
+    line: int
+    cells: Row
+
+
+class RowError(ValueError):
+    """Reason why a row is not usable; the text is the same for all rows with the same fault."""
+
+
+@dataclass
+class Sieve:
+    """Keeps the readable rows, counts the others by reason."""
+
+    path: Path
+    total: int = 0
+    #: Unit of the numbers of rows.
+    place: str = "line"
+    dropped: dict[str, list[int]] = field(default_factory=dict)
+
+    def keep(self, rows: Iterable[NumberedRow], read: Callable[[Row], T]) -> list[T]:
+        kept: list[T] = []
+        for row in rows:
+            self.total += 1
+            try:
+                kept.append(read(row.cells))
+            except (RowError, RecordError) as error:
+                self.drop(row.line, str(error))
+        return kept
+
+    def drop(self, line: int, reason: str) -> None:
+        self.dropped.setdefault(reason, []).append(line)
+
+    def notes(self) -> tuple[str, ...]:
+        """The dropped rows, a line for each reason; raises MeasurementError if there are too many."""
+        count = sum(map(len, self.dropped.values()))
+        if count > LARGEST_DROPPED_PART * self.total:
+            reason, lines = max(self.dropped.items(), key=lambda item: len(item[1]))
+            problem = f"{count:,} of {self.total:,} rows are not usable, more than {LARGEST_DROPPED_PART:.0%}"
+            raise unusable(self.path, f"{problem}; {self.place} {lines[0]}: {reason}; correct or remove them")
+        return tuple(
+            f"{len(lines):,} of {self.total:,} rows dropped: {reason} (first: {self.place} {lines[0]})"
+            for reason, lines in self.dropped.items()
+        )
+
+
+def require_rows(path: Path, count: int, fewest: int = FEWEST_ROWS) -> None:
+    """Raise MeasurementError if a file has fewer usable rows."""
+    if count < fewest:
+        raise unusable(path, f"{count} usable rows, at least {fewest} are needed; measure more operators")
+
+
+def number(cells: Row, column: str) -> float:
+    """A positive number, a time if the column's name ends in ``_us``; raises RowError."""
+    try:
+        return read_number(cells.get(column), positive=True, most=LONGEST_US if column.endswith("_us") else LARGEST)
+    except NumberError as error:
+        raise RowError(f"{column} {error}") from None
+
+
+def optional_number(cells: Row, column: str) -> float | None:
+    """The same or 0, or None if the cell is empty; raises RowError."""
+    value = cells.get(column)
+    if value in ("", None):
+        return None
+    return 0.0 if value in (0, "0", "0.0") else number(cells, column)
+
+
+def optional_count(cells: Row, column: str) -> int | None:
+    """An integer, or None if the cell is empty; raises RowError."""
+    value = optional_number(cells, column)
+    if value is not None and value != int(value):
+        raise RowError(f"{column} is not a whole number")
+    return None if value is None else int(value)
+
+
+def extent(cells: Row, name: str) -> Extent | None:
+    """``name`` as three numbers, or ``name_x``, ``name_y`` and ``name_z``; None if they are left out."""
+    listed = cells.get(name)
+    values: Sequence[Any] = listed if isinstance(listed, list) else [cells.get(f"{name}_{axis}") for axis in "xyz"]
+    if all(value in ("", None) for value in values):
+        return None
+    try:
+        x, y, z = (int(value) for value in values)
+    except (TypeError, ValueError, OverflowError):
+        raise RowError(f"{name} is not three whole numbers") from None
+    if min(x, y, z) < 1:
+        raise RowError(f"{name} is not three positive numbers")
+    return Extent(x, y, z)
+
+
+class RowReader:
+    """Makes measurements from rows that name their operator in columns; ``kind`` is used if they have no ``op``."""
+
+    def __init__(self, header: Header, kind: str | None = None) -> None:
+        self._default_precision = header.precision
+        self._kind = kind
+        self._readers: dict[tuple[str, tuple[str, ...]], RecordReader] = {}
+
+    def measurement(self, cells: Row) -> Measurement:
+        """The measurement in a row; raises RowError or RecordError."""
+        names = cells.get("kernels") or ()
+        if isinstance(names, str):
+            names = names.split(";")
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+            raise RowError("kernels are not names")
+        return Measurement(
+            self._operator(cells),
+            number(cells, "latency_us"),
+            optional_count(cells, "row"),
+            optional_number(cells, "spread_us"),
+            optional_count(cells, "samples"),
+            str(cells.get("algorithm") or ""),
+            tuple(names),
+            extent(cells, "grid"),
+            extent(cells, "block"),
+            cells.get("is_cold") in (True, "true", "True", "1"),
+        )
+
+    def stage(self, cells: Row) -> StageMeasurement:
+        """The stage in a row: lists of records, or text with ``|`` and ``;``; raises RowError or RecordError."""
+        groups = cells["stage"]
+        precision = self._precision(cells)
+        if isinstance(groups, str):
+            texts = [group.split(";") for group in groups.split("|")]
+            operators = [[parse_description(text, precision) for text in group] for group in texts]
+        elif isinstance(groups, list) and all(isinstance(group, list) for group in groups):
+            if not all(isinstance(record, dict) for group in groups for record in group):
+                raise RowError("stage is not lists of operators")
+            operators = [[read_record(record, precision) for record in group] for group in groups]
+        else:
+            raise RowError("stage is not lists of operators")
+        if not operators or not all(operators):
+            raise RowError("a group of the stage is empty")
+        return StageMeasurement(
+            tuple(map(tuple, operators)),
+            number(cells, "latency_us"),
+            optional_count(cells, "row"),
+            optional_number(cells, "spread_us"),
+            optional_count(cells, "samples"),
+            optional_number(cells, "serial_us"),
+        )
+
+    def _operator(self, cells: Row) -> Operator:
+        name = cells.get("op") or self._kind
+        shape = (str(name), tuple(cells))
+        reader = self._readers.get(shape)
+        if reader is None:
+            reader = self._readers[shape] = RecordReader(kind_named(name), cells.keys())
+        return reader(cells, self._precision(cells))
+
+    def _precision(self, cells: Row) -> Precision:
+        name = cells.get("precision")
+        if name in ("", None):
+            return self._default_precision
+        try:
+            return Precision(name)
+        except ValueError:
+            raise RowError(f"precision {name!r} is unknown; known: {', '.join(Precision)}") from None
 
 
 def read_file(path: Path) -> str:

@@ -114,7 +114,7 @@ def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[Benchmar
         words = f"{kernel.op.kind}, batch {kernel.batch}"
         subjects = [{"words": words, "workspace_bytes": one.workspace_bytes} for one in found]
         pairs = zip(found, subjects, strict=True)
-        kept = [alike(Samples((one.time_us,)), one.algorithm, subject=subject) for one, subject in pairs]
+        kept = [alike(Samples((one.alone_us,)), one.name, subject=subject) for one, subject in pairs]
         kept = [replace(record, date=kept[0].date) for record in kept]
         model.store.add(kept)
     return [

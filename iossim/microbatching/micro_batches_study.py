@@ -12,7 +12,7 @@ from iossim.study.study_kind import Direction, Measure, Metric
 from iossim.study.workers import LruCache
 
 if TYPE_CHECKING:
-    from iossim.study.evaluation_context import EvaluationContext
+    from iossim.study.evaluate import EvaluationContext
 
 _MIB = 1 << 20
 _BENCHMARKS: LruCache[Benchmarks] = LruCache(4)

@@ -20,11 +20,10 @@ from iossim.base.numbers import LARGEST, NumberError, read_number
 from iossim.base.tables import csv_text
 from iossim.base.user_files import read_text
 from iossim.ir.types import Precision
-from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.operator import Operator
+from iossim.measurements.kinds import RecordError
+from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordReader, kind_named
-from iossim.measurements.rows import Row
-from iossim.measurements.text_files import CsvError, csv_rows
+from iossim.measurements.text_files import CsvError, Row, csv_rows
 from iossim.prediction.predict import Prediction, rounded
 
 PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "weights", "kernels")

@@ -19,8 +19,7 @@ from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import StageMeasurement
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Operator, StageMeasurement
 from iossim.prediction.bands import kind_of, measured_over_predicted
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem

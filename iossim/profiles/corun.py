@@ -64,7 +64,7 @@ class Corun(Printed):
     none of them ran. ``notes`` describe how the file was read.
     """
 
-    drawn_by: ClassVar[str] = "iossim.profiles.notebook"
+    drawn_by: ClassVar[str] = "iossim.profiles.corun_report"
 
     makespan_us: float
     alone_us: float

@@ -1,4 +1,6 @@
-"""Concurrent kernels: lanes of streams, who slowed whom through which resource, sentences, CSV, picture and trace."""
+"""Concurrent kernels: lanes of streams, who slowed whom through which resource, sentences, CSV, picture and trace, and
+in a notebook (:mod:`iossim.report.notebook`).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ from typing import Any
 
 from rich.table import Table
 
+from iossim.base.display import Picture
 from iossim.base.tables import Cell, csv_text, keyed_table
 from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
+from iossim.report.notebook import MOST_ROWS, parts, picture, records, svg
 from iossim.report.traces import complete, counters, trace_text
 
 #: Number of letters in a lane, and in a kernel's name in a table.
@@ -323,3 +327,26 @@ def _corun_event(run: Corun, row: CorunKernel, track: int) -> dict[str, Any]:
         ],
     }
     return complete(raw.name, "kernel", track, row.start_us, row.end_us, arguments)
+
+
+@parts.register
+def _(run: Corun) -> list[str | Table]:
+    first, *rest = corun_lines(run)
+    return [first, corun_table(run, MOST_ROWS), *rest, *(f"note: {one}" for one in (*run.notes, *inferred_words(run)))]
+
+
+@picture.register
+def _(run: Corun) -> Picture:
+    return svg(corun_figure(run, "Kernels side by side"))
+
+
+@records.register
+def _(run: Corun) -> list[dict[str, Any]]:
+    return [
+        {
+            **{name: getattr(row.kernel, name) for name in ("name", "stream")},
+            **{name: getattr(row, name) for name in ("ready_us", "start_us", "end_us", "alone_us")},
+            "slowdown": slower(row),
+        }
+        for row in run.kernels
+    ]

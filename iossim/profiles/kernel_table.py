@@ -42,13 +42,12 @@ from iossim.hardware.lowering.kernel import Libraries, resident_blocks
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
+from iossim.measurements.kinds import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS
 from iossim.measurements.other_exports import binary_export, text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import KernelRows, side_by_side
-from iossim.measurements.rows import Row
-from iossim.measurements.text_files import CsvError, csv_rows, header_line
+from iossim.measurements.text_files import CsvError, Row, csv_rows, header_line
 from iossim.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 
 #: Columns of the SM resources that a kernel holds.

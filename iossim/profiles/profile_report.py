@@ -16,10 +16,16 @@ from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement, device_of_product
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import (
+    Header,
+    Measurement,
+    MeasurementSet,
+    Operator,
+    StageMeasurement,
+    device_of_product,
+)
+from iossim.measurements.measurement_set import fastest_arithmetic_us, fastest_transfer_us, possible_precision
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.plausibility import fastest_arithmetic_us, fastest_transfer_us, possible_precision
 from iossim.measurements.profilers.layer_times import ONNXRUNTIME, LayerTimes, TimedLayer
 from iossim.models.load import source_of
 from iossim.models.sources.onnx_file import values_of_nodes

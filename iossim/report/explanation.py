@@ -57,8 +57,14 @@ def overview(explanation: Explanation) -> list[str]:
 
 def short_lines(one: StageExplanation) -> list[str]:
     """A stage in one line, its limit in another, and its alternatives in a third."""
-    lines = [_heading(one), _bound(one) if one.facts is not None else "", _otherwise(one)]
+    lines = [_heading(one), _kernels(one), _bound(one) if one.facts is not None else "", _otherwise(one)]
     return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
+
+
+def _kernels(one: StageExplanation) -> str:
+    """The kernels that the stage names; empty where all run as fastest alone."""
+    named = [f"{unit.replace(f'{one.block}.', '')} by {kernel}" for unit, kernel in one.stage.variants.items()]
+    return f"kernels chosen for their company: {', '.join(named)}" if named else ""
 
 
 def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
@@ -75,6 +81,7 @@ def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
 def long_lines(one: StageExplanation) -> list[str]:
     """All that is known of a stage, apart from tables."""
     lines = [_heading(one), f"  {stage_words(one.stage, one.block)}"]
+    lines += [f"  {said}"] if (said := _kernels(one)) else []
     facts = one.facts
     if facts is not None:
         limits_us = {str(limit): us for limit, us in facts.limits_us.items()}

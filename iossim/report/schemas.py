@@ -81,7 +81,7 @@ def _measurement() -> Schema:
     """One line of a measurement set as JSON lines: the header, a measurement, or a stage."""
     from iossim.ir.types import Precision
     from iossim.measurements.formats.json_lines import COUNTS
-    from iossim.measurements.kinds.kind import Column, OperatorKind
+    from iossim.measurements.kinds import Column, OperatorKind
     from iossim.measurements.measurement import Header
     from iossim.measurements.operator_kinds import KINDS
 

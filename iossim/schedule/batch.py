@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,18 @@ _CODES = {strategy: code for code, strategy in enumerate(_STRATEGIES)}
 
 #: The variant that is fastest alone.
 FASTEST = ""
+
+
+class UnitVariant(NamedTuple):
+    """One way to run a unit: its name, its time alone, the workspace of its kernels, and the number of blocks of the
+    kernel whose blocks hold most of an SM, with that part (0: not known).
+    """
+
+    name: str
+    alone_us: float
+    workspace_bytes: int
+    blocks: int = 0
+    sm_share: float = 0.0
 
 
 def variant_of(steps: Iterable[str]) -> str:

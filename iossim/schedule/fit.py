@@ -16,7 +16,7 @@ from typing import TypeGuard
 from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, BlockSchedule, SavedSchedule, Stage, StreamSchedule
@@ -256,3 +256,23 @@ def _fit_connected(network: Network, group: Sequence[str], stage: Stage, where: 
 
 def _predecessors(network: Network, name: str) -> list[str]:
     return [network.units[before].name for before in network.predecessors[network.unit_index[name]]]
+
+
+def with_variants(schedule: AnySchedule, variants: Mapping[str, str] | None = None) -> AnySchedule:
+    """The schedule with these variants of units, others as before; by default with all units as fastest alone."""
+
+    def of(unit: str, before: str) -> str:
+        return FASTEST if variants is None else variants.get(unit, before)
+
+    def renamed(stage: Stage) -> Stage:
+        own = {unit: of(unit, stage.variants.get(unit, FASTEST)) for unit in stage.units}
+        return stage.model_copy(update={"variants": {unit: variant for unit, variant in own.items() if variant}})
+
+    if isinstance(schedule, StreamSchedule):
+        streams = [
+            [one.model_copy(update={"variant": of(one.units[0], one.variant)}) for one in own]
+            for own in schedule.streams
+        ]
+        return schedule.model_copy(update={"streams": streams})
+    blocks = [block.model_copy(update={"stages": [renamed(one) for one in block.stages]}) for block in schedule.blocks]
+    return schedule.model_copy(update={"blocks": blocks})

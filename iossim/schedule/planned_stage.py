@@ -90,6 +90,17 @@ def batches_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> Iter
         begin = end
 
 
+def planned_of(batch: StageBatch) -> list[PlannedStage]:
+    """The stages of a batch, with the variants that they name."""
+    found: dict[int, PlannedStage] = {}
+    for names, stages in batch.by_variants():
+        named = [(unit, name) for unit, name in enumerate(names) if name]
+        for index in stages.tolist():
+            mask, strategy = int(batch.masks[index]), Strategy.of_code(int(batch.strategies[index]))
+            found[index] = PlannedStage(mask, strategy, tuple(each for each in named if mask >> each[0] & 1))
+    return [found[index] for index in range(len(batch))]
+
+
 def batch_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> StageBatch:
     """Planned stages of one problem that is not wide, as a batch for pricing."""
     masks = np.array([stage.mask for stage in stages], dtype=np.uint64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
 from iossim.cost.facts import StreamPrices
-from iossim.schedule.stream_problem import StreamProblem
+from iossim.schedule.streams import StreamProblem
 from iossim.search.streams.search import Values, latencies
 from iossim.serving.union import label_of
 

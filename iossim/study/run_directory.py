@@ -22,11 +22,10 @@ from iossim.base.user_files import check_writable, read_text, write_atomically
 from iossim.base.values import first_problem
 from iossim.study.axes import AXES
 from iossim.study.evaluate import CrossResult, PointResult
-from iossim.study.journal import Begin, CrossDone, Journal, PointDone, points_done
 from iossim.study.points import Point
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import write_scenario
-from iossim.study.study_run import DEFECTS, Results, Row, StudyRun
+from iossim.study.study_run import DEFECTS, Begin, CrossDone, Journal, PointDone, Results, Row, StudyRun, points_done
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
 RESULTS, TABLE, TIMINGS = "results.json", "results.csv", "timings.csv"

@@ -1,4 +1,4 @@
-"""``iossim study``: list, show, write, run and compare studies, and report on them."""
+"""``iossim study``: list, show, write and run studies, and report on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wra
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.study.forecast import Forecast
+    from iossim.study.points import Forecast
     from iossim.study.scenario import Scenario
     from iossim.study.study_run import StudyRun
 
@@ -56,11 +56,6 @@ def register(app: typer.Typer) -> None:
         epilog="The exit code is 0 even if points failed; their rows say why. After Ctrl-C or a crash, --resume "
         "continues.",
     )(run)
-    group.command(
-        "diff",
-        help="Compare two runs: new points, what changed beyond the noise, answers that changed.",
-        epilog="The exit code is 0 if nothing changed beyond the noise, and 1 if something did.",
-    )(diff)
 
 
 def list_scenarios(as_json: options.Json = False) -> None:
@@ -78,7 +73,7 @@ def list_scenarios(as_json: options.Json = False) -> None:
 
 def show_scenario(name: ScenarioName, as_json: options.Json = False) -> None:
     """Show the work of a scenario: its points, schedulers and questions, and their number."""
-    from iossim.study.forecast import forecast
+    from iossim.study.points import forecast
     from iossim.study.scenario_file import read_scenario
 
     scenario = read_scenario(name)
@@ -190,8 +185,6 @@ ExecutorName = Annotated[str, option("--executor", "NAME", "processes (of this m
 SchedulerAddress = Annotated[str | None, option("--scheduler", "tcp://HOST:PORT", "Address of the Dask scheduler.")]
 Traces = Annotated[bool, switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
 Report = Annotated[bool, switch("--report/--no-report", "Write report.html at the end.")]
-FirstRun = Annotated[Path, argument("A", "The folder of a run.")]
-SecondRun = Annotated[Path, argument("B", "The folder of another one.")]
 RunFolder = Annotated[Path, argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
 Figures = Annotated[
     str | None, option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
@@ -270,16 +263,6 @@ def _write_report(run: StudyRun) -> None:
         write_report(run, run.folder / REPORT)
     except (ImportError, IossimError) as error:
         warn_once(f"no {REPORT} was written: {first_line(error)}")
-
-
-def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
-    """Compare the runs in two folders."""
-    from iossim.study.run_diff import compare_runs
-    from iossim.study.run_directory import read_run
-
-    found = compare_runs(read_run(a).results, read_run(b).results)
-    code = ExitCode.DOES_NOT_HOLD if found.is_beyond_noise else ExitCode.DONE
-    present(found.to_json, found.lines(), as_json, code=code)
 
 
 def _parts(found: StudyRun) -> Iterator[Part]:

@@ -139,7 +139,7 @@ class Measure:
     """Figures of GPUs and processors that a guest adds where a scenario's ``measures`` names them."""
 
     metrics: tuple[Metric, ...]
-    #: Their values at a point, an :class:`~iossim.study.evaluation_context.EvaluationContext`; raises an IossimError.
+    #: Their values at a point, an :class:`~iossim.study.evaluate.EvaluationContext`; raises an IossimError.
     figures: Callable[[Any], Mapping[str, Any]]
 
 

@@ -23,13 +23,12 @@ from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer, meets
 from iossim.study.evaluate import CrossTask, MadeElsewhere, PointTask, TraceFormat, evaluate_cross, evaluate_point
-from iossim.study.journal import CrossDone, PointDone
 from iossim.study.points import Point, families, points_of
 from iossim.study.question import Question
 from iossim.study.run_directory import RunDirectory, read_run
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import read_scenario
-from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
+from iossim.study.study_run import CrossDone, CrossPrice, PointDone, Results, Row, StudyRun
 from iossim.study.workers import Workers, open_workers
 
 #: Packages that results or their speed may depend on.

@@ -98,6 +98,7 @@ class StageExplanation:
             "beside": self.beside and self.beside.to_json(),
             "ways": [way.to_json() for way in self.ways],
             "exact": self.exact,
+            **({"variants": stage.variants} if stage.variants else {}),
             **({} if self.facts is None else _facts_json(self.facts)),
         }
 

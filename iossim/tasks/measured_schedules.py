@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
-from iossim.base.errors import OptionError, did_you_mean, once
-from iossim.cost.capabilities import StreamCostModel
+from iossim.base.errors import OptionError, PlanError, did_you_mean, once
+from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
+from iossim.cost.model import problems_of
+from iossim.cost.named_alike import most_alike
 from iossim.cost.random import RandomCostModel
-from iossim.execution.backend import Backend, Samples, Timing
+from iossim.execution.backend import Backend, OffersVariants, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_of
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import device_names
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
+from iossim.schedule.batch import FASTEST, Strategy
+from iossim.schedule.fit import with_variants
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
-from iossim.search.assemble import plan_us, reprice_any
+from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.measured import Budget
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
@@ -59,6 +63,64 @@ def split_names(text: str, option: str, plain: Sequence[str] = PLAIN) -> tuple[l
     return [name for name in names if name in plain], [name for name in names if name not in plain]
 
 
+def for_backend(schedule: AnySchedule, network: Network, backend: Backend) -> tuple[AnySchedule, str]:
+    """The schedule with variants that the backend has, and a remark on those that it lacks (or none).
+
+    Variants name kernels of the device that the schedule was made for, as its libraries call them or as the simulator
+    does. Those of the simulator run as the most alike that the backend offers; where it offers none, and on another
+    device, units run as what is fastest there. On the same device a backend refuses all others that it does not know.
+    """
+    is_own = schedule.device == backend.context.device
+    if is_own and not isinstance(backend, OffersVariants):
+        return schedule, ""
+    choices = backend.choices(network)
+    foreign: dict[str, str] = {}
+    for unit, strategy, variant in _variants(schedule):
+        try:
+            choices((unit,), strategy, variant)
+        except PlanError:
+            foreign[unit] = variant
+    own = ({} if is_own else dict.fromkeys(foreign, FASTEST)) | _most_alike(schedule, network, backend, foreign)
+    if not own:
+        return schedule, ""
+    lighter = sum(map(bool, own.values()))
+    remark = (
+        f"{backend.context.backend} runs {len(own)} units with its own kernels"
+        f"{f', {lighter} of them not with the fastest but with the most alike' if lighter else ''}: the schedule names "
+        f"some of {schedule.device} for them ({', '.join(sorted({foreign[unit] for unit in own}))})."
+    )
+    return with_variants(schedule, own), remark
+
+
+def _variants(schedule: AnySchedule) -> Iterator[tuple[str, Strategy, str]]:
+    """The units with a variant, the strategy of their stage, and the variant."""
+    if isinstance(schedule, StreamSchedule):
+        launches = (launch for launch in schedule.launches if launch.variant)
+        yield from ((launch.units[0], Strategy.CONCURRENT, launch.variant) for launch in launches)
+    else:
+        for stage in schedule.stages:
+            yield from ((unit, stage.strategy, variant) for unit, variant in stage.variants.items())
+
+
+def _most_alike(
+    schedule: AnySchedule, network: Network, backend: Backend, foreign: Mapping[str, str]
+) -> dict[str, str]:
+    """For units with variants of the simulator's, those of the backend's that are most alike."""
+    if not foreign or not isinstance(backend, OffersVariants) or schedule.device not in device_names():
+        return {}
+    engine = Engine.named(backend.context.engine)
+    simulator = create_cost_model("simulator", load_device(schedule.device), network.precision, engine)
+    assert isinstance(simulator, VariantCostModel)
+    found: dict[str, str] = {}
+    for problem in problems_of(network, simulator):
+        for unit, known in zip(problem.unit_names, simulator.variants(problem), strict=True):
+            named = next((one for one in known if foreign.get(unit) == one.name), None)
+            if named is not None:
+                offered = backend.variants(network, unit)
+                found[unit] = offered[most_alike(named, known[0], offered)].name
+    return found
+
+
 def measure_beside(
     network: Network,
     schedules: Mapping[str, AnySchedule],
@@ -87,9 +149,11 @@ def measure_beside(
 
 
 def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:
-    """Simulated latency of each schedule on a device, us, with values in place as backends keep them."""
+    """Simulated latency of each schedule on a device, us, with values in place as backends keep them, and with the
+    simulator's fastest kernels for those that only the backend knows.
+    """
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
-    priced = {name: reprice_any(found, network, prices) for name, found in schedules.items()}
+    priced = {name: reprice_as_known(found, network, prices) for name, found in schedules.items()}
     streams = any(isinstance(found, StreamSchedule) for found in priced.values())
     if streams and isinstance(prices, StreamCostModel):
         return {name: plan_us(found, network, prices) for name, found in priced.items()}

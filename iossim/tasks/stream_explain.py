@@ -24,8 +24,7 @@ from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, StreamSchedule
-from iossim.schedule.stream_problem import StreamProblem
-from iossim.schedule.streams import as_streams, issue_order, with_barriers
+from iossim.schedule.streams import StreamProblem, as_streams, issue_order, with_barriers
 from iossim.search.anytime import Clock
 from iossim.search.assemble import reprice_streams
 from iossim.search.memo import SearchMemo

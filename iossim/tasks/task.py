@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.base.errors import DeviceError, OptionError, PlanError
+from iossim.base.errors import DeviceError, OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, StreamCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -27,7 +27,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.anytime import Clock, Steps
-from iossim.search.assemble import plan_us, reprice_any
+from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
@@ -80,7 +80,7 @@ def under_other_engine(
     try:
         seconds = None if options is None or options.seconds is None else _PART * options.seconds
         best = schedule(network, there, searching, SearchOptions(space, _LIMITS, seconds=seconds))
-        same_us = _same_us(found, network, there)
+        same_us = reprice_as_known(found, network, there).latency_us
         sequential = schedule(network, there, "sequential")
     except KeyboardInterrupt:
         return None
@@ -98,23 +98,6 @@ def under_other_engine(
         space.max_group_size or PAPER_GROUP_SIZE,
         space.max_groups or PAPER_GROUPS,
     )
-
-
-def _same_us(found: AnySchedule, network: Network, there: CostModel) -> float:
-    """Latency of a schedule at prices of another engine, us; the fastest kernels there replace those that the libraries
-    of that engine lack.
-    """
-    try:
-        return reprice_any(found, network, there).latency_us
-    except PlanError:
-        if isinstance(found, StreamSchedule):
-            bare = [[one.model_copy(update={"variant": ""}) for one in own] for own in found.streams]
-            return reprice_any(found.model_copy(update={"streams": bare}), network, there).latency_us
-        blocks = [
-            block.model_copy(update={"stages": [stage.model_copy(update={"variants": {}}) for stage in block.stages]})
-            for block in found.blocks
-        ]
-        return reprice_any(found.model_copy(update={"blocks": blocks}), network, there).latency_us
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,10 +144,6 @@ class Task:
             if self.options.workspace_limit_bytes is not None:
                 reason = "measurements do not include the workspaces of kernels; leave one out"
                 raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
-            if self.options.company:
-                raise OptionError(
-                    "`company` does not go with a `budget`: a backend that measures has one kernel for each unit"
-                )
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 

@@ -26,7 +26,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import read_record
 
 DEVICES = ("k80", "titan-x", "p100-pcie-16gb", "p4", "v100-sxm2", "t4", "a100-sxm-40gb", "rtx-a6000", "l4", "h100-sxm")

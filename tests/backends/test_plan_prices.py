@@ -15,8 +15,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.schedule.schedule import StreamSchedule
-from iossim.schedule.stream_problem import StreamBatch
-from iossim.schedule.streams import as_streams, in_streams, reduced_waits
+from iossim.schedule.streams import StreamBatch, as_streams, in_streams, reduced_waits
 from iossim.search.assemble import reprice
 
 SEEDS = st.integers(0, 2**20)

@@ -13,6 +13,7 @@ from typing import Any
 
 import onnx
 import pytest
+from small_networks import branches
 
 from iossim.calibration.evaluated_networks import evaluate_all
 from iossim.execution.engine import UNDIVIDED
@@ -79,11 +80,16 @@ def report(gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, m
     """Runs sections on the double; outcomes by section, without the model's name."""
 
     def run(
-        fault: str, sections: str = SECTIONS, budget: float = 600.0, dry: bool = True, dtypes: str = "fp32"
+        fault: str,
+        sections: str = SECTIONS,
+        budget: float = 600.0,
+        dry: bool = True,
+        dtypes: str = "fp32",
+        models: str = model,
     ) -> dict[str, tuple[str, str]]:
         monkeypatch.setenv("CUDA_DOUBLE", fault)
         monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")  # what Python compiled is there, not to be made by each section
-        given = [*(["--dry-run"] if dry else []), "--backend", "cupy_cudnn", "--models", model, "--out", str(out)]
+        given = [*(["--dry-run"] if dry else []), "--backend", "cupy_cudnn", "--models", models, "--out", str(out)]
         given += ["--dtypes", dtypes]
         code = gpu_report.report(gpu_report.parse([*given, "--sections", sections, "--budget", str(budget)]))
         found = {
@@ -257,6 +263,26 @@ def test_a_clock_that_begins_slow_changes_no_choice(report: Run, out: Path) -> N
     assert report("slow", "profile") == {"profile": ("done", "")}
     assert choices() == healthy
     assert records(out, "counts")[0]["warm_up_us"] >= 300_000
+
+
+def test_kernels_chosen_for_their_company_run_beside_the_fastest(
+    report: Run, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a device whose fastest kernels fill it, so that those of fewer blocks are faster side by side."""
+    path = tmp_path / "fire.onnx"
+    onnx.save(export_graph(branches().graph), path)
+    assert report("none", "company", dtypes="bf16", models=str(path)) == {"company": ("done", "")}
+    (row,) = records(out, "company")
+    assert row["device"] == "h100-sxm"
+    assert set(row["measured_us"]) == set(row["predicted_us"]) == {"company", "company-fastest"}
+    (stage,) = row["stages"]
+    assert set(stage["variants"]) <= {unit for group in stage["groups"] for unit in group}
+    assert stage["predicted_company_us"] < stage["predicted_fastest_us"]
+    assert stage["company_us"] < stage["fastest_us"]
+    assert all(run.outputs_right for run in runs(out).values())
+    printed = capsys.readouterr().out
+    assert "chosen kernels" in printed
+    assert f"{stage['fastest_us']:10.1f} {stage['company_us']:10.1f}" in printed
 
 
 @pytest.mark.parametrize("fault", ["none", "sticky"])

@@ -14,8 +14,7 @@ from iossim.calibration.nuisances import NOT_TOLD, SLOWING, load_before_us, slow
 from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, nuisances_us
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 

@@ -10,12 +10,11 @@ import pytest
 from synthetic import TRUTH, measured, scaled, true_profile
 
 import iossim
-from iossim.calibration.accuracy import device_times
+from iossim.calibration.accuracy import device_times, interval
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.recording import Recording
-from iossim.calibration.residual_bands import interval
 from iossim.calibration.samples import SequenceSamples, hidden
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL

@@ -20,9 +20,15 @@ from iossim.hardware.names import save_host_cpu
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.write import write_profile
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, StageMeasurement
+from iossim.measurements.measurement import (
+    Header,
+    Measurement,
+    MeasurementError,
+    MeasurementSet,
+    Operator,
+    StageMeasurement,
+)
 from iossim.measurements.measurement_set import write_measurements
-from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 from iossim.prediction.predict import predict, stage_us

@@ -15,8 +15,7 @@ from iossim.calibration.validation import evaluate_stages
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Header, MeasurementSet, StageMeasurement
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Header, MeasurementSet, Operator, StageMeasurement
 from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import stage_us
 

@@ -287,13 +287,13 @@ def test_folder_that_may_not_be_written(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_disk_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A file that cannot be written: the others are not left behind, and the result was printed before."""
+    from iossim.base import user_files
     from iossim.cli.main import main
-    from iossim.schedule import schedule
 
     def full(path: Path, contents: str | bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(schedule, "write_atomically", full)
+    monkeypatch.setattr(user_files, "write_atomically", full)
     assert main(["optimize", "ios_sample", "-d", "t4", "--out", "new/out"]) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert list(folder.iterdir()) == []

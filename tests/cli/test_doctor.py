@@ -14,7 +14,7 @@ from command_line import printed, printed_json, refused
 from iossim.cli import doctor
 from iossim.execution import backends
 from iossim.execution.backends import backend_names
-from iossim.hardware import load, nvidia_smi
+from iossim.hardware import names, nvidia_smi
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.softmax import Hardmax
 from iossim.ir.ops.unary import Relu
@@ -131,9 +131,9 @@ def test_ops_of_a_model_that_no_gpu_computes_are_listed(capsys: pytest.CaptureFi
 
 
 def test_the_profile_of_this_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "device_names", lambda: ["t4"])
+    monkeypatch.setattr(names, "device_names", lambda: ["t4"])
     assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 1, "cpu_profile": False}
     assert "CPU has no profile yet; 'iossim profile" in printed(capsys, "doctor")
-    monkeypatch.setattr(load, "device_names", lambda: ["t4", "cpu"])
+    monkeypatch.setattr(names, "device_names", lambda: ["t4", "cpu"])
     assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 2, "cpu_profile": True}
     assert "no profile yet" not in printed(capsys, "doctor")

@@ -23,7 +23,6 @@ COMMANDS = {
     "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",
     "iossim/hardware/template.py",
-    "iossim/measurements/formats/nsight_compute.py",
     "iossim/measurements/other_exports.py",
     "iossim/measurements/profilers/kernels.py",
     "iossim/measurements/profilers/layer_times.py",

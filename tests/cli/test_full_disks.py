@@ -104,6 +104,6 @@ def test_a_journal_that_is_full(
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("iossim.study.journal.os.fsync", full)
+    monkeypatch.setattr("iossim.study.study_run.os.fsync", full)
     line = refused(capsys, f"study run {scenario} --out {tmp_path / 'run'} --workers 1")
     assert line.startswith(f"error: cannot write {tmp_path / 'run' / 'journal.jsonl'}: No space left on device; ")

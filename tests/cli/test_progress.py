@@ -68,7 +68,6 @@ CASES = {
     "schedules import": "theirs.json",
     "search-space": "squeezenet",
     "simulate": "out/schedule.json -d t4 --event-driven",
-    "study diff": "results results",
     "study report": "results",
     "study run": "small.yaml --out again --workers 1 --no-report",
     "study show": "throughput_and_batch",

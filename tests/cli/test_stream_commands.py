@@ -11,12 +11,12 @@ from command_line import printed, printed_json, refused, run
 
 import iossim
 from iossim.execution.backends import create_backend
-from iossim.execution.measured_run import for_backend
 from iossim.models.random_graphs import seeded_network
 from iossim.report.figures.stream_timeline import stream_figure
 from iossim.schedule.schedule import StreamSchedule, read_schedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import plan_us
+from iossim.tasks.measured_schedules import for_backend
 from iossim.tasks.stream_explain import explain_streams
 
 FILES = {"schedule.json", "graph.dot", "graph.svg", "index.html", "trace.json", "timeline.svg", "timeline.png"}

@@ -56,7 +56,7 @@ def test_show_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None
 def test_show_tells_what_is_too_wide_to_count(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr("iossim.study.forecast._MAX_STATES", 5)
+    monkeypatch.setattr("iossim.study.points._MAX_STATES", 5)
     (folder / "wide.yaml").write_text("name: wide\nmodels: [squeezenet]\ndevices: [t4]\nmeasures: [active_warps]\n")
     text = printed(capsys, "study show wide.yaml")
     assert "too many stages to count" in text

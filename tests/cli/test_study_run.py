@@ -1,4 +1,4 @@
-"""``iossim study run`` and ``iossim study diff``."""
+"""``iossim study run``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None
         ("study run small.yaml --out out --workers 0", "--workers 0"),
         ("study run small.yaml --out out --executor dask", "--scheduler"),
         ("study run small.yaml --out out --executor dusk", "did you mean 'dask'"),
-        ("study diff out small.yaml", "not a folder"),
+        ("study report small.yaml", "not a folder"),
     ],
 )
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:
@@ -116,23 +116,10 @@ def test_an_interrupt_leaves_a_folder_to_go_on_with(
     assert output.out == ""
     assert "--resume" in output.err
     assert output.err.count("\n") == 1
-    assert "unfinished" in refused(capsys, "study diff out out")
+    assert "unfinished" in refused(capsys, "study report out")
     monkeypatch.setattr(sweep, "evaluate_point", evaluate)
     printed(capsys, f"study run small.yaml --out out {QUIET} --resume")
     assert [attempt["points_taken_over"] for attempt in read_run("out").environment["attempts"]] == [0, 2]
-
-
-def test_diff_says_what_changed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    printed(capsys, f"study run small.yaml --out a {QUIET}")
-    assert "nothing changed" in printed(capsys, "study diff a a")
-    write_scenario(small_study(batch_sizes=[1, 2]), tmp_path / "other.yaml")
-    printed(capsys, f"study run other.yaml --out b {QUIET}")
-    assert main(["study", "diff", "a", "b"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("new: ") for line in lines) == sum(line.startswith("gone: ") for line in lines) == 10
-    assert main(["study", "diff", "a", "b", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["same"], len(found["new"]), found["beyond_noise"]) == (10, 10, True)
 
 
 @pytest.mark.slow

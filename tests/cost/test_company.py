@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from iossim import api
 from iossim.base.errors import OptionError
 from iossim.cost import company
-from iossim.cost.capabilities import StreamCostModel, UnitVariant, VariantBounds, VariantCostModel
+from iossim.cost.capabilities import StreamCostModel, VariantBounds, VariantCostModel
 from iossim.cost.company import ForCompany, chosen_for_company
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.lower import lower_schedule
@@ -22,7 +22,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.models.load import load
-from iossim.schedule.batch import FASTEST, StageBatch, Strategy
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import StreamSchedule

@@ -11,13 +11,13 @@ import pytest
 from iossim.api import cost_model, optimize
 from iossim.base.errors import OptionError
 from iossim.cost import workspace_limit
-from iossim.cost.capabilities import UnitVariant, VariantCostModel
+from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.workspace_limit import WorkspaceLimited, workspace_limited
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import reprice

@@ -13,8 +13,7 @@ from iossim.base.errors import DeviceError
 from iossim.edge import optimize
 from iossim.edge.operators import operators
 from iossim.edge.optimize import SplitSearch, arithmetic_us, plan
-from iossim.edge.plan import OperatorStep, OutputSlice, Variant
-from iossim.edge.pricing import slice_us
+from iossim.edge.plan import OperatorStep, OutputSlice, Variant, slice_us
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, chunks, grids
 from iossim.execution.box import Box
 from iossim.ir.builder import GraphBuilder

@@ -12,7 +12,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.hardware.load import device
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 

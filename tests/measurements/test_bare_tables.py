@@ -9,8 +9,7 @@ import pytest
 from iossim.hardware.load import device
 from iossim.measurements.formats import formats
 from iossim.measurements.measurement import Extent, MeasurementError
-from iossim.measurements.measurement_set import read_measurements
-from iossim.measurements.plausibility import check_plausible
+from iossim.measurements.measurement_set import check_plausible, read_measurements
 
 CONV = "row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,grid_x,grid_y,grid_z,block_x,block_y,block_z,kernels"
 CONV_ROWS = [f"{row},2,{16 + row},64,3,14,1,1,{80 + row}.125,4,9,36,64,1,1,winograd_a;sgemm_64x64" for row in range(20)]

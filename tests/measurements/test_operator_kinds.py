@@ -15,8 +15,8 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.operator import Operator
+from iossim.measurements.kinds import RecordError
+from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import (
     KINDS,
     RecordReader,

@@ -31,7 +31,7 @@ EXPORTS: dict[str, tuple[str | bytes, str, str]] = {
     "times.json": (json.dumps([{"computeMs": 1.9, "latencyMs": 2.0}]), "trtexec's --exportTimes", PROFILE),
     "output.json": (json.dumps([{"name": "y", "dimensions": "1x2", "values": [1, 2]}]), "trtexec's --exportOutput", PROFILE),
     "layers.json": (json.dumps({"Layers": ["a"], "Bindings": ["x"]}), "trtexec's --exportLayerInfo", PROFILE),
-    "other.json": (json.dumps([{"a": 1, "b": 2}]), "JSON with the keys a, b", "trace"),
+    "other.json": (json.dumps([{"a": 1, "b": 2}]), "JSON with the keys a, b", "profile"),
     "averages.txt": ("-----\n  Name  Self CPU %  Self CPU\n", "a table that PyTorch's profiler printed", "export_chrome_trace"),
 }  # fmt: skip
 
@@ -52,7 +52,9 @@ def test_other_exports(name: str, command: str, tmp_path: Path, capsys: pytest.C
     [
         (json.dumps([{"name": "a", "averageMs": 1}]), "corun", "trtexec's --exportProfile"),
         (json.dumps([{"cat": "Node", "ph": "X", "name": "a_kernel_time", "dur": 1}]), "corun", "it is ONNX Runtime's profile"),
-        (json.dumps([{"cat": "Node", "ph": "X", "name": "a_kernel_time", "dur": 1}]), "calibrate", "it is ONNX Runtime's profile"),
+        (json.dumps([{"cat": "Node", "ph": "X", "name": "a_kernel_time", "dur": 1}]), "calibrate", "'iossim profile-report MODEL FILE"),
+        (json.dumps({"traceEvents": [{"ph": "X"}], "schemaVersion": 1}), "calibrate", "a trace of PyTorch's profiler"),
+        ('"ID","Kernel Name","gpu__time_duration.sum"\n"","","us"\n"0","a","1"\n', "calibrate", "a profile of Nsight Compute"),
         ("Start (ns),Duration (ns),GrdX,BlkX\n1,2,3,4\n", "calibrate", "which names no operators"),
     ],
 )  # fmt: skip

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from operators import operators
 
 from iossim.hardware.load import device
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, Operator
+from iossim.measurements.measurement_set import check_plausible, fastest_possible_us
 from iossim.measurements.operator_kinds import parse_description
-from iossim.measurements.plausibility import check_plausible, fastest_possible_us
 from iossim.prediction.predict import predict
 
 SHAPES = [

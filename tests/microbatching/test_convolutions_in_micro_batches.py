@@ -14,7 +14,7 @@ from iossim import api, related
 from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
 from iossim.execution.backends import create_backend
-from iossim.execution.measured_run import for_backend, largest_error, output_error, plan_for
+from iossim.execution.measured_run import largest_error, output_error, plan_for
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.microbatching.convolutions_in_micro_batches import runnable_schedule
@@ -23,6 +23,7 @@ from iossim.microbatching.division import BenchmarkRow
 from iossim.microbatching.kernels_under_limits import micro_batch
 from iossim.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, convolution_kernels
 from iossim.schedule.schedule import Schedule
+from iossim.tasks.measured_schedules import for_backend
 from iossim.transforms.replay import network_of
 
 SMALL = {"squeezenet": (4, 3, 64, 64), "resnet18": (4, 3, 64, 64)}

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seeded_weights import LIGHT_MODELS
 
-from iossim.models.onnx import wire as onnx_wire
-from iossim.models.onnx.wire import contents
+from iossim.models.onnx import file as onnx_file
+from iossim.models.onnx.file import contents
 
 MODELS = {
     **{name: make().SerializeToString() for name, (make, _) in NETWORKS.items()},
@@ -36,7 +36,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def files_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_wire, "_SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(onnx_file, "_SMALL_FILE_BYTES", 0)
 
 
 def mapped(data: bytes) -> mmap.mmap:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from iossim.calibration.residual_bands import BUCKET_ENDS_US, FEWEST_RESIDUALS, band_key, residual_bands
+from iossim.calibration.accuracy import BUCKET_ENDS_US, FEWEST_RESIDUALS, band_key, residual_bands
 from iossim.hardware.provenance import Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import parse_description

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operators import operators
 
-from iossim.calibration.residual_bands import interval
+from iossim.calibration.accuracy import interval
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
 from iossim.ir.ops import functions
 from iossim.ir.types import Precision
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Operator
 from iossim.prediction.bands import measured_over_predicted
 from iossim.prediction.predict import predict
 

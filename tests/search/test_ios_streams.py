@@ -22,7 +22,7 @@ from iossim.execution.memory import with_memory
 from iossim.hardware.load import device
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule, StreamSchedule
-from iossim.schedule.stream_problem import StreamBatch, StreamProblem, flat
+from iossim.schedule.streams import StreamBatch, StreamProblem, flat
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
 from iossim.search.streams.bounds import ancestors, cut, stream_bound_us

@@ -20,11 +20,10 @@ from iossim.report.traces import perfetto_trace
 from iossim.search.scheduler import scheduler_names
 from iossim.study import evaluate, sweep
 from iossim.study.axes import Search
-from iossim.study.journal import Journal, whole_entries
 from iossim.study.points import points_of
 from iossim.study.question import Question
 from iossim.study.scenario import Scenario
-from iossim.study.study_run import DEFECTS, StudyRun
+from iossim.study.study_run import DEFECTS, Journal, StudyRun, whole_entries
 from iossim.study.sweep import run_study
 from iossim.tasks.task import Task
 

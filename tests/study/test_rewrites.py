@@ -14,7 +14,7 @@ from iossim.base.errors import ScenarioError
 from iossim.edge.capacity import uses
 from iossim.edge.plan import Variant
 from iossim.search.scheduler import schedule
-from iossim.study.evaluation_context import EvaluationContext, context_of
+from iossim.study.evaluate import EvaluationContext, context_of
 from iossim.study.points import points_of
 from iossim.study.report.plots import figures
 from iossim.study.report.plots.chosen_points import chosen_points

@@ -151,7 +151,9 @@ class _Runtime:
         return 1
 
     def getDeviceProperties(self, device: int) -> dict[str, Any]:  # noqa: N802
-        return {"name": self._device.facts.name.encode(), "major": 9 if self._device.facts.overlaps else 8}
+        facts = self._device.facts
+        own = {"major": 9 if facts.overlaps else 8, "multiProcessorCount": facts.sms}
+        return {"name": facts.name.encode(), **own}
 
     def deviceGetAttribute(self, attribute: int, device: int) -> int:  # noqa: N802
         facts = self._device.facts

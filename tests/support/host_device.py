@@ -63,6 +63,7 @@ class Node:
     run: Callable[[], None]
     duration_us: float
     after: set[Node]
+    held: tuple[int, float] = (0, 0.0)
     end_us: float = 0.0
     done: bool = False
 
@@ -169,7 +170,8 @@ class HostDriver:
     @property
     def facts(self) -> DeviceFacts:
         libraries = (("cuda", "13.0"), ("cupy", "14.2.0"))
-        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, libraries, "0000:1b:00.0", self._overlaps)
+        place = "0000:1b:00.0"
+        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, libraries, place, self._overlaps, 132)
 
     @property
     def is_capturing(self) -> bool:
@@ -307,9 +309,15 @@ class HostDriver:
         begin_us = max(_end(stream.front), self.now_us)
         factor = self._ramp.factor(begin_us)
         # The longest path is the same in whatever order it is walked.
+        full_us = begin_us  # until when kernels that hold every SM run, one after another
         for node in graph.nodes:
-            node.end_us = max(_end(node.after), begin_us) + node.duration_us * factor
+            fills = node.held[0] * node.held[1] >= self.facts.sms
+            node.end_us = max(_end(node.after), full_us if fills else begin_us) + node.duration_us * factor
+            full_us = node.end_us if fills else full_us
         self.enqueue(stream, run, max(_end(set(graph.nodes)) - begin_us, 0.0) / factor)
+
+    def held(self, graph: HostGraph) -> tuple[int, float]:
+        return max((node.held for node in graph.nodes), key=lambda one: (one[1], one[0]), default=(0, 0.0))
 
     def kernel(self, source: str, name: str) -> tuple[str, str]:
         self.kernels[source, name] = self.kernels.get((source, name), 0) + 1
@@ -327,8 +335,10 @@ class HostDriver:
                 stream.front = {before for ahead in stream.front for before in ahead.after}
         self.enqueue(stream, lambda: None if function is None else function(blocks, threads, arguments), duration_us)
 
-    def enqueue(self, stream: HostStream, run: Callable[[], None], duration_us: float) -> None:
-        node = Node(run, duration_us, set(stream.front))
+    def enqueue(
+        self, stream: HostStream, run: Callable[[], None], duration_us: float, held: tuple[int, float] = (0, 0.0)
+    ) -> None:
+        node = Node(run, duration_us, set(stream.front), held)
         if stream.capture is None:
             begin_us = max(_end(node.after), self.now_us)
             node.end_us = begin_us + duration_us * self._ramp.factor(begin_us)

@@ -9,12 +9,13 @@ from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData
-from iossim.ir.ops.unary import FUNCTIONS, logistic
+from iossim.ir.ops.functions import UNARY
+from iossim.ir.ops.unary import logistic
 from iossim.ir.types import DType
 
 
@@ -42,6 +43,8 @@ class HostLibrary:
         self._planning_us = planning_us
         self._built: set[tuple[Asked, str]] = set()
         self.asked: list[Asked] = []
+        #: By the name of a plan the blocks of its kernel, and the part of an SM that each holds.
+        self.held: dict[str, tuple[int, float]] = {}
         self.workspaces: list[tuple[int, int, int]] = []  #: stream, address and size of those that were used
 
     @property
@@ -51,10 +54,10 @@ class HostLibrary:
     def handle(self, stream: HostStream) -> HostStream:
         return stream
 
-    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
+    def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
         self.asked.append(convolution)
         self._driver.now_us += self._planning_us
-        known = {plan.name: plan for plan in self._plans_of(convolution)}
+        known = {plan.name: plan for plan in self._plans_of(convolution) if target_of(plan.name) == sms}
         for plan in map(known.__getitem__, engines_first(known)):
             self._built.add((convolution, plan.name))
             yield plan
@@ -89,7 +92,8 @@ class HostLibrary:
         self._driver.say("convolution", handle, plan.name)
         if plan.workspace_bytes:
             self.workspaces.append((handle.ptr, workspace, plan.workspace_bytes))
-        self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us)
+        held = self.held.get(plan.name, (0, 0.0))
+        self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us, held)
 
     def _run(self, convolution: Asked, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
         if plan.name == "breaks":
@@ -141,7 +145,7 @@ class HostLibrary:
             case "sigmoid":
                 y[...] = logistic(result)
             case name:
-                function = FUNCTIONS[name]
+                function = UNARY[name]
                 y[...] = function.compute(result, *(usual for _, usual in function.parameters))
 
     def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:

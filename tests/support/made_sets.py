@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from iossim.hardware.load import device
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementSet, StageMeasurement
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementSet, Operator, StageMeasurement
 from iossim.measurements.operator_kinds import KINDS, parse_description, read_record
 
 CONV = "conv batch=1 in_channels=64 out_channels=32 in_h=56 in_w=48 kernel_h=3 kernel_w=5 stride_h=1 stride_w=2 pad_h=1 pad_w=2"

@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from iossim.ir.network import Network
-from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+from iossim.schedule.streams import StreamBatch, StreamProblem
 
 
 def random_order(problem: StreamProblem, generator: random.Random) -> list[int]:

@@ -26,6 +26,7 @@ from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
 from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
+from iossim.ir.types import Precision
 
 Shape = tuple[int, ...]
 IMAGE: Shape = (2, 6, 9, 7)
@@ -80,6 +81,19 @@ def _product_with_residual() -> Network:
         y = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 8))), b.constant("b", (8,)))
         y = b.add(Relu(), b.add(Add(), y, z))
     return b.network([y])
+
+
+def branches(precision: Precision = Precision.FP32) -> Network:
+    """Three convolutions that may run side by side, and their concatenation."""
+    b = GraphBuilder("fire", precision)
+    x, y = b.input("x", (1, 16, 44, 44)), b.input("y", (1, 64, 44, 44))
+    with b.block("fire"):
+        ends = []
+        for name, value, filters, kernel in (("wide", x, 128, 3), ("narrow", x, 128, 1), ("bypass", y, 256, 1)):
+            with b.unit(name, "Conv-Relu"):
+                ends.append(b.add(Relu(), b.conv(value, filters, kernel=kernel, padding=kernel // 2, name=name)))
+        joined = b.add(Concat(1), *ends)
+    return b.network([joined])
 
 
 def _unary(name: str) -> Network:

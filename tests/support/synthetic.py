@@ -9,8 +9,7 @@ import numpy as np
 
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-from iossim.measurements.operator import Operator
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 

@@ -16,10 +16,9 @@ from iossim import related
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
-from iossim.edge.explain import PAIRS, explain_dataflow
+from iossim.edge.explain import PAIRS, explain_dataflow, explanation_lines, explanation_overview
 from iossim.edge.plan import Variant
 from iossim.edge.simulator.events import simulate
-from iossim.edge.words import explanation_lines, explanation_overview
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder

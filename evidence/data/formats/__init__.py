@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 
 from iossim.base.registry import modules
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 
 
 @cache

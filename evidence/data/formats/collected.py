@@ -21,21 +21,20 @@ from typing import Any
 
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
-from iossim.measurements.kinds.kind import RecordError
+from iossim.measurements.formats import Format
+from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import (
     Extent,
     Header,
     Measurement,
     MeasurementSet,
+    Operator,
     StageMeasurement,
     device_of,
     device_of_product,
 )
-from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.rows import NumberedRow, RowError, Sieve, number
-from iossim.measurements.text_files import read_file
+from iossim.measurements.text_files import NumberedRow, RowError, Sieve, number, read_file
 
 _FILES = ("kernels.jsonl", "pairs.jsonl", "stages.jsonl")
 _POOLS = {"max": "max_pool", "avg": "average_pool", "global_avg": "global_average_pool"}

@@ -23,11 +23,10 @@ from evidence.data.formats.sets_of_devices import set_of_device
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, device_of_product
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.rows import Row, RowError, number
-from iossim.measurements.text_files import header_cells, parse_table, read_file
+from iossim.measurements.text_files import Row, RowError, header_cells, number, parse_table, read_file
 
 _TELLING = {"hardware", "run", "problem", "min_ms", "problem_constants_json", "inputs_expr"}
 _INPUT = re.compile(r"(?:\w+\s*=|return\s*\[)\s*torch\.randn\(([^()]*)\)")

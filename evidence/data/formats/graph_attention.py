@@ -17,11 +17,10 @@ from evidence.data.formats.graph_products import BOARDS
 from evidence.data.formats.sets_of_devices import set_of_device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.rows import number
-from iossim.measurements.text_files import header_cells, parse_table, read_file
+from iossim.measurements.text_files import header_cells, number, parse_table, read_file
 
 _COLUMNS = {"batch": "batch_size", "heads": "num_heads", "queries": "isl", "keys": "isl", "features": "head_dim"}
 #: Beyond this, the boards' state determines the time, not the shape.

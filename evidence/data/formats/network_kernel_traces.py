@@ -14,11 +14,10 @@ from typing import Any
 
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.rows import Row, number
-from iossim.measurements.text_files import header_cells, parse_table, read_file
+from iossim.measurements.text_files import Row, header_cells, number, parse_table, read_file
 
 _TELLING = {"kernel_index", "torch_op", "kernel_name", "duration_us"}
 _BOARDS = {"RTX A5000": "rtx-a5000"}

@@ -16,12 +16,11 @@ from typing import Any
 
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
-from iossim.measurements.kinds.kind import RecordError
+from iossim.measurements.formats import Format
+from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.rows import Row, number
-from iossim.measurements.text_files import header_cells, parse_table, read_file
+from iossim.measurements.text_files import Row, header_cells, number, parse_table, read_file
 
 _TELLING = {"device", "network", "op", "in_c", "out_c", "duration_ns"}
 #: Names of boards in such tables; those of this cloud have 16 GB and SXM2 sockets.

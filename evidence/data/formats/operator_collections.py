@@ -27,11 +27,10 @@ from typing import Any
 
 from evidence.data.formats.sets_of_devices import set_of_device
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.rows import NumberedRow, Row, RowError, number
-from iossim.measurements.text_files import header_cells, parse_table, read_file
+from iossim.measurements.text_files import NumberedRow, Row, RowError, header_cells, number, parse_table, read_file
 
 #: Boards with other names in the tables. Where names are ambiguous, rates identify the board: the element-wise layers
 #: move 1.7 TB/s, which among the A100s only those of 80 GB do; pooling on the Titan X moves 0.23 TB/s, two thirds of

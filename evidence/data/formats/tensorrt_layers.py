@@ -14,11 +14,10 @@ from pathlib import Path
 from evidence.data.formats.sets_of_devices import set_of_device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.rows import Row, number
-from iossim.measurements.text_files import header_cells, parse_table, read_file
+from iossim.measurements.text_files import Row, header_cells, number, parse_table, read_file
 
 _TELLING = {"engine", "device", "layer", "type", "tactic", "in_fmt", "latency_us"}
 _BOARDS = {"NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA GeForce RTX 3090": "rtx-3090"}

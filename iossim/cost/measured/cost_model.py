@@ -36,12 +36,23 @@ from iossim.cost.measured.stage_plans import (
 )
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, context_of, divided_by
+from iossim.execution.backend import (
+    Backend,
+    BackendError,
+    Choices,
+    Context,
+    OffersVariants,
+    Samples,
+    Timing,
+    context_of,
+    divided_by,
+)
 from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch, Strategy, UnitVariant
+from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
@@ -83,6 +94,7 @@ class MeasuredCostModel:
     _prices_us: dict[str, float] = field(default_factory=dict)
     _single_us: dict[str, float] = field(default_factory=dict)
     _boundary_us: float | None = None
+    _variants: dict[str, tuple[UnitVariant, ...]] = field(default_factory=dict)
 
     @property
     def measured_by(self) -> MeasuredBy:
@@ -116,6 +128,24 @@ class MeasuredCostModel:
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.boundary_us() if left_concurrent or right_concurrent else 0.0
+
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
+        """Variants of each unit that the backend offers, and times when they are first asked for.
+
+        Raises OptionError where it offers none.
+        """
+        if not isinstance(self.backend, OffersVariants):
+            raise OptionError(
+                f"`company`: backend {self.context.backend} knows one kernel of each unit; leave it out, or measure by "
+                "cupy_cudnn"
+            )
+        network, found = network_of(problem), []
+        for unit in problem.units:
+            key = network.signatures[unit]
+            if key not in self._variants:
+                self._variants[key] = self.backend.variants(network, network.units[unit].name)
+            found.append(self._variants[key])
+        return tuple(found)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         """None: measurements give no bound for unmeasured stages."""
@@ -171,17 +201,12 @@ class MeasuredCostModel:
 
     def _missing(self, *batches: StageBatch) -> list[MeasuredStage]:
         """The distinct stages without a record, in a seeded random order independent of the batches' order."""
-        first: dict[str, tuple[StageBatch, int]] = {}
+        first: dict[str, tuple[ScheduleProblem, PlannedStage]] = {}
         for batch in batches:
-            for index, key in enumerate(self._keys_of(batch)):
+            for key, stage in zip(self._keys_of(batch), planned_of(batch), strict=True):
                 if key not in self._records and key not in (FREE, IMPOSSIBLE):
-                    first.setdefault(key, (batch, index))
-        stages = [
-            measured_stage(
-                self._signatures, batch.problem, int(batch.masks[index]), Strategy.of_code(batch.strategies[index])
-            )
-            for _, (batch, index) in sorted(first.items(), key=lambda item: item[0])
-        ]
+                    first.setdefault(key, (batch.problem, stage))
+        stages = [measured_stage(self._signatures, *first[key]) for key in sorted(first)]
         random.Random(self.timing.seed).shuffle(stages)
         return stages
 
@@ -260,8 +285,7 @@ class MeasuredCostModel:
             samples,
             algorithm_of(plan, copies),
         )
-        subject = stage_subject(stage.network, placement, stage.groups, stage.strategy)
-        return MeasurementRecord(*what, self.timing.cold, subject)
+        return MeasurementRecord(*what, self.timing.cold, stage_subject(stage, placement))
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """Run a few rounds of one copy of each stage of one network, if not yet timed like this."""
@@ -295,8 +319,8 @@ class MeasuredCostModel:
         network = boundary_network(self.context.precision)
         problem = ScheduleProblem.of_block(network, network.blocks[0])
         choices = self._choices_of(network)
-        masks = [1 << unit for unit in range(len(problem))]
-        stages = [measured_stage(self._signatures, problem, mask, Strategy.CONCURRENT) for mask in masks]
+        alone = [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))]
+        stages = [measured_stage(self._signatures, problem, one) for one in alone]
         self._time_once(stages)
         singles = [self._single_us[self._key(stage)] for stage in stages]
         unit = boundary_unit(singles)

@@ -16,7 +16,7 @@ unit, so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,11 +37,11 @@ from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision, TensorType
-from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.operator import Operator
+from iossim.measurements.kinds import RecordError
+from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import KINDS, record_of
-from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy
+from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_digest
 
@@ -55,28 +55,31 @@ class StageSignatures:
     """Computes signatures of stages, caching expensive properties of their networks."""
 
     _placements: dict[Network, InPlaceBuffers] = field(default_factory=dict)
-    _stages: dict[ScheduleProblem, dict[tuple[int, Strategy], str]] = field(default_factory=dict)
+    _stages: dict[ScheduleProblem, dict[PlannedStage, str]] = field(default_factory=dict)
     _keys: dict[ScheduleProblem, list[str]] = field(default_factory=dict)
     _merges: dict[tuple[Network, tuple[int, ...]], str] = field(default_factory=dict)
 
     def of_batch(self, batch: StageBatch) -> list[str]:
         """The signature of each stage; raises ScheduleError for a problem without a network."""
         known = self._stages.setdefault(batch.problem, {})
-        stages = list(batch.stages())
+        stages = planned_of(batch)
         for stage in stages:
             if stage not in known:
-                known[stage] = self.of_stage(batch.problem, *stage)
+                known[stage] = self.of_stage(batch.problem, stage)
         return [known[stage] for stage in stages]
 
-    def of_stage(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> str:
-        """The signature of one stage."""
+    def of_stage(self, problem: ScheduleProblem, stage: PlannedStage) -> str:
+        """The signature of one stage, with the variants that it names."""
         network = network_of(problem)
-        if strategy is Strategy.MERGE:
-            return self._merge(network, tuple(problem.units[unit] for unit in bits(mask)))
+        if stage.strategy is Strategy.MERGE:
+            return self._merge(network, tuple(problem.units[unit] for unit in bits(stage.mask)))
         if problem not in self._keys:
             self._keys[problem] = [self.unit_key(network, unit) for unit in problem.units]
         keys = self._keys[problem]
-        groups = ([keys[unit] for unit in bits(group)] for group in problem.groups(mask))
+        if stage.variants:
+            named = dict(stage.variants)
+            keys = [f"{key} {named[unit]}" if key and unit in named else key for unit, key in enumerate(keys)]
+        groups = ([keys[unit] for unit in bits(group)] for group in problem.groups(stage.mask))
         return stage_digest(Strategy.CONCURRENT, groups) or FREE
 
     def placement(self, network: Network) -> InPlaceBuffers:
@@ -126,6 +129,8 @@ class MeasuredStage:
     groups: tuple[tuple[int, ...], ...]
     strategy: Strategy
     signature: str
+    #: Of units by name, where they run otherwise than as fastest alone.
+    variants: Mapping[str, str]
 
     @property
     def kind(self) -> Kind:
@@ -151,22 +156,26 @@ class MeasuredStage:
         """
         count = self.synchronises(engine, copies) if synchronises is None else synchronises
         one = lower_stage(
-            self.network, self.groups, self.strategy, engine, in_place=True, choices=choices, divided=divided
+            self.network,
+            self.groups,
+            self.strategy,
+            engine,
+            in_place=True,
+            choices=choices,
+            variants=self.variants,
+            divided=divided,
         )
         return repeat(one, copies, synchronise=count > 1)
 
 
-def measured_stage(
-    signatures: StageSignatures, problem: ScheduleProblem, mask: int, strategy: Strategy
-) -> MeasuredStage:
+def measured_stage(signatures: StageSignatures, problem: ScheduleProblem, stage: PlannedStage) -> MeasuredStage:
     """The measurable form of a problem's stage that launches something."""
     network = network_of(problem)
-    signature = signatures.of_stage(problem, mask, strategy)
-    groups = PlannedStage(mask, strategy).groups(problem)
-    members = [tuple(problem.units[unit] for unit in bits(group)) for group in groups]
-    if strategy is Strategy.CONCURRENT:
+    members = [tuple(problem.units[unit] for unit in bits(group)) for group in stage.groups(problem)]
+    if stage.strategy is Strategy.CONCURRENT:
         members = [units for units in members if any(signatures.unit_key(network, unit) for unit in units)]
-    return MeasuredStage(network, tuple(members), strategy, signature)
+    named = {problem.unit_names[unit]: variant for unit, variant in stage.variants}
+    return MeasuredStage(network, tuple(members), stage.strategy, signatures.of_stage(problem, stage), named)
 
 
 def algorithm_of(plan: Plan, copies: int) -> str:
@@ -209,15 +218,14 @@ def boundary_unit(single_us: Sequence[float]) -> int:
 OperatorRecord = dict[str, int | str]
 
 
-def stage_subject(
-    network: Network, placement: InPlaceBuffers, groups: Sequence[Sequence[int]], strategy: Strategy
-) -> dict[str, Any]:
+def stage_subject(stage: MeasuredStage, placement: InPlaceBuffers) -> dict[str, Any]:
     """``words``: the units by name, grouped; ``groups``: for each unit that launches something its ``signature``,
-    ``kind`` and ``operators`` (None if they have no columns). Merged units are one entry.
+    ``kind`` and ``operators`` (None if they have no columns, or it runs as a variant). Merged units are one entry.
     """
+    network, groups = stage.network, stage.groups
     named = [[network.units[unit].name for unit in group] for group in groups]
     around = f"{network.name}, batch {network.source.batch}"
-    if strategy is Strategy.MERGE:
+    if stage.strategy is Strategy.MERGE:
         (units,) = groups
         merged = {
             "signature": "+".join(network.signatures[unit] for unit in units),
@@ -226,19 +234,20 @@ def stage_subject(
         }
         return {"words": f"{around}: merged {' + '.join(named[0])}", "groups": [[merged]]}
     entries = [
-        [
-            {
-                "signature": network.signatures[unit] + placement.signature(unit),
-                "kind": network.units[unit].kind,
-                "operators": _unit_operators(network, placement, unit),
-            }
-            for unit in group
-            if placement.moves.get(unit, True)
-        ]
-        for group in groups
+        [_entry(stage, placement, unit) for unit in group if placement.moves.get(unit, True)] for group in groups
     ]
     words = " | ".join(", ".join(names) for names in named)
     return {"words": f"{around}: {words}", "groups": [entry for entry in entries if entry]}
+
+
+def _entry(stage: MeasuredStage, placement: InPlaceBuffers, unit: int) -> dict[str, Any]:
+    """A unit of a subject."""
+    network, variant = stage.network, stage.variants.get(stage.network.units[unit].name, FASTEST)
+    return {
+        "signature": network.signatures[unit] + placement.signature(unit),
+        "kind": f"{network.units[unit].kind} by {variant}" if variant else network.units[unit].kind,
+        "operators": None if variant else _unit_operators(network, placement, unit),
+    }
 
 
 def _unit_operators(network: Network, placement: InPlaceBuffers, unit: int) -> list[OperatorRecord] | None:

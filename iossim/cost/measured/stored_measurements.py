@@ -18,7 +18,7 @@ from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.execution.backend import EMPTY_GRAPH
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
-from iossim.measurements.kinds.kind import RecordError
+from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import read_record
 

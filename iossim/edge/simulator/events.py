@@ -13,8 +13,7 @@ from typing import Any
 import simpy
 
 from iossim.edge.linking import MemoryKind
-from iossim.edge.plan import EdgePlan, Lane, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
-from iossim.edge.pricing import rate_gbps
+from iossim.edge.plan import EdgePlan, Lane, OperatorStep, OutputSlice, Staged, Transfer, Work, rate_gbps, unit_work
 from iossim.edge.splitting import equal_units
 
 _Process = Generator[simpy.Event, Any, None]

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from iossim.base.registry import modules
-from iossim.measurements.formats.format import Format
+from iossim.measurements.measurement import MeasurementSet
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A readable format, defined by a ``FORMAT`` in a module of this package."""
+
+    #: Title in error messages.
+    title: str
+    #: Whether a file of this name that begins with this text has the format; no file matches two formats.
+    recognises: Callable[[Path, str], bool]
+    #: The measurements of a file. The second argument is the user's device, or None. Raises MeasurementError.
+    read: Callable[[Path, str | None], MeasurementSet]
+    #: The sets of a file of several devices; None for formats with one device per file.
+    read_sets: Callable[[Path], tuple[MeasurementSet, ...]] | None = None
 
 
 @cache

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from iossim.measurements.formats.format import Format
-from iossim.measurements.kinds.kind import OperatorKind, RecordError
+from iossim.measurements.formats import Format
+from iossim.measurements.kinds import OperatorKind, RecordError
 from iossim.measurements.measurement import Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import ALIASES, KINDS, SHAPE_COLUMNS, kind_named, missing_columns
-from iossim.measurements.rows import RowReader
-from iossim.measurements.text_files import Table, header_cells, parse_table, read_file
+from iossim.measurements.text_files import RowReader, Table, header_cells, parse_table, read_file
 
 #: Kinds for which frameworks search for an algorithm, so that the host's overhead drifts.
 _DRIFTING = ("conv",)

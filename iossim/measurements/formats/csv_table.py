@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.numbers import read_json
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 from iossim.measurements.formats.json_lines import (
     header_record,
     measured_rows,

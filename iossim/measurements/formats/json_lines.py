@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from iossim.base.numbers import read_json
 from iossim.base.values import first_problem
 from iossim.ir.types import Precision
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats import Format
 from iossim.measurements.measurement import (
     SCHEMA,
     VERSION,
@@ -25,8 +25,7 @@ from iossim.measurements.measurement import (
     unusable,
 )
 from iossim.measurements.operator_kinds import record_of
-from iossim.measurements.rows import NumberedRow, RowReader, Sieve
-from iossim.measurements.text_files import read_file
+from iossim.measurements.text_files import NumberedRow, RowReader, Sieve, read_file
 
 #: Header fields with the number of following lines of each sort: fewer lines mean that the file was truncated.
 COUNTS = ("measurements", "stages")

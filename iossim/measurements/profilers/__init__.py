@@ -1,7 +1,7 @@
 """Readers of profilers' recordings: one per profiler, yielding its kernels with all recorded properties.
 
 A profile has two uses. ``iossim corun`` runs its kernels concurrently (:func:`~.kernels.side_by_side`): it needs the
-stream, grid and duration of each. ``iossim calibrate`` needs the operator of each kernel.
+stream, grid and duration of each. ``iossim profile-report`` matches them with the layers of a model (``layer_times``).
 """
 
 from __future__ import annotations

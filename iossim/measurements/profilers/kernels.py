@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from iossim.base.numbers import LARGEST, NumberError, read_number
 from iossim.base.values import LONGEST_US
 from iossim.measurements.measurement import device_of_product
-from iossim.measurements.rows import NumberedRow
-from iossim.measurements.text_files import CsvError
+from iossim.measurements.text_files import CsvError, NumberedRow
 
 MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 #: The duration of a kernel is not its time alone if others ran for more than this fraction of it.

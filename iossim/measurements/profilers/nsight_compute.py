@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from iossim.measurements.profilers.kernels import DURATION, MICROSECONDS, Profile, ProfiledKernel, number
-from iossim.measurements.rows import Row
-from iossim.measurements.text_files import CsvError, CsvRows, csv_rows
+from iossim.measurements.text_files import CsvError, CsvRows, Row, csv_rows
 
 _DURATIONS = ("gpu__time_duration.sum", "Duration")
 _TIME_UNITS = MICROSECONDS | {"nsecond": 1e-3, "usecond": 1.0, "msecond": 1e3, "second": 1e6}

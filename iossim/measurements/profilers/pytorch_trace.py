@@ -1,6 +1,6 @@
 """Chrome traces of the PyTorch profiler (Kineto), ``profiler.export_chrome_trace``: complete events, and kernels.
 
-They have no bytes and no arithmetic of a kernel, but the operator that launched it (``formats.pytorch_profiler``).
+They have no bytes and no arithmetic of a kernel.
 """
 
 from __future__ import annotations
@@ -31,11 +31,6 @@ class TraceEvent:
     begin_us: float
     duration_us: float
     arguments: dict[str, Any]
-
-    def number(self, name: str) -> int | None:
-        """An argument that links events; 0 means no link."""
-        value = self.arguments.get(name)
-        return value if isinstance(value, int) and value else None
 
 
 def is_chrome_trace(head: str) -> bool:

@@ -171,6 +171,13 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
     )
 
 
+def check_numbers(node: NodeProto, where: str) -> None:
+    """Raise ModelError for attributes that are not numbers, which only a constant may have; ``where`` begins it."""
+    for attribute in node.attribute:
+        if np.isnan([attribute.f, *attribute.floats]).any() and node.op_type != "Constant":
+            raise ModelError(f"{where} is not valid: its attribute {attribute.name!r} is no number (NaN)")
+
+
 def op_name(node: NodeProto, name: str) -> str:
     """Its module, as noted by PyTorch's exporter, and operator (``encoder.layer.0.dense.MatMul``); else ``name``."""
     noted = next((each.value for each in node.metadata_props if each.key == _MODULES), "")

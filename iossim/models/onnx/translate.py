@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 
-import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 
@@ -25,15 +24,13 @@ from iossim.ir.op import Op, onnx_class
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx.attentions import attention_written_out
-from iossim.models.onnx.constants import Known, node_view, op_name, tensor_constant
-from iossim.models.onnx.empty import is_empty, may_make_empty, without_empty
+from iossim.models.onnx.constants import Known, check_numbers, node_view, op_name, tensor_constant
 from iossim.models.onnx.file import is_standard, standard_opset
-from iossim.models.onnx.folding import Folder, can_fold
-from iossim.models.onnx.foreign import ForeignReader, declared_types, listed
+from iossim.models.onnx.folding import Folder, ForeignReader, can_fold, declared_types, listed
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.loops import runs_to_write_out, written_out
-from iossim.models.onnx.sequences import Sequences
+from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.spelling import Names
 
 
@@ -129,7 +126,7 @@ class _Importer:
     def _read(self, node: NodeProto, name: str) -> None:
         """Import one node: as constants if its outputs are known now, else as an op."""
         where = f"{self._path}: {node.op_type} {name!r}"
-        _check_numbers(node, where)
+        check_numbers(node, where)
         op_class = onnx_class(node.op_type) if is_standard(node.domain) else None
         inputs = operands(node)
         if self._unknown_values.intersection(inputs):
@@ -314,13 +311,6 @@ class _Importer:
                 f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; "
                 "export the model without them"
             )
-
-
-def _check_numbers(node: NodeProto, where: str) -> None:
-    """Refuse attributes that are not numbers; only a constant may have them."""
-    for attribute in node.attribute:
-        if np.isnan([attribute.f, *attribute.floats]).any() and node.op_type != "Constant":
-            raise ModelError(f"{where} is not valid: its attribute {attribute.name!r} is no number (NaN)")
 
 
 @contextmanager

@@ -51,8 +51,8 @@ def _absent_remarks(graph: Graph) -> list[str]:
 
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     """A parsed model, from a file or from memory, as a network."""
+    from iossim.models.onnx.export import given_units, has_units
     from iossim.models.onnx.file import trained_weights
-    from iossim.models.onnx.given_units import given_units, has_units
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import translate
     from iossim.models.passes.integer_products import integer_remarks

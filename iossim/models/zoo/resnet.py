@@ -4,6 +4,9 @@ The 3x3 convolution of a bottleneck has the stride. A block is one residual bloc
 et al., 2016, arXiv:1611.05431, table 1) exists in two forms of the same multiply-adds and weights: with grouped
 convolutions, as in torchvision (figure 3c), and with 32 branches of two small ones, joined before the last (figure
 3b). Those branches are in blocks of four, since exact search cannot handle more that are alike.
+
+CenterNet on ResNet-18 (Zhou et al., 2019, arXiv:1904.07850) has three deconvolutions, 4x4 with stride 2, each after a
+3x3 convolution, and three heads; the deformable convolutions of the paper are plain ones. There are 80 classes.
 """
 
 from __future__ import annotations
@@ -12,12 +15,16 @@ from collections.abc import Callable
 from functools import partial
 
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import ZooModel
 from iossim.models.layers import add_relu, conv, conv_relu, join, max_pool
 from iossim.models.zoo.alexnet import head
 
 Residual = Callable[[GraphBuilder, str, str, int, int], str]
 _GROUPS, _BRANCHES_A_BLOCK = 32, 4
+#: Heads of CenterNet, and their channels.
+_HEADS = (("centre", 80), ("size", 2), ("offset", 2))
 
 
 def build(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:
@@ -85,6 +92,29 @@ def _shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) ->
     return conv(b, f"{name}.downsample", x, channels, stride=stride)
 
 
+def centernet(b: GraphBuilder, x: str) -> list[str]:
+    x = backbone(b, x, basic, (2, 2, 2, 2))
+    for index, channels in enumerate((256, 128, 64)):
+        with b.block(f"up{index}"):
+            x = conv_relu(b, f"up{index}.conv", x, channels, 3, padding=1)
+            x = _deconvolution(b, f"up{index}.deconv", x, channels)
+    heads = []
+    for name, channels in _HEADS:
+        with b.block(name):
+            y = conv_relu(b, f"{name}.conv", x, 64, 3, padding=1)
+            heads.append(conv(b, f"{name}.out", y, channels))
+    return heads
+
+
+def _deconvolution(b: GraphBuilder, name: str, x: str, channels: int) -> str:
+    """A transposed convolution that doubles the image, and a ReLU."""
+    with b.unit(name, "Deconv-Relu"):
+        weight = b.constant(f"{name}.weight", (b.types[x].shape[1], channels, 4, 4))
+        bias = b.constant(f"{name}.bias", (channels,))
+        y = b.add(ConvTranspose((2, 2), (1, 1, 1, 1)), x, weight, bias, name=f"{name}.conv")
+        return b.add(Relu(), y, name=f"{name}.relu")
+
+
 def _model(name: str, title: str, residual: Residual, depths: tuple[int, ...]) -> ZooModel:
     whole = partial(build, residual=residual, depths=depths)
     return ZooModel(name, f"{title}, batch norm folded, with its classifier", (3, 224, 224), whole)
@@ -98,4 +128,5 @@ MODELS = (
     _model("resnet152", "ResNet-152", _bottleneck, (3, 8, 36, 3)),
     _model("resnext50", "ResNeXt-50 32x4d, grouped", _grouped, (3, 4, 6, 3)),
     _model("resnext50_branches", "ResNeXt-50 32x4d, in 32 branches", _branches, (3, 4, 6, 3)),
+    ZooModel("centernet", "CenterNet on ResNet-18, batch norm folded", (3, 512, 512), centernet),
 )

@@ -15,6 +15,7 @@ from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
 from iossim.search.measured import Budget
+from iossim.search.measured.company import with_names_of
 from iossim.search.measured.search import DEVIATION, measured_search
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, ignore_measuring
@@ -36,9 +37,13 @@ def schedule_measured(
 
     Its options say what was measured for it: ``budget``, ``measurements``, ``settled`` (whether the search came to
     its own end), ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and
-    ``estimated_us`` (what that makes of the schedule). Raises OptionError for a wide block.
+    ``estimated_us`` (what that makes of the schedule). With ``company`` stages are also measured with the kernels that
+    the estimates like best for them. Raises OptionError for a wide block, and where kernels cannot be chosen.
     """
     started = working_s()
+    deviation = expected_deviation(estimate)
+    if options.company:
+        estimate = with_names_of(truth, estimate)
     concurrent, merge = STRATEGIES[name]
     problems = problems_of(network, truth)
     for problem in problems:
@@ -55,7 +60,7 @@ def schedule_measured(
         budget,
         concurrent=concurrent,
         merge=merge,
-        deviation=expected_deviation(estimate),
+        deviation=deviation,
         progress=progress,
     )
 
@@ -78,7 +83,8 @@ def schedule_measured(
                 "kappa": found.kappa,
                 "estimate": estimate.identity.to_json(),
                 "estimated_us": estimated_us,
-            },
+            }
+            | ({"company": True} if options.company else {}),
             notes=[*network.notes, *found.notes],
             complete=goes_on and not found.interrupted,
             proven=goes_on and found.exhaustive and not network.notes and not found.notes,

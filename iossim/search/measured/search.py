@@ -87,7 +87,7 @@ def measured_search(
     prices. Raises OptionError if the budget is too small for one path, ScheduleError if nothing can be measured.
     """
     started = working_s()
-    space = build_space(problems, estimate, truth, options, concurrent=concurrent, merge=merge)
+    space = build_space(problems, estimate, truth, options, concurrent=concurrent, merge=merge, slack=deviation)
     search = _Search(space, truth, budget, deviation, progress, started)
     search.run()
     return search.solution()

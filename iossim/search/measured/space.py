@@ -13,11 +13,12 @@ import numpy as np
 
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuringCostModel
 from iossim.cost.model import CostModel
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import Floats
-from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_parts import BlockNote, notes_of_blocks, prepare_block
+from iossim.search.measured.company import adding_company
 from iossim.search.measured.planner import PathStep, Planner
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
@@ -50,8 +51,8 @@ class MeasuredSpace:
         for step in steps:
             space = self.transitions[self.order[step.position]]
             block, units = self.place[step.position]
-            mask, strategy = int(space.masks[step.stage]), Strategy.of_code(int(space.strategies[step.stage]))
-            blocks[block].append(PlannedStage(mask, strategy).spread(units))
+            (stage,) = planned_of(space.batch(np.array([step.stage])))
+            blocks[block].append(stage.spread(units))
         return tuple(tuple(stages) for stages in blocks)
 
 
@@ -63,11 +64,15 @@ def build_space(
     *,
     concurrent: bool,
     merge: bool,
+    slack: float = 0.0,
 ) -> MeasuredSpace:
     """Enumerate the transitions of all blocks, equal ones once, and find the classes of their stages.
 
-    Blocks are pruned and split as by ``ios``, at :data:`MAX_TRANSITIONS`.
+    Blocks are pruned and split as by ``ios``, at :data:`MAX_TRANSITIONS`. With ``company`` in the options there are
+    stages of other kernels, too (:func:`~iossim.search.measured.company.adding_company`, which takes ``slack``): raises
+    OptionError for a cost model that has none.
     """
+    with_company = adding_company(estimate, slack) if options.company else None
     limits = replace(options.limits, max_transitions=min(MAX_TRANSITIONS, options.limits.max_transitions))
     options = replace(options, limits=limits)
     transitions: list[Transitions] = []
@@ -86,6 +91,7 @@ def build_space(
             numbers: list[tuple[int, tuple[int, ...]]] = []
             for part in parts:
                 found = enumerate_transitions(part.problem, part.lattice, part.space, part.merges.masks, concurrent)
+                found = found if with_company is None else with_company(found)
                 numbers.append((len(transitions), part.units))
                 transitions.append(found)
                 signatures.append([own[unit] for unit in part.units])

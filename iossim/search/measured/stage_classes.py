@@ -33,9 +33,10 @@ DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "
 class Features(NamedTuple):
     """Features in which the logarithm of a class's error is modelled as linear.
 
-    ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c +
-    1]``: ``unit`` (the number of a unit class), ``time`` (by which part the price follows the unit's time) and
-    ``share`` (by which part it follows what the unit takes of what groups share).
+    ``dense``: ``[classes, len(DENSE) + resources]``, and one more for stages that name kernels, where there are some.
+    Sparse ones, a row a class from ``begin[c]`` to ``begin[c + 1]``: ``unit`` (the number of a unit class), ``time``
+    (by which part the price follows the unit's time) and ``share`` (by which part it follows what the unit takes of
+    what groups share).
     """
 
     dense: Floats
@@ -95,6 +96,7 @@ def classify(
     dense: list[Floats] = []
     sparse: list[tuple[Integers, Integers, Floats, Floats]] = []
     resources = 0
+    is_varied = any(space.variants for space in transitions)
     for index, (space, numbers) in enumerate(zip(transitions, unit_numbers, strict=True)):
         start = ends[index] - len(hashes[index])
         mine = first[(first >= start) & (first < ends[index])] - start
@@ -119,6 +121,9 @@ def classify(
             time,
             share,
         )
+        if is_varied:
+            varied = False if batch.variants is None else (batch.variants.chosen > 0).any(axis=1)
+            table = np.column_stack([table, np.broadcast_to(varied, len(table))])
         estimates.append(prices)
         dense.append(table)
         sparse.append((rows, unit, time, share))

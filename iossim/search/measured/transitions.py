@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch, Strategy, Variants
 from iossim.schedule.masks import find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.counting import StageRules, StageWalk, find_stages, stage_walk
@@ -26,7 +26,8 @@ class Transitions:
 
     ``begin[2 * state + bit]`` (int64, shape ``[2 * states + 1]``) is where the transitions of a state and a bit
     begin; ``target`` (int32) is the state that one leads to, ``stage`` (int32) its stage. ``masks`` and
-    ``strategies`` are those of the distinct stages, in the order in which they are met.
+    ``strategies`` are those of the distinct stages, in the order in which they are met, and ``variants`` the kernels of
+    those that name some.
     """
 
     problem: ScheduleProblem
@@ -35,6 +36,7 @@ class Transitions:
     stage: NDArray[np.int32]
     masks: Masks
     strategies: NDArray[np.uint8]
+    variants: Variants | None = None
 
     @property
     def states(self) -> int:
@@ -42,7 +44,10 @@ class Transitions:
 
     def batch(self, stages: NDArray[np.int64] | slice = slice(None)) -> StageBatch:
         """Some of the distinct stages."""
-        return StageBatch(self.problem, self.masks[stages], self.strategies[stages])
+        varied = None
+        if self.variants is not None and self.variants.chosen[stages].any():
+            varied = Variants(self.variants.names, self.variants.chosen[stages])
+        return StageBatch(self.problem, self.masks[stages], self.strategies[stages], varied)
 
 
 def enumerate_transitions(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.cost.facts import LaunchWork
-from iossim.schedule.stream_problem import StreamProblem
+from iossim.schedule.streams import StreamProblem
 
 Floats = NDArray[np.float64]
 Check = Callable[[], None]

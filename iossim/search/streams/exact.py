@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.cost.capabilities import StreamCostModel
-from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+from iossim.schedule.streams import StreamBatch, StreamProblem
 from iossim.search.anytime import Clock
 from iossim.search.streams.bounds import critical_us
 

@@ -21,8 +21,7 @@ from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.facts import LaunchWork, StreamPrices
 from iossim.cost.model import problems_of
 from iossim.ir.network import Network
-from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem, flat
-from iossim.schedule.streams import IssuedLaunch
+from iossim.schedule.streams import MAX_STREAMS, IssuedLaunch, StreamBatch, StreamProblem, flat
 from iossim.search.anytime import Clock, Steps
 from iossim.search.streams.bounds import critical_us, cut
 from iossim.search.streams.exact import best_streams

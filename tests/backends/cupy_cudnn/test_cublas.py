@@ -26,7 +26,7 @@ from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.lower import lower_schedule
 from iossim.ir.op import Array
-from iossim.ir.ops.unary import FUNCTIONS
+from iossim.ir.ops.functions import UNARY
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
 
@@ -34,7 +34,7 @@ NUMBERS = 4096
 #: By element type as cuBLAS numbers them.
 NUMPY = {0: np.float32, 3: np.int8, 10: np.int32}
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu_tanh": FUNCTIONS["gelu_tanh"].compute
+    "": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu_tanh": UNARY["gelu_tanh"].compute
 }  # fmt: skip
 
 
@@ -115,8 +115,8 @@ class Cudnn:
     def handle(self, stream: object) -> str:
         return "of cuDNN"
 
-    def plans(self, asked: Asked) -> Iterator[EnginePlan]:
-        yield EnginePlan("eng0", 0)
+    def plans(self, asked: Asked, sms: int = 0) -> Iterator[EnginePlan]:
+        yield from () if sms else (EnginePlan("eng0", 0),)
 
     def named(self, asked: Asked, name: str) -> EnginePlan | None:
         return EnginePlan(name, 0) if name == "eng0" else None
@@ -271,6 +271,19 @@ def test_its_plans_are_beside_those_of_cudnn_and_work_in_memory_that_they_are_gi
     assert [each.value for each in issued[0][-3:]] == [4096, WORKSPACE_BYTES, 77]
     wanted = [each for each in lt.described.values() if 1 in each]
     assert wanted == [{"of": [], 1: WORKSPACE_BYTES, 3: 3, 5: 16, 6: 16, 7: 16, 8: 16}]
+
+
+def test_a_plan_for_fewer_sms_is_ranked_for_them_apart_from_that_for_all(lt: Lt) -> None:
+    both = library()
+    assert [plan.name for plan in both.plans(ASKED, 66)] == [f"{plan}@66" for plan in PLANS]
+    assert both.named(ASKED, "cublas1@66") == EnginePlan("cublas1@66", WORKSPACE_BYTES)
+    addresses = dict.fromkeys(ASKED.operands, 256)
+    targets: list[int | None] = []
+    lt.multiply = lambda _, product, *rest: targets.append(lt.described[product.value].get(15))  # type: ignore[method-assign]
+    for plan in ("cublas", "cublas@66", "cublas1@66", "cublas1"):
+        both.execute(both.bind(ASKED, plan), addresses, 4096, both.handle(SimpleNamespace(ptr=77)))
+    assert targets == [None, 66, 66, None]
+    assert lt.names.count("cublasLtMatmulAlgoGetHeuristic") == 2
 
 
 def test_products_of_int8_are_summed_in_int32(lt: Lt) -> None:

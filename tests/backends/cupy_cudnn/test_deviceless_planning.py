@@ -61,9 +61,8 @@ def dense(*shape: int) -> TensorLayout:
     return TensorLayout(shape, row_major(shape))
 
 
-CONVOLUTION = Convolution(
-    dense(1, 64, 56, 56), dense(96, 64, 3, 3), dense(1, 96, 56, 56), (1, 1), (1, 1), (1, 1), (1, 1), True, "relu"
-)
+LAYOUTS = {"x": dense(1, 64, 56, 56), "w": dense(96, 64, 3, 3), "y": dense(1, 96, 56, 56)}
+CONVOLUTION = Convolution(*LAYOUTS.values(), (1, 1), (1, 1), (1, 1), (1, 1), True, "relu")
 
 
 @pytest.mark.parametrize("name", [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name])
@@ -73,6 +72,18 @@ def test_every_kind_of_convolution_has_plans(name: str, graphs: CudnnGraphs) -> 
         assert plans, convolution
         assert len({plan.name for plan in plans}) == len(plans)
         assert all(plan.workspace_bytes >= 0 for plan in plans)
+
+
+def test_a_target_of_sms_is_part_of_a_plans_name_and_few_engines_take_it(graphs: CudnnGraphs) -> None:
+    """On an H100 targets of up to 16 are planned, the same in another process; where none is, there are no plans."""
+    layouts = {name: replace(layout, strides=channels_last(layout.shape)) for name, layout in LAYOUTS.items()}
+    asked = replace(CONVOLUTION, **layouts, dtype=DType.BFLOAT16, last=True)
+    found = [plan.name for plan in graphs.plans(asked, 16)]
+    assert found
+    assert all(name.endswith("@16") and name.startswith("eng") for name in found)
+    assert CudnnGraphs(Allowed(), describe("H100")).named(asked, found[0]) is not None
+    assert graphs.bind(asked, found[0]) != graphs.bind(asked, next(graphs.plans(asked)).name)
+    assert list(graphs.plans(asked, 66)) == []
 
 
 @pytest.mark.parametrize("device", ["A100", "H100", "H200"])

@@ -72,7 +72,7 @@ def ways(network: Network, layout: str = "nhwc") -> Counter[str]:
     backend = CupyCudnnBackend(network.precision, Engine.GRAPH, options, driver, HostLibrary(driver))
     inputs = made_arrays(network.graph.inputs, network.graph.types)
     expected = evaluate_graph(network.graph, inputs)
-    found = [way.algorithm for way in backend.algorithms(network, "u")]
+    found = [way.name for way in backend.algorithms(network, "u")]
     for text in found:
         plan = lower_schedule(
             sequential_schedule(network),

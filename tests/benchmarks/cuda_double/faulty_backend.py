@@ -40,6 +40,7 @@ class FaultyLibrary(HostLibrary):
         ranked = {EnginePlan(f"eng{number}", 0): 6.0 + number for number in range(plans)}
         super().__init__(driver, (lambda convolution: ranked) if plans else None)
         self._kind, self._calls = kind, 0
+        self.held = {"eng0": (200, 1.0), "eng7": (48, 0.53)}
 
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
         super().execute(executable, addresses, workspace, handle)

@@ -1,0 +1,163 @@
+"""A measured search that chooses kernels: what it finds, how many measurements that takes, and whose names it uses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import iossim
+from iossim import api
+from iossim.base.errors import OptionError, PlanError
+from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
+from iossim.cost.model import CostModel, WrappedCostModel, problems_of
+from iossim.cost.named_alike import NamedAlike
+from iossim.cost.random import RandomCostModel
+from iossim.report.explanation import short_lines
+from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
+from iossim.schedule.planned_stage import PlannedStage, batch_of, planned_of
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.streams import as_streams
+from iossim.search.assemble import price_blocks, reprice, total_latency_us
+from iossim.search.measured import Budget
+from iossim.search.measured.company import with_names_of
+from iossim.search.measured.schedule import expected_deviation
+from iossim.search.measured.search import MeasuredSolution, measured_search
+from iossim.tasks.explain import explain
+
+DEVICE = "v100-sxm2"
+
+
+def simulator(device: str = DEVICE) -> VariantCostModel:
+    made = iossim.cost_model("simulator", device, engine="graph")
+    assert isinstance(made, VariantCostModel)
+    return made
+
+
+def hardware(error: str, seed: int, device: str = DEVICE) -> MeasuringCostModel:
+    """The simulator with an error, as a stand-in."""
+    made = iossim.cost_model(f"perturbed:{error},{seed}", device, engine="graph")
+    assert isinstance(made, MeasuringCostModel)
+    return made
+
+
+def search(
+    problems: list[ScheduleProblem], estimate: CostModel, truth: MeasuringCostModel, budget: Budget, company: bool
+) -> MeasuredSolution:
+    deviation = expected_deviation(estimate)
+    estimate = with_names_of(truth, estimate) if company else estimate
+    options = api.search_options("general", 3, 8, company=company)
+    return measured_search(problems, estimate, truth, options, budget, concurrent=True, merge=True, deviation=deviation)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "seeds"),
+    [
+        ("squeezenet", DEVICE, 2),
+        pytest.param("inception_v3", DEVICE, 1, marks=pytest.mark.slow),
+        pytest.param("inception_v3", "h100-sxm", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_cost_at_most_twice_the_measurements_for_the_same_regret(model: str, device: str, seeds: int) -> None:
+    """Measurements until the best found is within 1% of what all that may be measured has, and to a search's own end."""
+    estimate = simulator(device)
+    problems = problems_of(iossim.load(model), estimate)
+    reached, ended, optimum_us = ({False: 0.0, True: 0.0} for _ in range(3))
+    for error in ("0.1", "structured"):
+        for seed in range(seeds):
+            truth = hardware(error, seed, device)
+            for company in (False, True):
+                best = search(problems, estimate, truth, Budget(everything=True), company)
+                assert best.exhaustive
+                found = search(problems, estimate, truth, Budget(measurements=best.measurements * 9 // 10), company)
+                assert best.cost_us * (1 - 1e-9) <= found.cost_us <= 1.003 * best.cost_us
+                assert total_latency_us(price_blocks(problems, found.plans, truth)) == pytest.approx(found.cost_us)
+                reached[company] += next(made for made, us in found.curve if us <= 1.01 * best.cost_us)
+                ended[company] += found.measurements
+                optimum_us[company] += best.cost_us
+    assert reached[True] <= 2 * reached[False], reached
+    assert ended[True] <= 1.3 * ended[False], ended
+    assert optimum_us[True] < 0.998 * optimum_us[False]
+
+
+def test_a_schedule_names_its_kernels_and_is_found_again() -> None:
+    """Through the API, with a stand-in for the measuring backend; and its price is what its kernels were measured at."""
+    network, truth = iossim.load("squeezenet"), hardware("0.1", 0)
+    options = api.search_options("general", 3, 8, company=True)
+    found, again = (
+        iossim.optimize(network, DEVICE, cost_model=hardware("0.1", 0), options=options, budget="120") for _ in range(2)
+    )
+    assert found.blocks == again.blocks
+    varied = [stage for stage in found.stages if stage.variants]
+    assert varied
+    assert all(stage.concurrent for stage in varied)
+    read = Schedule.model_validate_json(found.model_dump_json())
+    assert reprice(read, network, truth).latency_us == pytest.approx(found.latency_us)
+    assert found.options["company"]
+    named = {unit: kernel for stage in varied for unit, kernel in stage.variants.items()}
+    assert {one.units[0]: one.variant for one in as_streams(found, network).launches if one.variant} == named
+    told = "\n".join(line for one in explain(found, network, None).stages for line in short_lines(one))
+    assert all(f"{unit.rpartition('.')[2]} by {kernel}" in told for unit, kernel in named.items())
+    # The estimate is of the schedule with its kernels.
+    assert found.options["estimated_us"] == pytest.approx(reprice(found, network, simulator()).latency_us)
+
+
+class Renamed(WrappedCostModel):
+    """The simulator's variants under other names, in another order, and with fewer facts where ``dumb``."""
+
+    dumb = False
+
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
+        assert isinstance(self.inner, VariantCostModel)
+        return tuple(
+            (own[0], *(self._renamed(place, one) for place, one in reversed(list(enumerate(own[1:], 1)))))
+            for own in self.inner.variants(problem)
+        )
+
+    def _renamed(self, place: int, one: UnitVariant) -> UnitVariant:
+        return UnitVariant(f"plan{place}", one.alone_us, 0, *((0, 0.0) if self.dumb else one[3:]))
+
+
+@pytest.mark.parametrize("device", [DEVICE, "h100-sxm"])
+def test_variants_of_other_names_have_the_prices_of_those_that_are_alike(device: str) -> None:
+    own = simulator(device)
+    problem = next(each for each in problems_of(iossim.load("squeezenet"), own) if len(each) > 3)
+    alike = NamedAlike(own, Renamed(own))
+    assert isinstance(alike, VariantCostModel)
+    masks = (problem.full, 3, 1)
+    stages: dict[bool, list[PlannedStage]] = {False: [], True: []}
+    for unit, (theirs, ours) in enumerate(zip(alike.variants(problem), own.variants(problem), strict=True)):
+        assert theirs[0].name == FASTEST
+        # What is like another of the unit's, or like the fastest, is offered once.
+        assert len(theirs) == 1 + len({one[1:] for one in ours} - {ours[0][1:]})
+        for variant in theirs[1:]:
+            place = int(variant.name.removeprefix("plan"))
+            for renamed, name in ((True, variant.name), (False, ours[place].name)):
+                stages[renamed] += [
+                    PlannedStage(mask, Strategy.CONCURRENT, ((unit, name),)) for mask in masks if mask >> unit & 1
+                ]
+    assert len(stages[True]) > 5
+    batches = {renamed: batch_of(problem, named) for renamed, named in stages.items()}
+    assert planned_of(batches[True]) == stages[True]
+    prices = {True: alike.price_stages(batches[True]), False: own.price_stages(batches[False])}
+    np.testing.assert_allclose(prices[True], prices[False], rtol=1e-12)
+    for bounds, theirs in zip(alike.bounds_of_variants(problem), alike.variants(problem), strict=True):
+        assert len(bounds.keys) == len(bounds.bounds.serial_us) == len(bounds.bounds.work_us) == len(theirs)
+    with pytest.raises(PlanError, match="unheard"):
+        alike.price_stages(batch_of(problem, [PlannedStage(1, Strategy.CONCURRENT, ((0, "unheard"),))]))
+
+
+def test_variants_of_which_only_the_name_is_known_are_like_none() -> None:
+    own = simulator()
+    named = Renamed(own)
+    named.dumb = True
+    (problem, *_) = problems_of(iossim.load("squeezenet"), own)
+    assert [len(each) for each in NamedAlike(own, named).variants(problem)] == [1] * len(problem)
+
+
+def test_who_knows_one_kernel_of_each_unit_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"`company`: cost model 'random' does not know what else a unit may run as"):
+        with_names_of(hardware("0.1", 0), RandomCostModel())
+    replayed = WrappedCostModel(simulator())
+    with pytest.raises(OptionError, match=r"`company`: cost model 'simulator' knows one kernel of each unit"):
+        with_names_of(replayed, simulator())  # type: ignore[arg-type]
