@@ -9,7 +9,7 @@ equal in that and priced once, the others on all cores: the compiled code holds 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
 from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
-from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
+from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.threads import on_all_cores, threads
 from iossim.cost.capabilities import VariantBounds
@@ -46,7 +46,7 @@ class StagePricing:
         self.interference = profile.parameters.interference
         self.limits = kernels_at_a_time(engine, profile), EventCosts.of(engine, profile).apart_us
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
-        self._bounds: dict[tuple[str, ...], StageBounds] = {}
+        self._bounds = cache(partial(stage_bounds, interference=self.interference))
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
         self._memo = PriceMemo()
         self._known = [KnownSlowdowns.room() for _ in range(threads())]
@@ -96,7 +96,9 @@ class StagePricing:
             )
         masks = np.zeros(len(batch), dtype=np.uint64)
         kernels, spread = [], [0] * len(problem)
-        by_place = {at: self._by_place(problem, variants.names, at) for _, at in places}
+        by_place = {
+            at: self.units.price(problem, [own[min(at, len(own) - 1)] for own in variants.names]) for _, at in places
+        }
         for place, (unit, at) in enumerate(places):
             masks[held[:, unit] & (variants.chosen[:, unit] == at)] |= np.uint64(1 << place)
             kernels.append(by_place[at][unit])
@@ -104,10 +106,6 @@ class StagePricing:
         before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
         predecessors = np.array([before[unit] for unit, _ in places], dtype=np.uint64)
         return self._fluid(predecessors, PreparedProblem.of(kernels).kernels, masks)
-
-    def _by_place(self, problem: ScheduleProblem, names: Sequence[Sequence[str]], place: int) -> list[UnitPrice]:
-        """The price of each unit as the variant of that place among its names; its last, if it has fewer."""
-        return self.units.price(problem, [own[min(place, len(own) - 1)] for own in names])
 
     def price_changed(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float
@@ -127,10 +125,7 @@ class StagePricing:
         """Bounds of stages whose units run as what is fastest alone."""
         if self.is_divided:
             return self.partition(problem).bounds()
-        key = self._key(problem)
-        if key not in self._bounds:
-            self._bounds[key] = stage_bounds(self.prepare(problem), self.interference)
-        return self._bounds[key]
+        return self._bounds(self.prepare(problem))
 
     def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
         """For each unit the bounds of its variants."""

@@ -26,6 +26,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
 from typing import TypeVar
@@ -50,9 +51,9 @@ from iossim.ir.types import Precision
 from iossim.prediction.bands import kind_of, measured_over_predicted
 from iossim.prediction.candidate_table import CandidateTable
 from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.planned_stage import batches_of, planned
+from iossim.schedule.planned_stage import PlannedStage, batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import AnySchedule, BlockSchedule, Schedule, Stage, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 from iossim.search.assemble import plan_us
 
 Judged = TypeVar("Judged", Schedule, StreamSchedule, AnySchedule)
@@ -78,7 +79,8 @@ class ConcurrencySlopes:
         self._models: dict[str, DeviceCostModel] = {} if model is None else {str(model.engine): model}
         #: Models with one changed parameter, by its name, for graphs alone: on streams nothing is lowered anew.
         self._changed: dict[str, CostModel] = {}
-        self._problems: dict[int, ScheduleProblem] = {}
+        self._problem = cache(lambda block: ScheduleProblem.of_block(network, network.blocks[block]))
+        self._block_us: dict[tuple[str, str, int, tuple[PlannedStage, ...]], float] = {}
         self._block_of = {
             network.units[unit].name: index for index, block in enumerate(network.blocks) for unit in block.units
         }
@@ -96,11 +98,7 @@ class ConcurrencySlopes:
         model = self.model(schedule.engine)
         if isinstance(schedule, StreamSchedule):
             return {name: self._plan_change_us(name, schedule, model) / schedule.latency_us for name in self._names}
-        found = [(self._problem(block), block) for block in schedule.blocks if block.stages]
-        blocks = [list(batches_of(problem, planned(problem, block))) for problem, block in found]
-        interference = self._profile.parameters.interference
-        base_us = _sum_us(blocks, lambda batch: model.price_changed(batch, interference, 1.0))
-        changes_us = {name: self._change_us(name, schedule, model, blocks, base_us) for name in self._names}
+        changes_us = {name: self._change_us(name, schedule, model) for name in self._names}
         return {name: change_us / schedule.latency_us for name, change_us in changes_us.items()}
 
     def model(self, engine: str) -> DeviceCostModel:
@@ -118,10 +116,8 @@ class ConcurrencySlopes:
         assert isinstance(changed, StreamCostModel)
         return (plan_us(schedule, self._network, changed) - plan_us(schedule, self._network, model)) / step
 
-    def _change_us(
-        self, name: str, schedule: Schedule, model: DeviceCostModel, blocks: list[list[StageBatch]], base_us: float
-    ) -> float:
-        """Change of the latency when a parameter changes by 1; the stages of ``blocks`` take ``base_us``."""
+    def _change_us(self, name: str, schedule: Schedule, model: DeviceCostModel) -> float:
+        """Change of the latency when a parameter changes by 1."""
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]
         if name == "synchronise_us":
@@ -135,22 +131,26 @@ class ConcurrencySlopes:
         step = max(_STEP * own, _LEAST_STEP)
         if name == "bare_launch_us":
             factor = 1.0 + step / own if own else 1.0
-            changed_us = _sum_us(blocks, lambda batch: model.price_changed(batch, interference, factor))
+            changed_us = self._sum_us(name, schedule, lambda batch: model.price_changed(batch, interference, factor))
         else:
             if name not in self._changed:
                 self._changed[name] = model.at(with_values(self._profile, {name: own + step}))
-            changed_us = _sum_us(blocks, self._changed[name].price_stages)
+            changed_us = self._sum_us(name, schedule, self._changed[name].price_stages)
+        base_us = self._sum_us("", schedule, lambda batch: model.price_changed(batch, interference, 1.0))
         return (changed_us - base_us) / step
 
-    def _problem(self, block: BlockSchedule) -> ScheduleProblem:
-        index = self._block_of[block.stages[0].units[0]]
-        if index not in self._problems:
-            self._problems[index] = ScheduleProblem.of_block(self._network, self._network.blocks[index])
-        return self._problems[index]
-
-
-def _sum_us(blocks: Iterable[Iterable[StageBatch]], price: Callable[[StageBatch], Prices]) -> float:
-    return sum((sum(float(price(batch).sum()) for batch in block) for block in blocks), 0.0)
+    def _sum_us(self, changed: str, schedule: Schedule, price: Callable[[StageBatch], Prices]) -> float:
+        """What the stages of all blocks take; equal blocks of several schedules are priced once."""
+        blocks_us: list[float] = []
+        for block in schedule.blocks:
+            if block.stages:
+                index = self._block_of[block.stages[0].units[0]]
+                problem = self._problem(index)
+                key = schedule.engine, changed, index, (stages := planned(problem, block))
+                if key not in self._block_us:
+                    self._block_us[key] = sum(float(price(batch).sum()) for batch in batches_of(problem, stages))
+                blocks_us.append(self._block_us[key])
+        return sum(blocks_us, 0.0)
 
 
 Part = Hashable

@@ -17,7 +17,7 @@ from math import inf
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import START, CostModel, problems_of
+from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
@@ -49,8 +49,8 @@ def _schedule(
 ) -> Schedule:
     started = working_s()
     concurrent, merge = STRATEGIES[name]
-    problems = problems_of(network, cost_model)
-    memo = memo or SearchMemo(cost_model)
+    memo = SearchMemo.of(memo, cost_model)
+    problems = memo.problems(network)
 
     is_greedy = concurrent and options.seconds is not None
 
@@ -116,8 +116,7 @@ def solve(
 
     Raises ScheduleError if the cost model can run no schedule at all.
     """
-    if memo is None or memo.cost_model is not cost_model:
-        memo = SearchMemo(cost_model)
+    memo = SearchMemo.of(memo, cost_model)
     saved_before_s = memo.saved_s
     originals = [WithoutViews.of(problem) for problem in problems]
     problems = [each.problem for each in originals]
@@ -137,7 +136,7 @@ def solve(
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:
         try:
-            best = solver.extend(best, problem, partial(_report, progress, done, total))
+            best = solver.extend(best, problem, lambda units, done=done: progress(done + units, total))  # type: ignore[misc]
         except KeyboardInterrupt as stop:
             # From here on nothing is searched, so that there is a whole schedule to show, and soon.
             solver.stop(stop)
@@ -203,8 +202,3 @@ def _rising(progress: Progress) -> Progress:
         progress(most, total)
 
     return told
-
-
-def _report(progress: Progress, done: int, total: int, units: int) -> None:
-    """Reports the units of all blocks from those of the next block."""
-    progress(done + units, total)

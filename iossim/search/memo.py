@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from iossim.base.compile_time import working_s
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -50,8 +50,21 @@ class SearchMemo:
     saved_s: float = 0.0
     #: By network, scheduler and options those that are proven to be optimal, within whatever limits they were found.
     schedules: dict[tuple[Network, str, SearchOptions], Schedule] = field(default_factory=dict, repr=False)
+    #: Of the last network alone: a search of rewritings asks for hundreds.
+    _problems: tuple[Network, list[ScheduleProblem]] | None = field(default=None, repr=False)
     _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
     _lattices: dict[tuple[tuple[int, ...], int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def of(memo: SearchMemo | None, cost_model: CostModel) -> SearchMemo:
+        """The memo if it belongs to the cost model, else a new one."""
+        return memo if memo is not None and memo.cost_model is cost_model else SearchMemo(cost_model)
+
+    def problems(self, network: Network) -> list[ScheduleProblem]:
+        """The problems of a network's blocks (:func:`~iossim.cost.model.problems_of`)."""
+        if self._problems is None or self._problems[0] is not network:
+            self._problems = network, problems_of(network, self.cost_model)
+        return self._problems[1]
 
     def solution(self, question: BlockQuestion, solve: Callable[[], BlockSolution]) -> BlockSolution:
         """The solution of a block."""

@@ -185,14 +185,14 @@ def _scheduled(
             lambda prices, own: schedule(network, prices, name, own, progress, memo),
         )
     key = network, name, replace(options, limits=SearchLimits())
-    known = memo.schedules if memo is not None and memo.cost_model is cost_model else {}
-    if key in known:
-        return known[key]
+    memo = SearchMemo.of(memo, cost_model)
+    if key in memo.schedules:
+        return memo.schedules[key]
     found = find(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
     if found.proven:
-        known[key] = found
+        memo.schedules[key] = found
     return found
 
 

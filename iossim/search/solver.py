@@ -68,10 +68,6 @@ class Prefix:
         return Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
 
 
-def _unheard(units: int) -> None:
-    """The progress of what is short."""
-
-
 def _part_progress(report: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
     """Reports units that follow ``before`` others, where all are gone through ``rounds`` times."""
     return lambda units: report((before + units) // rounds)
@@ -116,7 +112,7 @@ class Solver:
         return found
 
     def extend(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress = _unheard
+        self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress = lambda units: None
     ) -> dict[int, Prefix]:
         """Append a block to the best schedules of all that comes before it."""
         found = self._extend(best, problem, report)
@@ -173,7 +169,7 @@ class Solver:
             for number, limits in enumerate(WINDOWS if self.complete else (), 1):
                 told = _part_progress(report, number * len(problem), 1 + len(WINDOWS))
                 prepare = partial(self._window, problem, limits)
-                improve(problem, stages, self.cost_model, entry, prepare, partial(self._solve, report=_unheard), told)
+                improve(problem, stages, self.cost_model, entry, prepare, self._solve, told)
         except KeyboardInterrupt as stop:
             self.stop(stop)  # what was improved so far stands
         return _cheapest(reached, self._append(begun, problem, units, stages))
@@ -248,7 +244,7 @@ class Solver:
             ways.append(_behind(prefix, solution, range(len(problem))))
         return _cheapest(*ways)
 
-    def _solve(self, part: Part, entry: int, report: UnitProgress) -> BlockSolution | None:
+    def _solve(self, part: Part, entry: int, report: UnitProgress = lambda units: None) -> BlockSolution | None:
         key = (part.problem.key, entry)
         if key not in self._solutions and self.complete:
             merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from iossim.base.compile_time import working_s
-from iossim.cost.model import CostModel, problems_of
+from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
@@ -52,7 +52,7 @@ def _schedule(
     groups?
     """
     started = working_s()
-    problems = problems_of(network, cost_model)
+    problems = SearchMemo.of(memo, cost_model).problems(network)
     relaxed_us = sum_of_bounds_us(
         block_lower_bounds_us(problems, [no_merges()] * len(problems), cost_model, concurrent)
     )

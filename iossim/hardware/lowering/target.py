@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -81,7 +81,13 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
             f"op kind {step.op.kind!r} has no lowering for devices of kind {profile.kind!r}; list it in a family of "
             f"iossim.hardware.lowering.{profile.kind}"
         )
-    return _of_device(lower(step), step, profile)
+    return tuple(one for one in _lowered(lower, step) if one.runs_on(profile.architecture))
+
+
+@lru_cache(maxsize=2048)
+def _lowered(lower: Lower, step: Step) -> tuple[Candidate, ...]:
+    """Those on any architecture: a study has the same step on many devices, and as many errors of its prices."""
+    return _reading_more(lower(step), step)
 
 
 def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:
@@ -92,15 +98,14 @@ def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candi
     sort = target_of(profile).algorithms.get(step.op.kind)
     if sort is None:
         return {one.algorithm: (one,) for one in step_candidates(step, profile)}
-    found = {str(name): _of_device(candidates, step, profile) for name, candidates in sort(step).items()}
-    return {name: candidates for name, candidates in found.items() if candidates}
+    known = {name: [one for one in some if one.runs_on(profile.architecture)] for name, some in sort(step).items()}
+    return {str(name): _reading_more(candidates, step) for name, candidates in known.items() if candidates}
 
 
-def _of_device(candidates: Sequence[Candidate], step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
-    """The candidates available on the device's architecture, with the reads of fused ops added."""
-    found = [one for one in candidates if one.runs_on(profile.architecture)]
+def _reading_more(candidates: Sequence[Candidate], step: Step) -> tuple[Candidate, ...]:
+    """The candidates with the reads of fused ops added."""
     if not step.fused_reads:
-        return tuple(found)
+        return tuple(candidates)
     activation_bytes = sum(operand.type.bytes for operand in step.fused_reads if not operand.is_weight)
     weight_bytes = sum(operand.type.bytes for operand in step.fused_reads if operand.is_weight)
 
@@ -112,7 +117,7 @@ def _of_device(candidates: Sequence[Candidate], step: Step, profile: DeviceProfi
             l2_bytes=last.l2_bytes + activation_bytes + weight_bytes,
         )
 
-    return tuple(replace(one, kernels=(*one.kernels[:-1], reading_more(one.kernels[-1]))) for one in found)
+    return tuple(replace(one, kernels=(*one.kernels[:-1], reading_more(one.kernels[-1]))) for one in candidates)
 
 
 def copy_candidates(moved: TensorType, profile: DeviceProfile) -> tuple[Candidate, ...]:
