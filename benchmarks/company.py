@@ -18,6 +18,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.ir.network import Network
+from iossim.models.load import load
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -81,7 +82,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for name in given.networks.split(","):
         for batch in map(int, given.batches.split(",")):
-            network = api.load(name, batch=batch)
+            network = load(name, batch=batch)
             for board in given.devices.split(","):
                 for engine in ("paper", "graph"):
                     print(row(network, batch, board, engine), flush=True)

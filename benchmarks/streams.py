@@ -17,11 +17,11 @@ from time import perf_counter
 
 import numpy as np
 
-from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.ir.network import Network
+from iossim.models.load import load
 from iossim.schedule.streams import StreamBatch, StreamProblem, as_streams, flat, in_streams, issue_order
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any
@@ -40,7 +40,7 @@ def table(devices: list[str], networks: list[str], batches: list[int], seconds: 
     print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name in networks:
         for batch in batches:
-            network = api.load(name, batch=batch)
+            network = load(name, batch=batch)
             for board in devices:
                 for engine in ("paper", "graph"):
                     print(row(network, board, engine, batch, seconds), flush=True)
@@ -74,7 +74,7 @@ def agreement(devices: list[str], networks: list[str], batches: list[int], sched
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in networks:
         for batch in batches:
-            network = api.load(name, batch=batch)
+            network = load(name, batch=batch)
             for board in devices:
                 for engine in ("paper", "graph"):
                     print(agreement_row(network, board, engine, batch, schedules), flush=True)

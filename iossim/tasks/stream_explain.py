@@ -136,7 +136,6 @@ def explain_streams(
     units = [[network.unit_index[unit] for unit in launch.units] for _, launch in order]
     problem = StreamProblem.of(network, units, [launch.variant for _, launch in order])
     spans = prices.timeline(network, schedule) if spans is None else spans
-    times = _times(names, spans, problem)
     alone_us = prices.launch_work(problem).serial_us.tolist()
     place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
     last: dict[int, int] = {}
@@ -144,6 +143,7 @@ def explain_streams(
     for number, (stream, _) in enumerate(order):
         before.append(last.get(stream))
         last[stream] = number
+    times = _times(names, spans, problem, before)
     waited = [sorted({place[unit] for unit in launch.after}) for _, launch in order]
     in_graph = prices.engine.is_recorded
     causes = [_cause(number, times, before[number], waited[number], problem, in_graph) for number in range(len(order))]
@@ -157,7 +157,9 @@ def explain_streams(
         told = cause, None if behind is None else names[behind], wait_us, slack_us[number], number in critical
         ran = names[number], stream, start_us, end_us, alone_us[number], tuple(launch.after)
         found.append(LaunchExplanation(*ran, *told))
-    return StreamExplanation(schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.stream))), tuple(spans))
+    return StreamExplanation(
+        schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.end_us, one.stream))), tuple(spans)
+    )
 
 
 def explain_plan(schedule: AnySchedule, network: Network, prices: CostModel) -> StreamExplanation:
@@ -174,18 +176,23 @@ def explain_plan(schedule: AnySchedule, network: Network, prices: CostModel) -> 
     return explain_streams(with_barriers(schedule), network, prices, spans)
 
 
-def _times(names: Sequence[str], spans: Sequence[Span], problem: StreamProblem) -> list[tuple[float, float]]:
-    """Start and end of each launch; one without kernels starts and ends when all that it reads has ended."""
+def _times(
+    names: Sequence[str], spans: Sequence[Span], problem: StreamProblem, before: Sequence[int | None]
+) -> list[tuple[float, float]]:
+    """Start and end of each launch; one without kernels starts and ends when all has ended that it reads, and that its
+    stream did before.
+    """
     of_unit: dict[str, list[Span]] = {}
     for span in spans:
         of_unit.setdefault(span.unit, []).append(span)
     found: list[tuple[float, float]] = []
-    for name, reads in zip(names, problem.reads, strict=True):
+    for name, reads, own_stream in zip(names, problem.reads, before, strict=True):
         own = of_unit.get(name)
         if own:
             found.append((min(span.start_us for span in own), max(span.end_us for span in own)))
         else:
-            there_us = max((found[one][1] for one in reads), default=0.0)
+            awaited = (*reads, *(() if own_stream is None else (own_stream,)))
+            there_us = max((found[one][1] for one in awaited), default=0.0)
             found.append((there_us, there_us))
     return found
 

@@ -15,6 +15,7 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import parse_description
+from iossim.models.load import load
 
 BOARDS = ("v100-sxm2", "a100-sxm-40gb", "rtx-3090", "h100-sxm", "b200")
 SMALL = "relu rows=8 cols=64"
@@ -66,6 +67,6 @@ def test_resnet50_as_tensorrt_runs_it_on_an_a30(dtype: str, batch: int, most: fl
     with (shared / "data/graph_kernels/tensorrt_resnet50_a30.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if dtype.upper() in row["precision"] and row["batch"] == str(batch)]
     measured_ms = float(rows[0]["latency_ms"])
-    network = api.load("resnet50", batch=batch, dtype=dtype, units="fused")
+    network = load("resnet50", batch=batch, dtype=dtype, units="fused")
     found = api.optimize(network, "a30", engine="graph", scheduler="sequential")
     assert abs(found.latency_us / 1e3 / measured_ms - 1.0) < most

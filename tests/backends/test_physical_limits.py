@@ -28,6 +28,7 @@ from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import read_record
+from iossim.models.load import load
 
 DEVICES = ("k80", "titan-x", "p100-pcie-16gb", "p4", "v100-sxm2", "t4", "a100-sxm-40gb", "rtx-a6000", "l4", "h100-sxm")
 
@@ -209,7 +210,7 @@ def better_pairs() -> Iterator[tuple[str, str]]:
 
 @cache
 def loaded(model: str, dtype: str) -> Network:
-    return api.load(model, dtype=dtype)
+    return load(model, dtype=dtype)
 
 
 @cache

@@ -353,7 +353,9 @@ class TestExternalWeights:
         """Prices need no values; whoever loads them is told."""
         (path.parent / "weights.bin").unlink()
         constant = import_onnx(path).constants["w"]
-        with pytest.raises(GraphError, match=r"weight 'w' is stored in .*weights.bin, which does not exist; put it be"):
+        with pytest.raises(
+            GraphError, match=r"weight 'w' is stored in .*weights.bin, which does not exist; put it into"
+        ):
             constant.load()
 
     def test_too_short(self, path):

@@ -322,8 +322,8 @@ CASES: dict[str, Hostile] = {
     "external a device": Hostile(external(location="/dev/zero"), "outside the model's folder"),
     "external folder": Hostile(external(location="."), ""),
     "external without a name": Hostile(external(), ""),
-    "external name too long": Hostile(external(location="n" * 5000), "which is no file"),
-    "external name of no text": Hostile(external(location="a\0b"), "which is no file"),
+    "external name too long": Hostile(external(location="n" * 5000), "which is not a file"),
+    "external name of no text": Hostile(external(location="a\0b"), "which is not a file"),
     "external name of two lines": Hostile(external(location="a\nb"), ""),
     "external name of bytes": Hostile(
         external(location="weights.bin").replace(b"weights.bin", b"w\xff\xfeghts.bin"), "is no text"
