@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.base.compiled import code_folder
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.user_folders import code_folder
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.layouts import prefers_channels_last
 from iossim.execution.made_inputs import made_arrays

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.compile_time import compiling
-from iossim.base.compiled import code_folder, warn_uncached
 from iossim.base.errors import OptionError
+from iossim.base.user_folders import code_folder, warn_uncached
 
 
 def compiled_by_numba(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:

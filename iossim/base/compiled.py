@@ -10,21 +10,16 @@ others (whose files would be executed), a temporary folder takes its place, with
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, cached_property, update_wrapper
-from pathlib import Path
+from functools import cached_property, update_wrapper
 from threading import RLock
 from typing import Any, ParamSpec, TypeVar, overload
 
 from iossim.base.compile_time import compiling
-from iossim.base.errors import OptionError, warn_once
+from iossim.base.errors import OptionError
 from iossim.base.native import library
-from iossim.base.user_folders import own_folder, user_cache
+from iossim.base.user_folders import code_folder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,46 +136,3 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
             if library.make(path, text):
                 return library.Library(path)
     return None
-
-
-def warn_uncached(why: str) -> None:
-    warn_once(f"compiled code is not kept, and every command compiles anew: {why}; free space or set IOSSIM_CACHE_DIR")
-
-
-@cache
-def code_folder(name: str) -> Path | None:
-    """The folder ``name`` of compiled code, which nobody else can write; None, with a warning, if there is none."""
-    problems: list[str] = []
-    for root in _roots():
-        try:
-            folder = own_folder(root / name)
-            with tempfile.TemporaryFile(dir=folder):
-                if problems:
-                    warn_once(
-                        f"compiled code is kept in {root}, where it may not stay: the cache folder cannot be used "
-                        f"({problems[0]}); set IOSSIM_CACHE_DIR to a folder that you alone can write"
-                    )
-                return folder
-        except OSError as error:
-            problems.append(f"{root}: {error.strerror}")
-    warn_uncached(", ".join(problems))
-    return None
-
-
-def _roots() -> Iterator[Path]:
-    """Folders for compiled code: the cache folder, a folder that persists for a while, and one of this process."""
-    yield user_cache()
-    yield Path(tempfile.gettempdir()) / f"iossim-{_user()}"
-    with suppress(OSError):
-        yield _process_folder()
-
-
-@cache
-def _process_folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="iossim-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
-
-def _user() -> str:
-    return str(os.geteuid()) if hasattr(os, "geteuid") else os.environ.get("USERNAME", "user")

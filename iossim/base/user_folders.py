@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
+import shutil
 import stat
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from iossim.base.errors import warn_once
 
 if sys.platform != "win32":
     import grp
@@ -78,3 +85,46 @@ def _own_group() -> int | None:
     except KeyError:
         return None
     return group.gr_gid if group.gr_name == user.pw_name and {*group.gr_mem} <= {user.pw_name} else None
+
+
+def warn_uncached(why: str) -> None:
+    warn_once(f"compiled code is not kept, and every command compiles anew: {why}; free space or set IOSSIM_CACHE_DIR")
+
+
+@cache
+def code_folder(name: str) -> Path | None:
+    """The folder ``name`` of compiled code, which nobody else can write; None, with a warning, if there is none."""
+    problems: list[str] = []
+    for root in _roots():
+        try:
+            folder = own_folder(root / name)
+            with tempfile.TemporaryFile(dir=folder):
+                if problems:
+                    warn_once(
+                        f"compiled code is kept in {root}, where it may not stay: the cache folder cannot be used "
+                        f"({problems[0]}); set IOSSIM_CACHE_DIR to a folder that you alone can write"
+                    )
+                return folder
+        except OSError as error:
+            problems.append(f"{root}: {error.strerror}")
+    warn_uncached(", ".join(problems))
+    return None
+
+
+def _roots() -> Iterator[Path]:
+    """Folders for compiled code: the cache folder, a folder that persists for a while, and one of this process."""
+    yield user_cache()
+    yield Path(tempfile.gettempdir()) / f"iossim-{_user()}"
+    with suppress(OSError):
+        yield _process_folder()
+
+
+@cache
+def _process_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="iossim-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _user() -> str:
+    return str(os.geteuid()) if hasattr(os, "geteuid") else os.environ.get("USERNAME", "user")

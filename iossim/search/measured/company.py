@@ -80,8 +80,13 @@ def _through(
 ) -> None:
     """Fill in the least cost of a path through each stage, us, without boundaries."""
     states = len(begin) // 2
-    behind, ahead = np.full(states, np.inf), np.full(states, np.inf)
-    ahead[0] = behind[states - 1] = 0.0
+    behind = np.empty(states, dtype=np.float64)
+    ahead = np.empty(states, dtype=np.float64)
+    for state in range(states):
+        behind[state] = np.inf
+        ahead[state] = np.inf
+    ahead[0] = 0.0
+    behind[states - 1] = 0.0
     for state in range(states):
         for index in range(begin[2 * state], begin[2 * state + 2]):
             ahead[target[index]] = min(ahead[target[index]], ahead[state] + prices_us[stage[index]])
