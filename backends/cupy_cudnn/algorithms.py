@@ -220,7 +220,7 @@ class Algorithms:
         return Choice(name, program.scratch_bytes + _most_workspace(timed))
 
     def variants(self, program: UnitProgram) -> tuple[UnitVariant, ...]:
-        """What is fastest, and the ways of :meth:`lighter`, of all convolutions of a program at once.
+        """The fastest way and the ways of :meth:`lighter`, each for all convolutions of a program at once.
 
         Times are those of the convolutions alone, and of several the one counts that holds most of an SM.
         """

@@ -250,7 +250,7 @@ class CupyCudnnBackend:
         return choose
 
     def variants(self, network: Network, unit: str) -> tuple[UnitVariant, ...]:
-        """Of each convolution of the unit the fastest plan, and those that hold less of an SM, or fewer SMs.
+        """Variants of the unit: the fastest plan of each convolution, and plans that hold less of an SM, or fewer SMs.
 
         A name is the algorithm of :meth:`choices`: cuDNN's engines and knobs. Timed when first asked for, and kept with
         the choices.

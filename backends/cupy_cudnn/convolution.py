@@ -1,7 +1,7 @@
-"""What cuDNN is asked for: a convolution of views, alone or with bias and activation in the same call.
+"""Requests to cuDNN and cuBLASLt: a convolution of views, alone or with bias and activation in the same call.
 
 A fully connected layer is asked for as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32
-with a bias behind it (and cuBLAS refuses stream capture in CuPy), but they have that convolution in every form.
+with a bias behind it, but they have that convolution in every form.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class FusedAttention(_Asked):
         )
 
 
-#: What cuDNN is asked for.
+#: A request to a library.
 Asked = Convolution | Product | FusedAttention
 
 
@@ -212,7 +212,7 @@ def product_of(views: Mapping[str, View]) -> Product:
 
 
 def activation_name(op: Op | None) -> str | None:
-    """What a library may compute in the call of a convolution or product: empty for no op, None where none has it."""
+    """Name of an activation that a library may compute in its call: empty for no op, None where none has it."""
     match op:
         case None:
             return ""

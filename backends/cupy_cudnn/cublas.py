@@ -20,7 +20,7 @@ from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream, target_of, tar
 from iossim.backends.cupy_cudnn.views import coalesced
 from iossim.ir.types import DType
 
-#: How the plans of cuBLASLt are called among those of cuDNN: the first kernels of its ranking.
+#: Names of cuBLASLt's plans among those of cuDNN: the first kernels of its ranking.
 PLANS = ("cublas", "cublas1", "cublas2")
 #: What NVIDIA recommends since Hopper; before, 4 MiB do.
 WORKSPACE_BYTES = 32 * 2**20
@@ -36,9 +36,9 @@ _INT8_STEP = 4
 _TRANSPOSED_A, _TRANSPOSED_B, _EPILOGUE, _BIAS_POINTER, _SM_TARGET = 3, 4, 7, 8, 15
 _STACK, _STACK_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
-#: What is summed up again is so in place, or in the type of sums.
+#: Partial sums are added in place, or in the type of sums.
 _REDUCTIONS_IN_FP32 = 3
-#: What addresses of operands are multiples of.
+#: Alignment of the addresses of operands.
 _ALIGNED_BYTES = 16
 
 
@@ -218,7 +218,7 @@ class _Executable(NamedTuple):
 
 
 class _Handle(NamedTuple):
-    """Of one stream, whose number is ``ptr``."""
+    """Handles of one stream, whose number is ``ptr``."""
 
     ptr: int
     cudnn: Any

@@ -132,7 +132,7 @@ def target_of(name: str) -> int:
 
 
 def target_text(sms: int) -> str:
-    """What ends the name of a plan for so many SMs: nothing for all."""
+    """Suffix of the name of a plan for so many SMs; none for all of them."""
     return f"@{sms}" if sms else ""
 
 

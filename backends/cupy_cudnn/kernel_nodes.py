@@ -1,4 +1,4 @@
-"""What the kernels of a captured graph hold of the device: asked of the driver, since no library tells it of its own.
+"""Shares of the device that the kernels of a captured graph hold: the driver knows them, and no library tells its own.
 
 Source: ``cuda.h`` of CUDA 13.0, sections "Graph Management" and "Occupancy" (``CUDA_KERNEL_NODE_PARAMS_v2``).
 """

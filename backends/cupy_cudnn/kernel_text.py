@@ -60,8 +60,8 @@ static __device__ inline unsigned int quotient(unsigned int number, unsigned int
     return ((unsigned int)((unsigned long long)number * factor >> 32) + number) >> shift;
 }
 """
-#: What every kernel begins with: it waits until all that is ahead of it in its stream has ended and is in memory, and
-#: lets the next one come to its own wait (PTX manual, ``griddepcontrol``). Both are nothing in a usual launch.
+#: First instruction of every kernel: it waits until all that is ahead of it in its stream has ended and is in memory. A
+#: second one lets the next kernel come to its own wait (PTX manual, ``griddepcontrol``). A usual launch ignores both.
 WAIT = "griddepcontrol.wait;"
 _IN_TURN = f"""#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 asm volatile("{WAIT}" ::: "memory");

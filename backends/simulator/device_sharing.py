@@ -255,7 +255,7 @@ def begin_waves(active: int, columns: Floats, numbers: Floats, integers: Integer
 
 @jit(inline="always")
 def left_after(step_us: float, slot: int, columns: Floats, numbers: Floats, integers: Integers) -> float:
-    """What an active kernel has left, as if alone. Blocks that wait for whole SMs are ready when they get them."""
+    """Time left of an active kernel, as if alone. Blocks that wait for whole SMs are ready when they get them."""
     remaining_us = numbers[REMAINING, integers[STARTED, slot]]
     if numbers[STRETCH, slot] == np.inf:
         again_us = columns[integers[RUNNING, slot], AGAIN_US]

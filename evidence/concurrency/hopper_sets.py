@@ -23,7 +23,10 @@ from iossim.api import cost_model, optimize
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.cost.model import CostModel
 from iossim.hardware.load import device as load_device
-from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.hardware.lowering.gpu.matrix_product import Product
+from iossim.hardware.lowering.gpu.tensor_core_families import NVJET
+from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, tensor_products
+from iossim.hardware.lowering.kernel import Issue, Libraries, ceil_div
 from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -173,6 +176,31 @@ def families(device: str = DEVICE) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(counts.items())) for name, counts in sorted(found.items())}
 
 
+def grids(device: str = DEVICE) -> dict[str, dict[str, float]]:
+    """Products and 1x1 convolutions that ran as ``nvjet``, and those whose predicted grid is within 15% of that."""
+    with (shared_data() / FOLDER / "operators.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["kernel"].startswith("nvjet")]
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["op"] == "product":
+            pixels, filters, channels = (int(float(row[name])) for name in ("m", "n", "k"))
+        else:
+            size = {name: int(float(row[name])) for name in ("batch", "in_channels", "out_channels", "height", "width")}
+            stride = int(float(row["stride"]))
+            pixels = size["batch"] * ceil_div(size["height"], stride) * ceil_div(size["width"], stride)
+            filters, channels = size["out_channels"], size["in_channels"]
+        sides = (filters, pixels) if row["op"] == "product" else (pixels, filters)
+        product = Product(*sides, channels, 0, 0, 0, Precision.BF16.storage.bytes, Precision.BF16)
+        splits = SPLITS if row["op"] == "product" else UNSPLIT
+        kernel, *_ = next(tensor_products(product, NVJET, splits=splits))
+        sms = load_device(device).sm_count
+        ran = min(sms, math.prod(map(int, row["grid"].split(" + ")[0].split("x"))))
+        own = found.setdefault(row["op"], {"rows": 0, "within 15%": 0})
+        own["rows"] += 1
+        own["within 15%"] += abs(min(sms, kernel.blocks) / ran - 1.0) <= 0.15
+    return found
+
+
 def _family(algorithm: str) -> str:
     return next((family for family in sorted(set(_RECORDED.values())) if family in algorithm), algorithm)
 
@@ -229,7 +257,7 @@ def networks(device: str = DEVICE) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Print all tables; errors are %."""
-    for name, rows in (judged() | {"networks": networks()}).items():
+    for name, rows in (judged() | {"grids": grids(), "networks": networks()}).items():
         print(name.replace("_", " "))
         for key, figures in rows.items():
             print(f"  {key:24}", *(f"{figure} {value:.4g}" for figure, value in figures.items()))

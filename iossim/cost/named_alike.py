@@ -16,7 +16,7 @@ from iossim.cost.model import Prices, StageBounds, WrappedCostModel
 from iossim.schedule.batch import StageBatch, UnitVariant, Variants
 from iossim.schedule.problem import ScheduleProblem
 
-#: Of each variant that has one alike, itself and the place of that among those of the unit.
+#: Variants that have one alike, each with the place of that one among those of the unit.
 _Alike = tuple[tuple[UnitVariant, int], ...]
 
 

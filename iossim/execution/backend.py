@@ -166,7 +166,7 @@ class OffersVariants(Backend, Protocol):
     """A backend that runs units as what is fastest alone, or as a variant that leaves others more of the device."""
 
     def variants(self, network: Network, unit: str) -> tuple[UnitVariant, ...]:
-        """What a unit may run as, :data:`~iossim.schedule.batch.FASTEST` first; the same names in every process."""
+        """Variants of a unit, :data:`~iossim.schedule.batch.FASTEST` first; the same names in every process."""
 
 
 @runtime_checkable

@@ -140,7 +140,7 @@ class ConcurrencySlopes:
         return (changed_us - base_us) / step
 
     def _sum_us(self, changed: str, schedule: Schedule, price: Callable[[StageBatch], Prices]) -> float:
-        """What the stages of all blocks take; equal blocks of several schedules are priced once."""
+        """Prices of the stages of all blocks; equal blocks of several schedules are priced once."""
         blocks_us: list[float] = []
         for block in schedule.blocks:
             if block.stages:

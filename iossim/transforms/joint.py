@@ -93,7 +93,7 @@ class JointlyFound:
 
     @property
     def best(self) -> Tried:
-        """What is found with the set of ingredients that takes least."""
+        """Network and schedule of the set of ingredients that takes least."""
         return min(self.tried.values(), key=lambda each: each.us)
 
     @property

@@ -129,7 +129,7 @@ class MeasuredStage:
     groups: tuple[tuple[int, ...], ...]
     strategy: Strategy
     signature: str
-    #: Of units by name, where they run otherwise than as fastest alone.
+    #: Variants of units, by name; units that run as fastest alone are left out.
     variants: Mapping[str, str]
 
     @property

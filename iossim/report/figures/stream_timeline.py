@@ -68,7 +68,7 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
 
 
 class _Bar(NamedTuple):
-    """What runs on a stream: its name, its units and the kind of their op, and whether it has an outline."""
+    """A launch on a stream: its name, its units and the kind of their op, and whether it has an outline."""
 
     stream: int
     start_us: float

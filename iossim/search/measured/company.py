@@ -37,7 +37,7 @@ def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
 
 
 def adding_company(estimate: CostModel, slack: float) -> Callable[[Transitions], Transitions]:
-    """What adds stages of chosen kernels behind those of the fastest.
+    """A function that adds stages of chosen kernels behind those of the fastest.
 
     A path counts as the best if it is no longer than ``1 + slack`` times that: estimates err. Raises OptionError for a
     cost model that knows no variants, or no bounds of them.
@@ -52,7 +52,7 @@ def _with_company(space: Transitions, choosing: ForCompany, slack: float) -> Tra
     stages = np.flatnonzero(several & (space.strategies == Strategy.CONCURRENT.code) & np.isfinite(prices_us))
     path_us = np.full(len(space.masks), np.inf)
     _through(space.begin, space.target, space.stage, prices_us, path_us)
-    # How long the shortest path is through a stage that costs what it may at least.
+    # Length of the shortest path through a stage, each at its least cost.
     hoped_us = path_us[stages] - prices_us[stages] + _least_us(space, stages, choosing)
     order = np.argsort(hoped_us, kind="stable")[:MOST_STAGES]
     order = order[hoped_us[order] <= (1 + slack) * path_us.min(initial=np.inf)]

@@ -38,8 +38,8 @@ _SMS, _MOST_IN_CLUSTERS = 132, 120
 _FILLING, _LONG = 128, 8_192
 #: Elements that a tile could load instead of the arithmetic of an output at one inner element, of writing an output,
 #: and of adding a part of it to others; how much more blocks without clusters cost. Chosen by grids of 40 products and
-#: 72 convolutions on an H100, of which 76 come out within 15%, by those of a mixture of experts, and by durations of
-#: 1,200 products on H100 and H200, which are predicted a little better (8.2%) than by their fastest tiles (8.3%).
+#: 72 convolutions on an H100 (``python -m evidence.concurrency.hopper_sets`` counts those within 15%), by those of a
+#: mixture of experts, and by durations of products on H100 and H200 in CUDA graphs.
 _ARITHMETIC, _OUTPUT, _SUMMED, _APART = 1 / 64, 14, 12, 1.27
 #: Ways that a library's heuristics return for a product, the one that it takes by itself first.
 _RETURNED = 8
@@ -100,7 +100,7 @@ def passed_over_us(family: Family, place: int) -> float:
 
 
 def _cost(product: Product, tile: Tile, split: int) -> float:
-    """What cuBLAS's heuristics seem to choose by: the time of the busiest SM, in elements that it could load."""
+    """Cost by which cuBLAS's heuristics seem to choose: the time of the busiest SM, in elements that it could load."""
     cluster, _ = _clusters(product, tile, split)
     count, outputs = tiles(product, tile) * split, tile.rows * tile.columns
     waves = ceil_div(count, _SMS if cluster == 1 else _MOST_IN_CLUSTERS)
