@@ -19,10 +19,10 @@ def get_requires_for_build_wheel(config_settings=None):
 
 def make_libraries(folder):
     """Make the libraries of all compiled modules of the iossim that is on the path."""
-    from iossim.base import compiled
+    from iossim.base import by_numba, compiled
     from iossim.base.native import library, translation
 
-    for name in sorted(name for name, text in compiled._compiled_sources() if b"\n@jit" in text):
+    for name in sorted(name for name, text in by_numba.compiled_sources() if b"\n@jit" in text):
         module = name.removesuffix(".py").replace("/", ".")
         import_module(module)
         functions = [each.py_func for each in compiled._of_module[module] if each.may_be_c]

@@ -159,8 +159,8 @@ def test_a_folder_on_the_way_may_be_sticky_or_of_the_users_own_group(
 
 def test_a_changed_source_moves_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     before = by_numba.source_hash()
-    sources = [(name, text + b"# changed") for name, text in by_numba._compiled_sources()]
-    monkeypatch.setattr(by_numba, "_compiled_sources", lambda: iter(sources))
+    sources = [(name, text + b"# changed") for name, text in by_numba.compiled_sources()]
+    monkeypatch.setattr(by_numba, "compiled_sources", lambda: iter(sources))
     by_numba.source_hash.cache_clear()
     try:
         assert by_numba.source_hash() != before

@@ -93,12 +93,13 @@ def cache_folder() -> Path | None:
 def source_hash() -> str:
     """Hash of the sources of all compiled modules of iossim."""
     digest = hashlib.sha256()
-    for name, text in sorted(_compiled_sources()):
+    for name, text in sorted(compiled_sources()):
         digest.update(name.encode() + b"\0" + text + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _compiled_sources() -> Iterator[tuple[str, bytes]]:
+def compiled_sources() -> Iterator[tuple[str, bytes]]:
+    """Name and text of every module of iossim that has compiled functions."""
     # In a checkout the backends are in a folder of their own, otherwise inside the package.
     for package in (import_module("iossim"), import_module("iossim.backends")):
         for root in package.__path__:
