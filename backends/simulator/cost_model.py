@@ -23,10 +23,8 @@ import numpy as np
 
 from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
 from iossim.backends.simulator.stage_pricing import StagePricing
-from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
+from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import VariantBounds
-from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.kernel import Candidate
@@ -39,6 +37,9 @@ from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 
 if TYPE_CHECKING:
     from iossim.backends.simulator.plan_pricing import PlanPricing
+    from iossim.backends.simulator.structured_error import StructuredError
+    from iossim.cost.capabilities import VariantBounds
+    from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
     from iossim.execution.backend import Divided
     from iossim.execution.execution import Span
     from iossim.execution.plan import Plan
@@ -56,7 +57,7 @@ def create(
     """The simulator of a device under an engine; ``argument`` may be ``in-place`` or ``copies``, of concats and splits.
 
     ``structured-error=SEED`` gives each unit an error
-    (:class:`~iossim.backends.simulator.unit_prices.StructuredError`).
+    (:class:`~iossim.backends.simulator.structured_error.StructuredError`).
     """
     seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
     if argument not in ("", IN_PLACE, COPIES) and not seed.isdecimal():
@@ -73,7 +74,11 @@ def create(
     device.require(precision)
     chosen = Engine.named(engine, device)
     tell_unknown(chosen, device)
-    error = StructuredError(int(seed)) if seed else None
+    error = None
+    if seed:
+        from iossim.backends.simulator.structured_error import StructuredError
+
+        error = StructuredError(int(seed))
     return SimulatorCostModel(device, precision, chosen, {IN_PLACE: True, COPIES: False}.get(argument), error)
 
 

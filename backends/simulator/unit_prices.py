@@ -6,13 +6,10 @@ all of them. A unit runs as what is fastest alone, or as a variant: a kernel can
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import fsum
 from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.base.errors import OptionError, ScheduleError
@@ -28,9 +25,6 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST, UnitVariant
 from iossim.schedule.problem import ScheduleProblem, bits
-
-#: Standard deviations of the logarithms of the factors of a structured error.
-TIME_SIGMA, SHARE_SIGMA = 0.15, 0.2
 
 #: The signature of a unit, and what its placement changes of its work; the price depends on it and on the variant.
 UnitKey = tuple[str, str]
@@ -58,39 +52,6 @@ class UnitPrice:
     def single_us(self) -> float:
         """The unit in a stage of one group: the longer of host and device time."""
         return max(self.device_us, fsum(self.host_us))
-
-
-@dataclass(frozen=True, slots=True)
-class StructuredError:
-    """Makes a simulator err as simulators do: in each operator's time, and in what it takes of each shared resource.
-
-    The factors come from the seed and the unit's signature, so that a unit is off alike wherever it runs. A search
-    that measures is tried on it: what it learns from some stages holds for others.
-    """
-
-    seed: int
-
-    def of(self, unit: UnitPrice, signature: str) -> UnitPrice:
-        """The price of a unit (or of a merged convolution) with its error."""
-        digest = hashlib.sha256(f"{self.seed} {signature}".encode()).digest()
-        drawn = np.random.default_rng(int.from_bytes(digest[:16], "little")).standard_normal(3)
-        time, issue, device = np.exp(drawn * (TIME_SIGMA, SHARE_SIGMA, SHARE_SIGMA)).tolist()
-        return replace(unit, prices=tuple(_with_error(price, time, issue, device) for price in unit.prices))
-
-
-def _with_error(price: KernelPrice, time: float, issue: float, device: float) -> KernelPrice:
-    # Blocks that fill more of an SM, or spread over more of them, ask for more together; no more than there is.
-    asked = min(1.0, price.issue_demand * issue) / price.issue_demand if price.issue_demand > 0 else 1.0
-    return price._replace(
-        alone_us=price.alone_us * time,
-        last_us=price.last_us * time,
-        again_us=price.again_us * time,
-        issue_demand=price.issue_demand * asked,
-        spread=price.spread * asked,
-        last_spread=price.last_spread * asked,
-        dram_demand=min(1.0, price.dram_demand * device),
-        power_demand=min(1.0, price.power_demand * device),
-    )
 
 
 def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:
@@ -146,7 +107,8 @@ class UnitPrices:
     """Prices the units of networks on a device under an engine.
 
     ``whole`` prices kernels on all SMs, ``parts[n]`` on ``n`` of them; only the partition engine has parts. With
-    ``in_place``, concats and splits launch only what cannot be in place.
+    ``in_place``, concats and splits launch only what cannot be in place. An ``error`` changes the price of a unit by
+    its signature.
     """
 
     def __init__(
@@ -155,7 +117,7 @@ class UnitPrices:
         precision: Precision,
         engine: Engine,
         in_place: bool,
-        error: StructuredError | None,
+        error: Callable[[UnitPrice, str], UnitPrice] | None,
     ) -> None:
         self._precision, self._error = precision, error
         self.placed = PlacedUnits(profile, engine, in_place)
@@ -268,7 +230,7 @@ class UnitPrices:
             tuple(us for candidate, _ in chosen for us in self.issue_us(candidate)),
             kernels,
         )
-        return price if self._error is None else self._error.of(price, signature)
+        return price if self._error is None else self._error(price, signature)
 
     def network(self, problem: ScheduleProblem) -> Network:
         """The network of a problem; raises an error where it has none, or computes in another precision."""

@@ -54,9 +54,9 @@ class TimelineOutputs(OptionGroup):
 
     def check_files(self) -> None:
         """Refuse impossible outputs before the work starts."""
-        from iossim.base.user_files import check_writable
-
         if self.out is not None:
+            from iossim.base.user_files import check_writable
+
             check_writable(self.out)
         if self.plot:
             check_drawing()

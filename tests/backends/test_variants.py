@@ -13,7 +13,7 @@ from random_networks import make_stage, random_inputs, random_network, random_sc
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
-from iossim.backends.simulator.unit_prices import StructuredError
+from iossim.backends.simulator.structured_error import StructuredError
 from iossim.base.errors import PlanError, ScheduleError
 from iossim.cost.capabilities import least_of_variants
 from iossim.cost.model import CostModel, price_path
