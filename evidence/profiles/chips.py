@@ -17,9 +17,8 @@ from iossim.calibration.fit import Fit, fit
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, default_weight, thinned
 from iossim.calibration.samples import fit_nuisances, hidden, nuisances_us
+from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE, ParameterSpace
 from iossim.hardware.kind import GPU
-from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
-from iossim.hardware.parameters import ParameterSpace
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
 
@@ -105,9 +104,9 @@ def all_rows(recording: Recording) -> Mask:
 def on_lanes(recording: Recording) -> Mask:
     """Rows whose times are independent of tensor cores' parameters, ``[rows]``."""
     profile = recording.profile
-    other = profile.device_kind.tensor_cores
+    other = profile.device_kind.fits().tensor_cores
     told = {
-        precision: profile.device_kind.told_by(profile.architecture, [precision])
+        precision: profile.device_kind.fits().told_by(profile.architecture, [precision])
         for precision in {row.operator.precision for row in recording.measured.measurements}
     }
     return np.array(

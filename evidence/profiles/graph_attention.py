@@ -9,7 +9,7 @@ from __future__ import annotations
 from evidence.data.data_sets import read_measurement_sets, shared_data
 from evidence.data.formats.graph_attention import steady
 from evidence.profiles.graph_products import fit
-from iossim.hardware.parameters import FittedParameter, ParameterSpace
+from iossim.hardware.fits import FittedParameter, ParameterSpace
 
 SPACE = ParameterSpace(
     (

@@ -1,4 +1,4 @@
-"""Fit of Ampere's and Hopper's tensor cores to products in CUDA graphs: the numbers of ``hardware.kinds.gpu``.
+"""Fit of Ampere's and Hopper's tensor cores to products in CUDA graphs: the numbers of ``hardware/kinds/gpu.yaml``.
 
 Seven parameters of a generation and the least time of a node of a graph, fitted to rows that are not held out, by the
 logarithm of predicted over measured. ``python -m evidence.profiles.graph_products`` prints them in two minutes.
@@ -14,8 +14,9 @@ import numpy as np
 from evidence.data.data_sets import read_measurement_sets, shared_data
 from iossim.base.solvers import least_squares
 from iossim.calibration.samples import OperatorSamples
+from iossim.hardware.fits import FittedParameter, ParameterSpace
 from iossim.hardware.load import device
-from iossim.hardware.parameters import FittedParameter, Floats, ParameterSpace
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.measurements.measurement import MeasurementSet
 

@@ -1,8 +1,8 @@
 """Costs of launches, graphs and synchronisations by generation, from tables of single measured figures.
 
-``python -m evidence.profiles.launch_costs`` prints the estimates, from which the defaults of
-:data:`iossim.hardware.kinds.gpu.ENGINES` are rounded. The figures are few, from other machines than the simulated ones,
-and some from discussions, so that each estimate has a corresponding standard deviation:
+``python -m evidence.profiles.launch_costs`` prints the estimates, from which the engine costs of
+``hardware/kinds/gpu.yaml`` are rounded. The figures are few, from other machines than the simulated ones, and some from
+discussions, so that each estimate has a corresponding standard deviation:
 
 - *gap*: between kernels that wait in one stream. The mean of an RTX 5090, since gaps add up; a GeForce 3080's is about
   twice as long, and half of the difference is the deviation.

@@ -40,9 +40,10 @@ from iossim.calibration.fit import Fit
 from iossim.calibration.nuisances import NOT_TOLD, facts_of, neutral
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples_refinement import refined_values, source_device, transferred
-from iossim.hardware.kinds.gpu import GPU_SPACE, PARAMETERS, TENSOR_SPACE
+from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE, ParameterSpace
+from iossim.hardware.kinds.gpu import PARAMETERS
 from iossim.hardware.load import device
-from iossim.hardware.parameters import CALL, ModelParameters, ParameterSpace
+from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, PROCESS_GAIN, Concurrency, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement

@@ -18,7 +18,8 @@ from scipy.linalg import cholesky, solve_triangular
 from iossim.base.solvers import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.samples import Samples, coefficient_count
-from iossim.hardware.parameters import Floats, ParameterSpace
+from iossim.hardware.fits import ParameterSpace
+from iossim.hardware.parameters import Floats
 
 DIGITS = 4
 

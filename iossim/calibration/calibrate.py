@@ -19,7 +19,8 @@ from iossim.calibration.doubts import few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.samples import Samples, hidden
-from iossim.hardware.parameters import Floats, ParameterSpace
+from iossim.hardware.fits import ParameterSpace
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
@@ -101,7 +102,7 @@ def calibrate(
     notes += poorly_explained(recordings, found)
     provenance = _provenance(recordings, further, found, resampled, date)
     earlier = Provenance(kind="hand-set", note="")
-    if start.provenance.kind == "fitted" and not set(start.device_kind.kernels.names) & set(space.names):
+    if start.provenance.kind == "fitted" and not set(start.device_kind.fits().kernels.names) & set(space.names):
         earlier = start.provenance
         provenance = _beside(earlier, provenance)
     provenance = provenance.model_copy(
@@ -141,7 +142,7 @@ def _recordings(
 def _determined(recordings: Sequence[Recording], further: Sequence[Samples], start: DeviceProfile) -> ParameterSpace:
     """Parameters that the rows determine; networks are fp32."""
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
-    return start.device_kind.told_by(start.architecture, precisions | ({Precision.FP32} if further else set()))
+    return start.device_kind.fits().told_by(start.architecture, precisions | ({Precision.FP32} if further else set()))
 
 
 def _fit(

@@ -158,7 +158,7 @@ def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> l
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
     """Parameters that a fit may change, their spread (None where no resample determines it) and bounds."""
     profile = found.profile
-    of_kernels, of_stages = found.kernels.fit.space.parameters, profile.device_kind.concurrency.parameters
+    of_kernels, of_stages = found.kernels.fit.space.parameters, profile.device_kind.fits().concurrency.parameters
     values = profile.parameter_values
     return [
         {

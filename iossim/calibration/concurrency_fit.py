@@ -15,7 +15,8 @@ import numpy as np
 from iossim.base.solvers import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
-from iossim.hardware.parameters import Floats, ParameterSpace
+from iossim.hardware.fits import ParameterSpace
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
@@ -43,7 +44,7 @@ def fit_concurrency(
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not stages:
         return profile
-    space = profile.device_kind.concurrency if space is None else space
+    space = profile.device_kind.fits().concurrency if space is None else space
     low, high = space.bounds()
     width = high - low
     # Entries range from 1 to 2: the solver's steps are relative to an entry.
@@ -74,7 +75,7 @@ def lent_by(profile: DeviceProfile) -> Concurrency:
     """Parameters that a GPU with known launches lends to others: the launch overhead belongs to the host and the
     engine, the gap to the device. Hosts differ, so that its uncertainty there is as large as without any network.
     """
-    space = profile.device_kind.launches
+    space = profile.device_kind.fits().launches
     names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
     spread = profile.device_kind.engine_costs(profile.compute_capability).spread
     return Concurrency(

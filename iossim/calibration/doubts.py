@@ -155,7 +155,7 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     total = sum(int(one.seen.sum()) for one in recordings)
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
     profile = recordings[0].profile
-    parameters = len(profile.device_kind.told_by(profile.architecture, precisions).parameters)
+    parameters = len(profile.device_kind.fits().told_by(profile.architecture, precisions).parameters)
     if total < 2 * parameters:
         notes.append(f"only {total} rows for {parameters} parameters: most stay near where they started")
     return notes

@@ -21,7 +21,8 @@ import numpy as np
 from iossim.base.solvers import least_squares
 from iossim.calibration.nuisances import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
-from iossim.hardware.parameters import CALL, Floats, ParameterSpace
+from iossim.hardware.fits import ParameterSpace
+from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 
 Progress = Callable[[int, float], None]
@@ -81,7 +82,7 @@ def fit(
     are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
     if are_slowed:
         start = unslowed(start)
-    space = space or start.device_kind.kernels
+    space = space or start.device_kind.fits().kernels
     origin = space.to_vector(start.parameter_values)
     begin = origin if near is None else near.vector
     low, high = space.bounds()

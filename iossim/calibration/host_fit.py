@@ -181,7 +181,7 @@ def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFi
     if not figures:
         return None
     samples = SequenceSamples.of("published networks", profile, figures, float(len(figures)))
-    space = profile.device_kind.launches
+    space = profile.device_kind.fits().launches
     low, high = space.bounds()
     costs = profile.device_kind.engine_costs(profile.compute_capability)
     defaults = profile.device_kind.default_parameters(profile.compute_capability).model_dump()

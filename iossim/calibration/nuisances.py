@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
 from iossim.base.solvers import least_squares
+from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.kind import GPU
-from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values

@@ -14,9 +14,9 @@ from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_
 from iossim.calibration.host_fit import fit_host, published_models, sequences
 from iossim.calibration.nuisances import facts_of, neutral
 from iossim.calibration.samples import SequenceSamples
-from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
+from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE, ParameterSpace
 from iossim.hardware.lowering.kernel import Issue
-from iossim.hardware.parameters import CALL, ParameterSpace
+from iossim.hardware.parameters import CALL
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, transfer_table, transferred_values
 from iossim.measurements.measurement import HELD_OUT_FRACTION
@@ -80,7 +80,7 @@ def fit_profiles(
     found = fit_concurrency(profile, stages, seed, _told_by_stages(profile, data))
     is_fitted = found is not profile
     lent = lent_by(profile) if host is not None else transfer_table().concurrency
-    if not set(kernels.fit.space.names) & set(found.device_kind.kernels.names):
+    if not set(kernels.fit.space.names) & set(found.device_kind.fits().kernels.names):
         lent = None  # rows of tensor cores alone change nothing else
     if lent is not None and found.device_kind.borrows:
         sisters = tuple(borrowing(one, lent) for one in sisters)
@@ -90,7 +90,7 @@ def fit_profiles(
 
 def _told_by_stages(profile: DeviceProfile, data: Sequence[DeviceData]) -> ParameterSpace:
     """Parameters of concurrency; without the gap in a graph, if kernels recorded in graphs determine it."""
-    space = profile.device_kind.concurrency
+    space = profile.device_kind.fits().concurrency
     if not any(one.header.issue is Issue.GRAPH and one.measurements for each in data for one in each.sets):
         return space
     return ParameterSpace(tuple(p for p in space.parameters if p.name != "graph_gap_factor"), space.ties)
@@ -100,7 +100,7 @@ def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, flo
     """The profile with the predictions of a fit without each published network: ``kernels`` are the parameters of the
     kernels' fit without it, by network.
     """
-    launches = profile.device_kind.launches
+    launches = profile.device_kind.fits().launches
     names = [*GPU_SPACE.names, *launches.names, *(name for name, _, _ in launches.ties)]
     left_out: dict[str, dict[str, float]] = {}
     for model, values in kernels.items():
@@ -130,6 +130,6 @@ def uninformed(profile: DeviceProfile) -> DeviceProfile:
     limits = {parameter.name: parameter.upper for parameter in GPU_SPACE.parameters if parameter.name in CAPS}
     defaults = kind.default_parameters(profile.compute_capability).model_dump()
     costs = defaults | kind.engine_costs(profile.compute_capability).values.model_dump()
-    spaces = (kind.concurrency, kind.launches, TENSOR_SPACE)
+    spaces = (kind.fits().concurrency, kind.fits().launches, TENSOR_SPACE)
     told = {name for space in spaces for name in space.values(space.to_vector(costs))}
     return with_values(neutral(profile), {**limits, **{name: costs[name] for name in told}})

@@ -18,7 +18,7 @@ from iossim.calibration.accuracy import band_key
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.nuisances import facts_of
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
-from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.names import own_names
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values

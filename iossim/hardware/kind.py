@@ -7,17 +7,20 @@ add kinds by entry points ``iossim.device_kinds``: modules with ``KIND`` and ``T
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import DeviceError
 from iossim.base.registry import Extension, Group, module_names
-from iossim.hardware.compute_capability import TENSOR_CORES, MultiprocessorLimits
-from iossim.hardware.parameters import EngineOverheads, ModelParameters, ParameterSpace
-from iossim.ir.types import Precision
+from iossim.hardware.compute_capability import MultiprocessorLimits
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
+
+if TYPE_CHECKING:
+    from iossim.hardware.fits import DeviceFits
 
 #: The kind of a profile without one.
 GPU = "gpu"
@@ -52,9 +55,8 @@ class DeviceKind:
     existing devices) by the architecture in those limits, ``parameters`` (the defaults) also by that, and by a
     compute capability that differs from its generation, ``engines`` by the architecture.
 
-    ``kernels`` are the parameters determined by operators measured alone, ``concurrency`` those by concurrent stages,
-    ``launches`` those by whole networks run sequentially, ``tensor_cores`` those by operators on
-    tensor cores. ``borrows``: unmeasured parameters come from :mod:`iossim.hardware.transfer`.
+    ``fits`` says which parameters measurements determine. ``borrows``: unmeasured parameters come from
+    :mod:`iossim.hardware.transfer`.
     """
 
     noun: str
@@ -65,10 +67,7 @@ class DeviceKind:
     parameters: Mapping[str, ModelParameters]
     engines: Mapping[str, EngineCosts]
     ranges: Mapping[str, Ranges]
-    kernels: ParameterSpace
-    concurrency: ParameterSpace
-    launches: ParameterSpace
-    tensor_cores: ParameterSpace
+    fits: Callable[[], DeviceFits]
     borrows: bool
 
     def default_parameters(self, compute_capability: str) -> ModelParameters:
@@ -79,14 +78,6 @@ class DeviceKind:
     def engine_costs(self, compute_capability: str) -> EngineCosts:
         """The engine's costs on the architecture of a compute capability, one of ``limits``."""
         return self.engines[self.limits[compute_capability].architecture]
-
-    def told_by(self, architecture: str, precisions: Collection[Precision]) -> ParameterSpace:
-        """The parameters determined by operators of these precisions: the tensor cores' if they run there."""
-        on_tensor_cores = {one for one in precisions if architecture in TENSOR_CORES.get(one, ())}
-        if not on_tensor_cores:
-            return self.kernels
-        others = () if on_tensor_cores == set(precisions) else self.kernels.parameters
-        return ParameterSpace((*others, *self.tensor_cores.parameters))
 
 
 _KINDS = "iossim.hardware.kinds"

@@ -6,17 +6,12 @@ datasheet facts is sufficient. Datasheet facts are printed by the vendor; parame
 A line has the allowed values of a parameter, the bounds of its fit to measured kernels of a GPU
 (:class:`Fit`; none if they do not determine it), and the default: Volta's, from measured kernels and networks.
 
-A :class:`ParameterSpace` has those that measurements of a kind of device determine, in the order of a vector.
-
-Lengths (bytes, clocks, inner elements) are fitted by their logarithm, the others directly.
+Lengths (bytes, clocks, inner elements) are fitted by their logarithm, the others directly
+(:mod:`iossim.hardware.fits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from math import exp, log
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -156,7 +151,7 @@ class ModelParameters(Value):
     beyond_core_cache_factor: Part = 1.0
     # The defaults for tensor cores were fitted jointly to fp16 products and convolutions of a V100, a T4, an A100 and
     # an A40 and to tf32 convolutions of an A100 and an RTX 3070; the A100 and Hopper have sets of their own
-    # (``hardware/kinds/gpu.py``).
+    # (``hardware/kinds/gpu.yaml``).
     #: Matrix products on tensor cores with infinitely large tiles, over the peak of their precision.
     tensor_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.99
     #: Convolutions on tensor cores over products of the same shape.
@@ -278,78 +273,3 @@ CALL = frozenset({"dispatch_us", "dispatch_kernel_us", "kernel_gap_us"})
 
 
 Floats = NDArray[np.float64]
-
-#: Fraction of the bounds' width within which a value counts as at a bound.
-_NEARLY = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class FittedParameter:
-    """A parameter with its :class:`~iossim.hardware.parameters.Fit`."""
-
-    name: str
-    lower: float
-    upper: float
-    is_logarithmic: bool = False
-
-    def to_vector(self, value: float) -> float:
-        inside = min(max(value, self.lower), self.upper)
-        return log(inside) if self.is_logarithmic else inside
-
-    def from_vector(self, entry: float) -> float:
-        return min(max(exp(entry), self.lower), self.upper) if self.is_logarithmic else entry
-
-    @property
-    def vector_bounds(self) -> tuple[float, float]:
-        return (log(self.lower), log(self.upper)) if self.is_logarithmic else (self.lower, self.upper)
-
-
-def fitted(table: type[Value], of_tensor_cores: bool = False) -> tuple[FittedParameter, ...]:
-    """The parameters of a table (:mod:`iossim.hardware.parameters`) with bounds for a fit, in its order.
-
-    Either those of tensor cores, or all others.
-    """
-    return tuple(
-        FittedParameter(name, fit.lower, fit.upper, fit.is_logarithmic)
-        for name, field in table.model_fields.items()
-        for fit in field.metadata
-        if isinstance(fit, Fit) and fit.of_tensor_cores == of_tensor_cores
-    )
-
-
-@dataclass(frozen=True)
-class ParameterSpace:
-    """Fitted parameters of a kind of device, in the order of a vector; ``ties`` follow a fitted one, by a factor."""
-
-    parameters: tuple[FittedParameter, ...]
-    ties: tuple[tuple[str, str, float], ...] = ()
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(parameter.name for parameter in self.parameters)
-
-    def to_vector(self, values: Mapping[str, float]) -> Floats:
-        """The vector of all fitted parameters from ``values`` by name, moved inside their bounds."""
-        return np.array([p.to_vector(values[p.name]) for p in self.parameters])
-
-    def values(self, vector: Floats) -> dict[str, float]:
-        """Each fitted parameter's value, from a vector ``[parameters]``, and those of the parameters tied to them."""
-        fitted = {p.name: p.from_vector(entry) for p, entry in zip(self.parameters, vector.tolist(), strict=True)}
-        return fitted | {name: factor * fitted[leader] for name, leader, factor in self.ties}
-
-    def bounds(self) -> tuple[Floats, Floats]:
-        """Lower and upper bounds of a vector, shape ``[parameters]`` each."""
-        pairs = [p.vector_bounds for p in self.parameters]
-        return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
-
-    def scales(self) -> Floats:
-        """The width of each parameter's bounds, shape ``[parameters]``."""
-        low, high = self.bounds()
-        return high - low
-
-    def at_bounds(self, vector: Floats) -> tuple[str, ...]:
-        """Parameters at a bound: the data suggests an implausible value, or does not determine it."""
-        low, high = self.bounds()
-        margin = _NEARLY * self.scales()
-        at = (vector <= low + margin) | (vector >= high - margin)
-        return tuple(name for name, is_at in zip(self.names, at.tolist(), strict=True) if is_at)

@@ -53,10 +53,10 @@ def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
     values = profile.provenance.left_out.get(model)
     if values is None:
         return None
-    own = profile.parameter_values
+    own, fits = profile.parameter_values, profile.device_kind.fits()
     bounds = {
         parameter.name: (parameter.lower, parameter.upper)
-        for space in (profile.device_kind.kernels, profile.device_kind.concurrency, profile.device_kind.launches)
+        for space in (fits.kernels, fits.concurrency, fits.launches)
         for parameter in space.parameters
     }
     resamples = {}

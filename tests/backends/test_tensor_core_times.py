@@ -9,7 +9,7 @@ import pytest
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
-from iossim.hardware.kinds.gpu import TENSOR_SPACE
+from iossim.hardware.fits import TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -98,7 +98,7 @@ def test_rows_of_tensor_cores_alone_tell_their_parameters_alone() -> None:
     ampere, pascal = device("a100-sxm-40gb"), device("p4")
 
     def told(profile: DeviceProfile, *precisions: Precision) -> set[str]:
-        return set(profile.device_kind.told_by(profile.architecture, precisions).names)
+        return set(profile.device_kind.fits().told_by(profile.architecture, precisions).names)
 
     assert told(ampere, Precision.FP16) == set(TENSOR_SPACE.names)
     assert not told(ampere, Precision.FP32) & set(TENSOR_SPACE.names)

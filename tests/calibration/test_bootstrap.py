@@ -11,7 +11,7 @@ from synthetic import TRUTH, measured, true_profile
 from iossim.calibration.bootstrap import Bootstrap, bootstrap
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.samples import OperatorSamples
-from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.load import device
 
 ROWS = 120

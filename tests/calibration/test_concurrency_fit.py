@@ -13,7 +13,8 @@ from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_
 from iossim.calibration.host_fit import published_models
 from iossim.calibration.profile_fit import uninformed
 from iossim.execution.engine import Engine
-from iossim.hardware.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE, TENSOR_SPACE
+from iossim.hardware.fits import GPU_LAUNCHES, GPU_SPACE, TENSOR_SPACE
+from iossim.hardware.kinds.gpu import ENGINES
 from iossim.hardware.load import device
 from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile, with_values

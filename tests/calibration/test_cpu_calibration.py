@@ -103,7 +103,7 @@ def test_errors_are_the_noise(found: Calibration) -> None:
 def test_provenance_and_intervals(found: Calibration) -> None:
     provenance = found.profile.provenance
     assert provenance.kind == "fitted"
-    assert set(provenance.spread) == set(device_kind("cpu").kernels.names)
+    assert set(provenance.spread) == set(device_kind("cpu").fits().kernels.names)
     assert set(provenance.bands) >= {"conv", "add"}
     for prediction in predict(shapes(20), found.profile):
         assert 0.7 * prediction.gpu_time_us < prediction.low_us < prediction.gpu_time_us < prediction.high_us
@@ -148,7 +148,7 @@ def test_from_the_command_line(
     write_measurements(made(), Path("lab.jsonl"))
     write_profile(cpu(), Path("cpu.yaml"))
     found = printed_json(capsys, "calibrate --data lab.jsonl --device cpu.yaml --folds 0 --json")
-    assert set(found["parameters"]) == {*device_kind("cpu").kernels.names, "interference", "synchronise_us"}
+    assert set(found["parameters"]) == {*device_kind("cpu").fits().kernels.names, "interference", "synchronise_us"}
     save_host_cpu(device("./cpu.calibrated.yaml"))
     names = [row["name"] for row in printed_json(capsys, "devices list --json")]
     assert "cpu" in names

@@ -12,7 +12,7 @@ from iossim.calibration.calibrate import DeviceData, calibrate
 from iossim.calibration.nuisances import fit_overhead, is_hidden
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.calibration.validation import evaluate_operators
-from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
+from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.profile import with_values

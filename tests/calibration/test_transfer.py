@@ -12,7 +12,7 @@ from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out,
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import lowered
 from iossim.calibration.samples_refinement import refine, source_device, source_spread, transferred
-from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import ARITHMETIC, SourceDevice

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from iossim.hardware.compute_capability import WARP_THREADS, MultiprocessorLimits
 from iossim.hardware.kind import DeviceKind, EngineCosts, Ranges
-from iossim.hardware.parameters import EngineOverheads, FittedParameter, ModelParameters, ParameterSpace
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
+
+if TYPE_CHECKING:
+    from iossim.hardware.fits import DeviceFits
 
 _LIMITS = MultiprocessorLimits("cpu", WARP_THREADS, 1, 1, 0, 0, 0, 1)
 #: A core hides its own latency and has no ramp; the overhead of a unit is the gap.
@@ -48,6 +53,13 @@ _OVERHEADS = EngineOverheads(
     starved_notification_us=1200.0,
 )
 
+
+def _fits() -> DeviceFits:
+    from iossim.hardware.fits import CPU_FITS  # needed by calibration alone
+
+    return CPU_FITS
+
+
 KIND = DeviceKind(
     noun="CPU",
     multiprocessors="cores",
@@ -58,27 +70,6 @@ KIND = DeviceKind(
     parameters={"cpu": _PARAMETERS},
     engines={"cpu": EngineCosts(_OVERHEADS)},
     ranges={"cpu": Ranges((1, 256), (0.5, 6.2), (0.25, 1152), (2, 1200), (0.25, 6144), (1, 1000))},
-    # Determined by measured calls of one thread.
-    kernels=ParameterSpace(
-        (
-            FittedParameter("gemm_efficiency", 0.1, 1.0),
-            FittedParameter("implicit_gemm_efficiency", 0.1, 1.0),
-            FittedParameter("depthwise_efficiency", 0.01, 1.0),
-            FittedParameter("vector_efficiency", 0.002, 1.0, True),
-            FittedParameter("overlap_norm", 1.0, 10.0),
-            FittedParameter("dram_efficiency", 0.3, 1.0),
-            FittedParameter("transform_efficiency", 0.05, 1.0),
-            FittedParameter("l2_bytes_per_clock_per_sm", 1.0, 128.0, True),
-            FittedParameter("beyond_core_cache_factor", 0.1, 1.0),
-            FittedParameter("l2_resident_fraction", 0.0, 1.0),
-            FittedParameter("kernel_gap_us", 0.5, 100.0, True),
-        )
-    ),
-    # Threads call the library themselves; the rest is handing work over. Cores may share less than they have.
-    concurrency=ParameterSpace(
-        (FittedParameter("interference", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
-    ),
-    launches=ParameterSpace(()),
-    tensor_cores=ParameterSpace(()),
+    fits=_fits,
     borrows=False,
 )
