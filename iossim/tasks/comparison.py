@@ -301,7 +301,73 @@ class Comparison(Printed):
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""
-        return _json(self)
+        rows = iter(self.rows)
+        given = [
+            self._told(
+                row,
+                found,
+                published_us=row.published_us,
+                in_sample=self.is_in_sample(found.scheduler),
+                left_out_us=row.left_out_us,
+            )
+            for found, row in zip(self.schedules, rows, strict=False)
+        ]
+        streams = [self._streams_told(row, found) for found, row in zip(self.streams, rows, strict=False)]
+        changed = [
+            (each.transform, self._changed_told(row, each)) for each, row in zip(self.changed, rows, strict=True)
+        ]
+        outcomes = {
+            one.name: {**one.to_json(), "schedules": [told for name, told in changed if name == one.name]}
+            for one in self.outcomes
+        }
+        return {
+            "model": self.network.name,
+            "device": self.device,
+            "batch": self.batch,
+            "dtype": str(self.network.precision),
+            "engine": self.engine,
+            "cost_model": self.cost_model,
+            "complete": self.complete,
+            "schedules": given,
+            **({"streams": streams} if streams else {}),
+            **dict.fromkeys(("rewriting", "joins", "micro_batches")),
+            **outcomes,
+            "other_engine": self.other_engine and asdict(self.other_engine),
+        }
+
+    def _told(self, row: ComparisonRow, found: Schedule, **more: Any) -> dict[str, Any]:
+        """A row, ``more`` of it, and what the search says of its schedule; bounds and proofs hold for sums of stages."""
+        in_sums = row.scheduler not in self.plans_us
+        return {
+            "scheduler": found.scheduler,
+            "latency_us": row.latency_us,
+            "interval_us": row.interval_us and list(row.interval_us),
+            "ties": list(row.ties),
+            **{name: getattr(row, name) for name in ("speedup", "stages", "streams", "search_s", "lower_bound_us")},
+            "relaxed_bound_us": found.relaxed_bound_us if in_sums else None,
+            **more,
+            "complete": found.complete,
+            "proven": found.proven and in_sums,
+            "notes": found.notes,
+            "remarks": found.remarks,
+            **({} if in_sums else {"sum_of_stages_us": found.latency_us}),
+        }
+
+    def _changed_told(self, row: ComparisonRow, each: ChangedSchedule) -> dict[str, Any]:
+        rules: dict[str, int] = {}
+        if "rewriting" in dict(each.network.source.options):
+            from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
+
+            rules = applied_rules(each.network)
+        told = {"way": each.how, **self._told(row, each.schedule, rules=rules)}
+        return {name: value for name, value in told.items() if name != "ties"}
+
+    def _streams_told(self, row: ComparisonRow, found: AnySchedule) -> dict[str, Any]:
+        told = {**found.model_dump(mode="json"), "speedup": row.speedup}
+        if row.scheduler in self.plans_us:
+            told |= dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us"))
+            told |= {"latency_us": row.latency_us, "ties": [], "proven": False, "sum_of_stages_us": found.latency_us}
+        return told
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
@@ -335,88 +401,3 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         for row in rows
     ]
     return records_table(title, records, columns)
-
-
-def _json(compared: Comparison) -> dict[str, Any]:
-    """The comparison as JSON values; latencies in us."""
-    return {
-        "model": compared.network.name,
-        "device": compared.device,
-        "batch": compared.batch,
-        "dtype": str(compared.network.precision),
-        "engine": compared.engine,
-        "cost_model": compared.cost_model,
-        "complete": compared.complete,
-        "schedules": [_given(compared, found) for found in compared.schedules],
-        **({"streams": [_streams(compared, found) for found in compared.streams]} if compared.streams else {}),
-        **dict.fromkeys(("rewriting", "joins", "micro_batches")),
-        **{outcome.name: _outcome(compared, outcome) for outcome in compared.outcomes},
-        "other_engine": compared.other_engine and asdict(compared.other_engine),
-    }
-
-
-def _given(compared: Comparison, found: Schedule) -> dict[str, Any]:
-    """A schedule of the network as given."""
-    told = {
-        **_fields(found, "scheduler", "latency_us", "interval_us", "ties"),
-        **_worth(compared, found),
-        "published_us": compared.published_us(found.scheduler),
-        "in_sample": compared.is_in_sample(found.scheduler),
-        "left_out_us": compared.left_out_us.get(found.scheduler),
-        **_search_json(found),
-    }
-    return _in_plans(compared, found.scheduler, told)
-
-
-def _streams(compared: Comparison, found: AnySchedule) -> dict[str, Any]:
-    told = {**found.model_dump(mode="json"), "speedup": found.speedup(compared.baseline_us)}
-    return _in_plans(compared, found.scheduler, told)
-
-
-def _outcome(compared: Comparison, outcome: Outcome) -> dict[str, Any]:
-    """A transform, and the schedules of the networks that it made."""
-    made = [each for each in compared.changed if each.transform == outcome.name]
-    return {**outcome.to_json(), "schedules": [_changed(compared, each) for each in made]}
-
-
-def _changed(compared: Comparison, each: ChangedSchedule) -> dict[str, Any]:
-    told = {
-        "way": each.how,
-        **_fields(each.schedule, "scheduler", "latency_us", "interval_us"),
-        **_worth(compared, each.schedule),
-        "rules": _rules_of(each.network),
-        **_search_json(each.schedule),
-    }
-    return _in_plans(compared, each.label, told)
-
-
-def _in_plans(compared: Comparison, label: str, told: dict[str, Any]) -> dict[str, Any]:
-    """The values of a row, at the latency of its whole plan where that is what the table shows."""
-    if label not in compared.plans_us:
-        return told
-    us = compared.plans_us[label]
-    of_sums = dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us", "left_out_us"))
-    speedup = compared.baseline_us / us if us else 1.0
-    said: dict[str, Any] = {"latency_us": us, "speedup": speedup, "ties": [], "proven": False, **of_sums}
-    return {**{name: said.get(name, value) for name, value in told.items()}, "sum_of_stages_us": told["latency_us"]}
-
-
-def _worth(compared: Comparison, found: Schedule) -> dict[str, Any]:
-    figures = _fields(found, "streams", "search_s", "lower_bound_us", "relaxed_bound_us")
-    return {"speedup": found.speedup(compared.baseline_us), "stages": len(found.stages), **figures}
-
-
-def _rules_of(network: Network) -> dict[str, int]:
-    if "rewriting" not in dict(network.source.options):
-        return {}
-    from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
-
-    return applied_rules(network)
-
-
-def _search_json(found: Schedule) -> dict[str, Any]:
-    return _fields(found, "complete", "proven", "notes", "remarks")
-
-
-def _fields(found: Schedule, *names: str) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in names}
