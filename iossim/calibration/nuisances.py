@@ -22,11 +22,13 @@ are not transferred from such a board to other devices. Fits that know no device
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
+from iossim.base.shipped_yaml import read_shipped
 from iossim.base.solvers import least_squares
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.kind import GPU
@@ -184,41 +186,10 @@ def slowed_basis(measured: MeasurementSet, chosen: Sequence[Measurement], profil
     return _steps(load[rows], _STEP, _STEPS) * (work[rows] / _UNIT_US)[:, None]
 
 
-#: Round values that are plausible for any GPU. Other parameters start from the middle of their bounds.
-NEUTRAL = {
-    "gemm_efficiency": 0.85,
-    "implicit_gemm_efficiency": 0.85,
-    "direct_efficiency": 0.6,
-    "winograd_fused_efficiency": 0.8,
-    "winograd_gemm_efficiency": 0.8,
-    "tile_128x32_factor": 0.85,
-    "tile_32x128_factor": 0.85,
-    "tile_64x64_factor": 0.9,
-    "tile_64x32_factor": 0.85,
-    "tile_32x32_factor": 0.7,
-    "latency_hiding_warps": 6.0,
-    "block_prologue_clocks": 4000.0,
-    "gemm_prologue_clocks": 3000.0,
-    "wave_quantisation": 0.8,
-    "overlap_norm": 3.0,
-    "gemm_overlap_norm": 3.0,
-    "dram_efficiency": 0.85,
-    "stream_efficiency": 0.85,
-    "transform_efficiency": 0.7,
-    "filter_transform_efficiency": 0.3,
-    "tile_generation_efficiency": 0.6,
-    "l2_bytes_per_clock_per_sm": 48.0,
-    "l2_resident_fraction": 0.5,
-    "reuse_l2_fraction": 1.0,
-    "drift_inner": 3000.0,
-    "translation_penalty": 0.2,
-    "translation_reach_bytes": 3e7,
-    "kernel_gap_us": 2.0,
-    "transform_ramp_us": 2.0,
-    "stream_ramp_us": 1.0,
-    "dispatch_us": 6.0,
-    "dispatch_kernel_us": 2.0,
-}
+#: Values that are plausible for any GPU, by parameter.
+NEUTRAL: dict[str, float] = read_shipped(
+    (resources.files("iossim.calibration") / "neutral.yaml").read_text(encoding="utf-8")
+)
 
 
 def neutral(profile: DeviceProfile) -> DeviceProfile:

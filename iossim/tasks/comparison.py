@@ -336,7 +336,7 @@ class Comparison(Printed):
         }
 
     def _told(self, row: ComparisonRow, found: Schedule, **more: Any) -> dict[str, Any]:
-        """A row, ``more`` of it, and what the search says of its schedule; bounds and proofs hold for sums of stages."""
+        """A row, ``more`` of it, and what the search says of its schedule; bounds and proofs are of sums of stages."""
         in_sums = row.scheduler not in self.plans_us
         return {
             "scheduler": found.scheduler,

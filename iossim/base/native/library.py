@@ -78,7 +78,8 @@ def library_name(functions: Sequence[Callable[..., Any]], callee: Callable[[Any]
 
 @cache
 def _own_sources() -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    own = (path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in (".c", ".py"))
+    return b"".join(path.read_bytes() for path in own)
 
 
 def _add(function: Callable[..., Any], callee: Callable[[Any], Any], digest: Any, seen: set[str]) -> None:

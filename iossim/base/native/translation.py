@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from iossim.base.native import calls
@@ -17,19 +18,8 @@ from iossim.base.native.statements import FunctionText
 from iossim.base.native.types import Row
 from iossim.base.native.unit import Callee, MoreKnownError, Unit
 
-_PRELUDE = """\
-typedef signed char int8_t; typedef unsigned char uint8_t; typedef int int32_t;
-typedef long long int64_t; typedef unsigned long long uint64_t;
-void *malloc(__SIZE_TYPE__); void *calloc(__SIZE_TYPE__, __SIZE_TYPE__); void free(void *);
-double pow(double, double), log1p(double), log(double), exp(double), sqrt(double), ceil(double), floor(double);
-static inline void *kept(void *room) { if (!room) __builtin_trap(); return room; }
-static inline int64_t over(int64_t a, int64_t b) { int64_t q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
-static inline int64_t modulo(int64_t a, int64_t b) { return a - over(a, b) * b; }
-#define LEAST(T, name) static inline T name(T a, T b) { return b < a ? b : a; }
-#define MOST(T, name) static inline T name(T a, T b) { return b > a ? b : a; }
-LEAST(int64_t, min_q) LEAST(uint64_t, min_Q) LEAST(double, min_d) MOST(int64_t, max_q) MOST(uint64_t, max_Q)
-MOST(double, max_d)
-"""
+#: What all translations begin with.
+_PRELUDE = Path(__file__).with_name("prelude.c")
 
 
 def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]) -> str:
@@ -63,7 +53,8 @@ class Translation(Unit):
                 break
             except MoreKnownError:
                 continue
-        self.text = "\n".join([_PRELUDE, calls.DECLARATIONS, *self.types.values(), *self.parts.values(), *entries])
+        prelude = _PRELUDE.read_text(encoding="utf-8")
+        self.text = "\n".join([prelude, *self.types.values(), *self.parts.values(), *entries])
 
     def define(self, function: Callable[..., Any], inline: bool = False) -> str:
         """Define a function in C; returns its name there."""

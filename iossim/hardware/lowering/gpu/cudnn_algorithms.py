@@ -23,12 +23,22 @@ from enum import StrEnum
 
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import backward, workspace
-from iossim.hardware.lowering.gpu.convolution.fft import FFT_TILES, domain_of, fft, has_transform
 from iossim.hardware.lowering.gpu.convolution.gemm import by_table, without_table
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
-from iossim.hardware.lowering.gpu.convolution.transformed import Direction, convolved, filter_gradient
-from iossim.hardware.lowering.gpu.convolution.winograd import fused, non_fused
-from iossim.hardware.lowering.gpu.convolution.workspace import COMPLEX_BYTES, frequencies, tensors
+from iossim.hardware.lowering.gpu.convolution.transformed import (
+    COMPLEX_BYTES,
+    FFT_TILES,
+    Direction,
+    convolved,
+    domain_of,
+    fft,
+    filter_gradient,
+    frequencies,
+    fused,
+    has_transform,
+    non_fused,
+    tensors,
+)
 from iossim.hardware.lowering.gpu.families.convolution import lanes_and_beside
 from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
 from iossim.hardware.lowering.gpu.matrix_product import BATCHED_TILES, Product, product_kernel, stream_kernel

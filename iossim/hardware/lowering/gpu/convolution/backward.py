@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import TENSOR_CORES
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
+from iossim.hardware.lowering.gpu.convolution.gemm import offset_table_bytes
 from iossim.hardware.lowering.gpu.families.matrix_product import parts_bytes, split_products
 from iossim.hardware.lowering.gpu.matrix_product import (
     LEAST_INNER,

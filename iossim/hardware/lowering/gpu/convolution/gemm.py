@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
 from iossim.hardware.lowering.gpu.matrix_product import TILE, Product, Tile, index_kernel, product_kernel
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
+from iossim.ir.types import DType
 
 _TILES = (TILE["128x128"], TILE["128x64"], TILE["128x32"])
 #: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.
@@ -57,3 +57,8 @@ def implicit_product(shape: ConvolutionShape) -> Product:
     inner = shape.channels // shape.groups * math.prod(shape.kernel)
     moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes
     return Product(shape.pixels, filters, inner, *moved, shape.element_bytes, shape.precision, shape.groups)
+
+
+def offset_table_bytes(shape: ConvolutionShape) -> int:
+    """An offset for each element of a window: an assumption, as logs only tell that there is a small table."""
+    return DType.INT32.bytes * shape.channels // shape.groups * math.prod(shape.kernel)

@@ -1,17 +1,49 @@
-"""Convolution in another domain, as a batched matrix product: what Winograd and FFT share.
+"""Convolution in another domain, as a batched matrix product: Winograd and FFT, and the workspaces that they ask for.
 
 Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the
 domain, and the product transformed back to the third. The third is the output, or the filter for its gradient.
+
+**Winograd** (Lavin and Gray, 2016): fewer multiplications for small kernels at stride 1. *Fused*, 3x3 only: F(2x2,
+3x3), 16 products for 4 outputs. One kernel generates the tiles of the filters, a second transforms, multiplies and
+transforms back. A block of the second holds 32 filters by 32 tiles; the tiles form a box of images x rows x columns,
+which is part of the kernel's name (``tile148``, ``tile244`` and so on): the libraries' kernels since Volta have the box
+1x4x8, the older ones several. *Non-fused*, 3x3 and 5x5: transforms of data, filter and output as kernels of their own
+around one batched matrix product; F(4x4, 3x3) with 36 products for 16 outputs, F(9x9, 5x5) with 169 for 81. The images
+are padded to a multiple of 16, as the recorded grids of all four generations tell; the filter is transformed in every
+call.
+
+**FFT** (Mathieu et al., 2014): of whole images, or over tiles of 32x32 pixels. A square of T by T reals transforms to
+T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The output of a tile is 32 less the kernel's
+overhang. It pays for kernels of 5 and more with many channels. Recordings of cuDNN on five GPUs show one kernel that
+transforms images and filters alike (``fft2d_r2c_32x32``), and a product of complex numbers (``maxwell_gcgemm_64x64``:
+256 threads a block; ``32x32``: 64; since Volta ``64x32``). Whole images are transformed in a square that is a power of
+two, up to 256. Recordings have squares of 16 and 32, with a kernel that turns the filter round before. The workspace
+holds everything twice, so that the frequencies of larger squares are taken to be transposed before and after the
+product; no data set has measured that.
+
+All compute in fp32, also where tf32 is allowed. Workspaces are exact in public logs of cuDNN 6 (three convolutions on
+an MNIST network's layers, AlexNet's second layer at several batch sizes); gradients are assumed to follow the same
+formulas with the roles exchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
-from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, product_kernel, stream_kernel
-from iossim.hardware.lowering.kernel import Kernel, WorkClass
+from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
+from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.gpu.matrix_product import (
+    BEFORE_VOLTA,
+    SINCE_VOLTA,
+    TILE,
+    Product,
+    Tile,
+    product_kernel,
+    stream_kernel,
+)
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
 
@@ -108,3 +140,157 @@ def _to(
         bytes_written=values * domain.value_bytes,
         work_class=work_class,
     )
+
+
+COMPLEX_BYTES = 8
+#: Pixels along an edge of a tile of the tiled transform.
+TILE_EDGE = 32
+#: Images are padded to a multiple of this before non-fused Winograd transforms.
+IMAGES = 16
+
+
+def frequencies(edge: int) -> int:
+    """Complex numbers that a square of reals transforms to: half of them, as the others are their conjugates."""
+    return edge * (edge // 2 + 1)
+
+
+def fft_tiles(shape: ConvolutionShape) -> int:
+    """Tiles of the tiled transform in all images: each makes an output less the kernel's overhang."""
+    return shape.batch * math.prod(
+        ceil_div(size, TILE_EDGE - kernel + 1) for size, kernel in zip(shape.output_size, shape.kernel, strict=True)
+    )
+
+
+def winograd_tiles(shape: ConvolutionShape, edge: int) -> int:
+    """Tiles of ``edge`` by ``edge`` outputs in all images, of which there are whole sixteens."""
+    return ceil_div(shape.batch, IMAGES) * IMAGES * math.prod(ceil_div(size, edge) for size in shape.output_size)
+
+
+def fft_tiling_bytes(shape: ConvolutionShape) -> int:
+    """The tiles of input, filter and output, each transformed: in every direction the same."""
+    return COMPLEX_BYTES * frequencies(TILE_EDGE) * sum(tensors(shape, fft_tiles(shape)))
+
+
+def winograd_nonfused_bytes(shape: ConvolutionShape, edge: int) -> int:
+    """The tiles of input, filter and output, each transformed: in every direction the same."""
+    taps = (edge + shape.kernel[0] - 1) ** 2
+    return shape.element_bytes * taps * sum(tensors(shape, winograd_tiles(shape, edge)))
+
+
+def tensors(shape: ConvolutionShape, tiles: int) -> tuple[int, int, int]:
+    """Pairs of image (or tile) and channel, of filter and channel, and of image and filter."""
+    return tiles * shape.channels, shape.filters * shape.channels, tiles * shape.filters
+
+
+#: Boxes of 32 tiles, as images x rows x columns, and where kernels for them are.
+_FUSED_BOXES = {
+    (1, 4, 8): None,
+    (2, 4, 4): BEFORE_VOLTA,
+    (2, 2, 8): BEFORE_VOLTA,
+    (4, 1, 8): BEFORE_VOLTA,
+    (4, 2, 4): BEFORE_VOLTA,
+    (4, 4, 2): BEFORE_VOLTA,
+}
+_FUSED_FILTERS = 32
+_FUSED_TAPS = 16
+#: Output edge of a non-fused tile, by kernel edge.
+_OUTPUT_EDGE = {3: 4, 5: 9}
+#: Tiles of the batched product between the transforms, and who has them; an A100 shows one.
+_GEMM_TILES = {
+    TILE["128x128"]: SINCE_AMPERE,
+    TILE["128x64"]: SINCE_VOLTA - SINCE_AMPERE,
+    TILE["64x64"]: frozenset(Architecture) - SINCE_AMPERE,
+    TILE["32x128"]: frozenset(Architecture) - SINCE_AMPERE,
+    TILE["128x32"]: frozenset(Architecture) - SINCE_AMPERE,
+}
+
+
+def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """Fused and non-fused candidates, none where the algorithm does not apply."""
+    yield from fused(shape)
+    yield from non_fused(shape)
+
+
+def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """A candidate for each box of tiles; of 3x3 windows."""
+    if not _is_plane(shape) or shape.kernel != (3, 3):
+        return
+    generate = _generate_tiles(shape)
+    for box, architectures in _FUSED_BOXES.items():
+        name = "winograd_fused_" + "x".join(map(str, box))
+        kernels = generate, _fused(shape, box, name)
+        yield Candidate(name, kernels, generate.bytes_written, architectures=architectures)
+
+
+def _generate_tiles(shape: ConvolutionShape) -> Kernel:
+    tiles = shape.filters * shape.channels * _FUSED_TAPS
+    return stream_kernel(
+        "winograd_generate_tiles",
+        tiles,
+        0,
+        activation_bytes=0,
+        weight_bytes=shape.weight_bytes,
+        bytes_written=tiles * shape.element_bytes,
+        work_class=WorkClass.TILE_GENERATION,
+    )
+
+
+def _fused(shape: ConvolutionShape, box: tuple[int, int, int], name: str) -> Kernel:
+    rows, columns = (ceil_div(size, 2) for size in shape.output_size)
+    boxes = ceil_div(shape.batch, box[0]) * ceil_div(rows, box[1]) * ceil_div(columns, box[2])
+    blocks = boxes * ceil_div(shape.filters, _FUSED_FILTERS)
+    channels = ceil_div(shape.channels, 8) * 8
+    products = 2 * _FUSED_TAPS * 32 * _FUSED_FILTERS * channels
+    # A block reads the tiles of its filters, and the pixels under its own tiles with a border of one: about 6 a tile.
+    loaded = blocks * channels * (_FUSED_TAPS * _FUSED_FILTERS + 6 * 32) * shape.element_bytes
+    tile_bytes = shape.filters * shape.channels * _FUSED_TAPS * shape.element_bytes
+    moved = shape.input_bytes, tile_bytes, shape.output_bytes, loaded + shape.output_bytes
+    flops = blocks * products + shape.epilogue_flops
+    return Kernel(name, WorkClass.WINOGRAD_FUSED, blocks, 256, 126, 49_152, flops, *moved)
+
+
+def _is_plane(shape: ConvolutionShape) -> bool:
+    return shape.precision in FP32_STORED and shape.is_dense_unit_stride and len(shape.kernel) == 2
+
+
+def non_fused(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+    """A candidate for each tile of the product; of 3x3 and 5x5 windows."""
+    if not _is_plane(shape) or len({*shape.kernel}) > 1 or shape.kernel[0] not in _OUTPUT_EDGE:
+        return
+    edge = _OUTPUT_EDGE[shape.kernel[0]]
+    taps = (edge + shape.kernel[0] - 1) ** 2
+    tiles = winograd_tiles(shape, edge)
+    domain = Domain("winograd_transform", taps, tiles, shape.element_bytes, 2, 2, filters_are_weights=True)
+    size = winograd_nonfused_bytes(shape, edge)
+    for tile, architectures in _GEMM_TILES.items():
+        yield Candidate(f"winograd_nonfused_{tile}", direction(shape, domain, tile), size, architectures=architectures)
+
+
+_LARGEST_KERNEL = 16
+
+#: Recorded blocks of the complex products, and where kernels for them are; registers are those of real products.
+FFT_TILES = {
+    "": (replace(TILE["64x64"], threads=256), None),
+    "_64x32": (TILE["64x32"], SINCE_VOLTA),
+    "_32x32": (replace(TILE["32x32"], threads=64), None),
+}
+
+
+def has_transform(shape: ConvolutionShape) -> bool:
+    return _is_plane(shape) and max(shape.kernel) > 1
+
+
+def fft(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+    """The tiled transform, none where it does not apply."""
+    if has_transform(shape) and max(shape.kernel) <= _LARGEST_KERNEL:
+        domain = domain_of("fft", TILE_EDGE, fft_tiles(shape))
+        for suffix, (tile, architectures) in FFT_TILES.items():
+            kernels = direction(shape, domain, tile)
+            yield Candidate(f"fft_tiled{suffix}", kernels, fft_tiling_bytes(shape), architectures=architectures)
+
+
+def domain_of(name: str, edge: int, tiles: int) -> Domain:
+    # Real operations for each complex number: 2.5 log2(edge squared) (Cooley and Tukey's count for reals).
+    flops = 5 * (edge.bit_length() - 1)
+    sizes = frequencies(edge), tiles, COMPLEX_BYTES
+    return Domain(name, *sizes, flops, 8, filters_are_weights=False, filter_class=WorkClass.TRANSFORM)

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES, Architecture
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution.fft import fft
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
-from iossim.hardware.lowering.gpu.convolution.winograd import winograd
+from iossim.hardware.lowering.gpu.convolution.transformed import fft, winograd
 from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
