@@ -145,7 +145,9 @@ class SimulatorCostModel:
         Raises PlanError for a variant that is not known.
         """
         if batch.variants is not None and not self.stages.is_divided and not batch.merged.any():
-            return self.stages.price_varied(batch, batch.variants)
+            from iossim.backends.simulator.variants import price_varied  # loaded, as all below, for what asks
+
+            return price_varied(self.stages, batch, batch.variants)
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)
 
     def price_below(self, batch: StageBatch, limits_us: Prices) -> Prices:
@@ -187,10 +189,14 @@ class SimulatorCostModel:
         return self.stages.bounds(problem)
 
     def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
-        return self.stages.bounds_of_variants(problem)
+        from iossim.backends.simulator.variants import bounds_of_variants
+
+        return bounds_of_variants(self.stages, problem)
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        return self.units.variants(problem)
+        from iossim.backends.simulator.variants import variants_of
+
+        return variants_of(self.units, problem)
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         return self.units.merged_workspace_bytes(problem, mask)
@@ -198,7 +204,7 @@ class SimulatorCostModel:
     @property
     def plans(self) -> PlanPricing:
         """Prices whole plans; raises OptionError under the partition engine."""
-        from iossim.backends.simulator.plan_pricing import PlanPricing  # loaded, as all below, for what runs
+        from iossim.backends.simulator.plan_pricing import PlanPricing
 
         if self._plans is None:
             self._plans = PlanPricing(self.profile, self.units, self.engine, self.stages.limits[0])

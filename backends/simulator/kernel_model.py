@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import product
 from math import fsum
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from iossim.base.errors import PlanError, did_you_mean
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Candidate, Issue, Kernel, Libraries, block_slots
 from iossim.hardware.profile import DeviceProfile
-from iossim.schedule.batch import FASTEST, UnitVariant, steps_of, variant_of
+from iossim.schedule.batch import FASTEST, steps_of
 
 
 class KernelPrice(NamedTuple):
@@ -113,7 +112,7 @@ class KernelModel:
 
     def named(self, candidates: Iterable[Candidate], algorithm: str) -> tuple[Candidate, tuple[KernelPrice, ...]]:
         """The candidate of that name, with its kernels' prices; PlanError where none can run."""
-        known = {candidate.algorithm: candidate for candidate in self._fitting(candidates)}
+        known = {candidate.algorithm: candidate for candidate in self.fitting(candidates)}
         if algorithm not in known:
             raise PlanError(
                 f"{self.profile.name} runs no kernel candidate {algorithm!r} here; {did_you_mean(algorithm, known)}"
@@ -137,25 +136,7 @@ class KernelModel:
             )
         return [self.named(candidates, name) for candidates, name in zip(steps, names, strict=True)]
 
-    def variants(self, steps: Sequence[Sequence[Candidate]]) -> tuple[UnitVariant, ...]:
-        """The variants of a unit on this device, every choice of a candidate for each step, the fastest first.
-
-        A unit's kernels run one after another, so that its workspace is that of the step that needs most.
-        """
-        names = [[candidate.algorithm for candidate in self._fitting(candidates)] for candidates in steps]
-        dispatch_us = self.profile.engine.dispatch_kernel_us
-        found = []
-        for name in (FASTEST, *(map(variant_of, product(*names)) if steps else ())):
-            chosen = self.chosen(steps, name)
-            alone_us = fsum(price.alone_us + dispatch_us for _, own in chosen for price in own)
-            pairs = [pair for one, own in chosen for pair in zip(own, one.kernels, strict=True)]
-            held = ((max(price.slots[:4]), kernel.blocks) for price, kernel in pairs)
-            share, blocks = max(held, default=(0.0, 0))
-            workspace_bytes = max((one.workspace_bytes for one, _ in chosen), default=0)
-            found.append(UnitVariant(name, alone_us, workspace_bytes, blocks, share))
-        return tuple(found)
-
-    def _fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those that the libraries have and of which each kernel's blocks fit an SM."""
         return [
             one

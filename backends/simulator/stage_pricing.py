@@ -17,18 +17,17 @@ import numpy as np
 from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, KnownSlowdowns
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
+from iossim.backends.simulator.stage_bounds import stage_bounds
 from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.threads import on_all_cores, threads
-from iossim.cost.capabilities import VariantBounds
 from iossim.cost.model import Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
-from iossim.schedule.batch import StageBatch, Variants
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import GrowingTable, find_slot
-from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, bits
+from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes
 
 if TYPE_CHECKING:
@@ -68,44 +67,14 @@ class StagePricing:
             divided = self.partition(problem, variants)
             return self._memo.prices(batch, divided.unit_keys, lambda some, _: divided.price(some, predecessors))
         prepared = self.prepare(problem, variants)
-        fluid = partial(self._fluid, predecessors, prepared.kernels)
+        fluid = partial(self.fluid, predecessors, prepared.kernels)
         return self._memo.prices(batch, prepared.unit_keys, fluid, limits_us)
 
-    def _fluid(
+    def fluid(
         self, predecessors: Masks, kernels: StageKernels, masks: Masks, limits_us: Floats | None = None
     ) -> Floats:
+        """The price of each mask as a concurrent stage whose kernels share the device."""
         return price_concurrent(masks, predecessors, kernels, self.interference, *self.limits, self._known, limits_us)
-
-    def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
-        """The price of each of a batch of concurrent stages, whose units run as other variants from stage to stage.
-
-        Each variant that occurs stands as a unit of its own; where there are more than 64 the batch is halved. The
-        device is not divided.
-        """
-        problem = batch.problem
-        units = np.arange(len(problem), dtype=np.uint64)
-        held = (batch.masks[:, None] >> units & np.uint64(1)).astype(bool)
-        places = [(unit, at) for unit in range(len(problem)) for at in np.unique(variants.chosen[held[:, unit], unit])]
-        if len(places) > MAX_UNITS:
-            halves = np.array_split(np.arange(len(batch)), 2)
-            return np.concatenate(
-                [
-                    self.price_varied(batch.take(half), Variants(variants.names, variants.chosen[half]))
-                    for half in halves
-                ]
-            )
-        masks = np.zeros(len(batch), dtype=np.uint64)
-        kernels, spread = [], [0] * len(problem)
-        by_place = {
-            at: self.units.price(problem, [own[min(at, len(own) - 1)] for own in variants.names]) for _, at in places
-        }
-        for place, (unit, at) in enumerate(places):
-            masks[held[:, unit] & (variants.chosen[:, unit] == at)] |= np.uint64(1 << place)
-            kernels.append(by_place[at][unit])
-            spread[unit] |= 1 << place
-        before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
-        predecessors = np.array([before[unit] for unit, _ in places], dtype=np.uint64)
-        return self._fluid(predecessors, PreparedProblem.of(kernels).kernels, masks)
 
     def price_changed(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float
@@ -126,22 +95,6 @@ class StagePricing:
         if self.is_divided:
             return self.partition(problem).bounds()
         return self._bounds(self.prepare(problem))
-
-    def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
-        """For each unit the bounds of its variants."""
-        variants = self.units.price_variants(problem)
-        if not self.is_divided:
-            ways = [PreparedProblem.of(own) for own in variants]
-            return tuple(VariantBounds(variant_bounds(own, self.interference), own.unit_keys) for own in ways)
-        from iossim.backends.simulator.partition import PreparedPartition
-
-        by_size = [(sms, self.units.price_variants(problem, sms)) for sms in self.units.parts]
-        rates = self.units.whole.rates
-        parts = [
-            PreparedPartition.of(self.profile, rates, own, [(sms, prices[unit]) for sms, prices in by_size])
-            for unit, own in enumerate(variants)
-        ]
-        return tuple(VariantBounds(own.bounds(), own.unit_keys) for own in parts)
 
     def prepare(self, problem: ScheduleProblem, variants: Sequence[str] = ()) -> PreparedProblem:
         """The problem's kernels, its units run as ``variants``; only what is fastest alone is kept."""

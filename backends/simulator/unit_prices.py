@@ -133,7 +133,8 @@ class UnitPrices:
         #: A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = None if engine.is_recorded else profile.engine
         self._prices: dict[tuple[UnitKey, str, int | None], UnitPrice] = {}
-        self._variants: dict[UnitKey, tuple[UnitVariant, ...]] = {}
+        #: The variants of units, as :mod:`iossim.backends.simulator.variants` finds them.
+        self.variants: dict[UnitKey, tuple[UnitVariant, ...]] = {}
 
     def __len__(self) -> int:
         """Number of distinct priced units, each on all SMs or a part, and as a variant."""
@@ -152,7 +153,7 @@ class UnitPrices:
         network = self.network(problem)
         names = variants or (FASTEST,) * len(problem)
         return [
-            self._price(network, unit, key, name, sms)
+            self.price_unit(network, unit, key, name, sms)
             for unit, key, name in zip(problem.units, self.keys(problem), names, strict=True)
         ]
 
@@ -163,28 +164,12 @@ class UnitPrices:
         """
         if len(units) == 1:
             (unit,) = units
-            return self._price(network, unit, self.placed.keys(network)[unit], variant, None)
+            return self.price_unit(network, unit, self.placed.keys(network)[unit], variant, None)
         merged = self.price_merged(network, units)
         if merged is None:
             names = ", ".join(network.units[unit].name for unit in units)
             raise ScheduleError(f"units {names} do not merge; give each a launch of its own")
         return merged
-
-    def price_variants(self, problem: ScheduleProblem, sms: int | None = None) -> list[list[UnitPrice]]:
-        """For each unit its price as each of its variants, the fastest first."""
-        network = self.network(problem)
-        return [
-            [self._price(network, unit, key, variant.name, sms) for variant in variants]
-            for unit, key, variants in zip(problem.units, self.keys(problem), self.variants(problem), strict=True)
-        ]
-
-    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        """For each unit every choice of a candidate for each of its steps, what is fastest alone first."""
-        network, keys = self.network(problem), self.keys(problem)
-        for unit, key in zip(problem.units, keys, strict=True):
-            if key not in self._variants:
-                self._variants[key] = self.whole.variants(self.placed.steps(network, unit))
-        return tuple(self._variants[key] for key in keys)
 
     def price_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
         """The price of the stacked convolution of some units, None where they do not merge."""
@@ -210,7 +195,8 @@ class UnitPrices:
             return [0.0] * len(candidate.kernels)
         return [host_issue_us(candidate, position, self._issue_costs) for position in range(len(candidate.kernels))]
 
-    def _price(self, network: Network, unit: int, key: UnitKey, variant: str, sms: int | None) -> UnitPrice:
+    def price_unit(self, network: Network, unit: int, key: UnitKey, variant: str, sms: int | None) -> UnitPrice:
+        """The price of a unit of that key as a variant, on a part of ``sms`` SMs or on all."""
         found = self._prices.get((key, variant, sms))
         if found is None:
             model = self.whole if sms is None else self.parts[sms]
