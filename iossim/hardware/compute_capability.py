@@ -1,15 +1,13 @@
-"""Capacity of a streaming multiprocessor, by compute capability.
-
-Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
-Compute Capability"; allocation granularities and warp schedulers from the CUDA Occupancy Calculator's table of
-physical limits and the guide's section on each architecture.
-"""
+"""Capacity of a streaming multiprocessor, by compute capability."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import resources
+from typing import Any
 
+from iossim.base.shipped_yaml import read_shipped
 from iossim.ir.types import Precision
 
 WARP_THREADS = 32
@@ -83,28 +81,11 @@ class MultiprocessorLimits:
     registers_per_block: int = 65_536
 
 
-_KIB = _K = 1024
-#: Warp schedulers, granularities of warps, registers and shared memory, and reserved shared memory.
-_SINCE_AMPERE = 4, 4, 256, 128, 1024
-
-LIMITS: dict[str, MultiprocessorLimits] = {
-    "3.5": MultiprocessorLimits(Architecture.KEPLER, 2048, 16, 64, 64 * _K, 48 * _KIB, 48 * _KIB, 4),
-    "3.7": MultiprocessorLimits(Architecture.KEPLER, 2048, 16, 64, 128 * _K, 112 * _KIB, 48 * _KIB, 4),
-    "5.0": MultiprocessorLimits(Architecture.MAXWELL, 2048, 32, 64, 64 * _K, 64 * _KIB, 48 * _KIB, 4),
-    "5.2": MultiprocessorLimits(Architecture.MAXWELL, 2048, 32, 64, 64 * _K, 96 * _KIB, 48 * _KIB, 4),
-    "6.0": MultiprocessorLimits(Architecture.PASCAL, 2048, 32, 64, 64 * _K, 64 * _KIB, 48 * _KIB, 2, 2),
-    "6.1": MultiprocessorLimits(Architecture.PASCAL, 2048, 32, 64, 64 * _K, 96 * _KIB, 48 * _KIB, 4),
-    "6.2": MultiprocessorLimits(Architecture.PASCAL, 2048, 32, 64, 64 * _K, 64 * _KIB, 48 * _KIB, 4),
-    "7.0": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
-    "7.2": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
-    "7.5": MultiprocessorLimits(Architecture.TURING, 1024, 16, 32, 64 * _K, 64 * _KIB, 64 * _KIB, 4),
-    "8.0": MultiprocessorLimits(Architecture.AMPERE, 2048, 32, 64, 64 * _K, 164 * _KIB, 163 * _KIB, *_SINCE_AMPERE),
-    "8.6": MultiprocessorLimits(Architecture.AMPERE, 1536, 16, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
-    "8.7": MultiprocessorLimits(Architecture.AMPERE, 1536, 16, 48, 64 * _K, 164 * _KIB, 163 * _KIB, *_SINCE_AMPERE),
-    "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
-    "9.0": MultiprocessorLimits(Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
-    "10.0": MultiprocessorLimits(Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
-    "12.0": MultiprocessorLimits(
-        Architecture.BLACKWELL_RTX, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE
-    ),
+#: Streaming multiprocessors by compute capability, as ``compute_capabilities.yaml`` has them.
+CAPABILITIES: dict[str, dict[str, Any]] = read_shipped(
+    (resources.files("iossim.hardware") / "compute_capabilities.yaml").read_text(encoding="utf-8")
+)
+LIMITS = {
+    capability: MultiprocessorLimits(Architecture(row["limits"][0]), *row["limits"][1:])
+    for capability, row in CAPABILITIES.items()
 }

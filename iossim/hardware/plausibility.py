@@ -3,15 +3,15 @@
 Messages name the error: a wrong unit, a rate with sparsity, a clock of another board. Only facts that are off by a
 factor of a hundred make a profile unusable, as a device may be invented on purpose.
 
-The figures are NVIDIA's: fp32 lanes of an SM and dense rates of tensor cores from the CUDA C++ Programming Guide
-(table "Throughput of Native Arithmetic Instructions") and the whitepapers of each generation; the ranges are those of
-the boards of a generation, including embedded ones, with a margin of a fifth on both sides.
+The figures are NVIDIA's (``compute_capabilities.yaml``); the ranges are those of the boards of a generation, including
+embedded ones, with a margin of a fifth on both sides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from iossim.hardware.compute_capability import CAPABILITIES
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 
@@ -29,32 +29,13 @@ _BANDWIDTH_TOLERANCE = 0.03
 _RATE_TOLERANCE = 0.06
 
 
-#: The fp32 lanes of an SM.
-_LANES: dict[str, int] = {
-    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64,
-    "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
-}  # fmt: skip
-
-_HALF, _TF32, _INT8 = Precision.FP16, Precision.TF32, Precision.INT8
-#: Maximum dense operations per clock and SM; bf16 is as fp16.
-_OPERATIONS: dict[str, dict[Precision, int]] = {
-    "6.0": {_HALF: 256}, "6.1": {_INT8: 1024}, "6.2": {_HALF: 512, _INT8: 1024},
-    "7.0": {_HALF: 1024, _INT8: 512}, "7.2": {_HALF: 1024, _INT8: 2048}, "7.5": {_HALF: 1024, _INT8: 2048},
-    "8.0": {_TF32: 1024, _HALF: 2048, _INT8: 4096}, "8.6": {_TF32: 512, _HALF: 1024, _INT8: 2048},
-    "8.7": {_TF32: 1024, _HALF: 2048, _INT8: 4096}, "8.9": {_TF32: 512, _HALF: 1024, _INT8: 2048},
-    "9.0": {_TF32: 2048, _HALF: 4096, _INT8: 8192}, "10.0": {_TF32: 4096, _HALF: 8192, _INT8: 16384},
-    "12.0": {_TF32: 512, _HALF: 1024, _INT8: 2048},
-}  # fmt: skip
-_NO_BF16 = ("6.0", "6.1", "6.2", "7.0", "7.2", "7.5")
-
-
 def implausible(profile: DeviceProfile) -> list[str]:
     """Implausible facts of a profile: messages that name the fact, the expected value and a likely cause."""
     return [
         *_unfilled(profile),
         *_peak(profile),
         *_bandwidth(profile),
-        *(_of_generation(profile) if profile.compute_capability in _LANES else []),
+        *(_of_generation(profile) if profile.compute_capability in CAPABILITIES else []),
     ]
 
 
@@ -122,8 +103,8 @@ def _hint(ratio: float, tolerance: float, slips: Mapping[float, str], otherwise:
 def _of_generation(profile: DeviceProfile) -> Iterator[str]:
     sheet, capability = profile.datasheet, profile.compute_capability
     lanes = sheet.fp32_lanes_per_sm.value
-    if lanes != _LANES[capability]:
-        yield f"fp32_lanes_per_sm is {lanes}, an SM of compute capability {capability} has {_LANES[capability]}"
+    if lanes != (expected := CAPABILITIES[capability]["lanes"]):
+        yield f"fp32_lanes_per_sm is {lanes}, an SM of compute capability {capability} has {expected}"
     yield from _out_of_range(profile, _ROOM)
     yield from _reduced_precision(profile, capability)
 
@@ -170,8 +151,8 @@ def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]
         if tflops < profile.fp32_tflops * (1 - _PEAK_TOLERANCE):
             yield f"{name} is {tflops:g}, less than the fp32 peak: leave it out where it is computed as fp32"
             continue
-        most = _OPERATIONS.get(capability, {}).get(_HALF if precision is Precision.BF16 else precision)
-        if most is None or (precision is Precision.BF16 and capability in _NO_BF16):
+        most = CAPABILITIES[capability].get("operations", {}).get(str(precision))
+        if most is None:
             yield f"{name} is given, compute capability {capability} has no unit for it: leave it out"
             continue
         limit = most * profile.sm_count * profile.boost_clock_ghz / 1e3
