@@ -25,10 +25,9 @@ from threadpoolctl import threadpool_limits
 from iossim.base.errors import ModelError, OptionError, did_you_mean
 from iossim.base.located_yaml import Dumper, LocatedYamlError, read_located, read_located_documents
 from iossim.base.memory import size_bytes
-from iossim.base.numbers import LARGEST, NumberError, read_json, read_number
 from iossim.base.registry import Group, module_names, modules
 from iossim.base.solvers import least_squares, lsq_linear, solve_integer_program
-from iossim.base.user_files import read_text
+from iossim.base.user_files import LARGEST, NumberError, read_json, read_number, read_text
 from iossim.base.user_folders import user_cache, user_data
 
 ANYTHING = st.one_of(st.floats(), st.integers(), st.integers(10**300, 10**400), st.text(), st.none(), st.booleans())

@@ -22,8 +22,7 @@ from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.options import usual_choices
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError, PlanError, warn_once
-from iossim.base.numbers import read_json
-from iossim.base.user_files import read_text, write_atomically
+from iossim.base.user_files import read_json, read_text, write_atomically
 from iossim.execution.backend import BackendError, Choice
 from iossim.schedule.batch import FASTEST, UnitVariant
 

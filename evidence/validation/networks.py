@@ -16,9 +16,8 @@ from iossim.calibration.host_fit import SAMPLE
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.measurements.published_figures import SEQUENTIAL, is_pinned, published_figures
 from iossim.models.load import load
-from iossim.prediction.published import without_network
+from iossim.prediction.published import SEQUENTIAL, is_pinned, published_figures, without_network
 from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from evidence.validation.families import PUBLISHED_FAMILIES
 from evidence.validation.splits import SplitRows
 from iossim.calibration.validation import OperatorEvaluation
-from iossim.measurements.published_figures import operator_model
 from iossim.prediction.bands import key_of
+from iossim.prediction.published import operator_model
 
 Floats = NDArray[np.float64]
 #: Model whose errors are published by family.

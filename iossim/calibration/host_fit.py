@@ -26,8 +26,8 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet
 from iossim.ir.network import Network
-from iossim.measurements.published_figures import SEQUENTIAL, fitted_networks, published_stages_us
 from iossim.models.load import load
+from iossim.prediction.published import SEQUENTIAL, fitted_networks, published_stages_us
 
 #: Network whose stages are published too, one by one.
 SAMPLE = "ios_sample"

@@ -14,7 +14,7 @@ from iossim.cli.options import OptionGroup, argument, command_group, number, opt
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
-    from iossim.hardware.device import Device
+    from iossim.hardware.profile import Device
 
 DeviceName = Annotated[str, argument("DEVICE", "A device's name, or a profile.yaml.")]
 

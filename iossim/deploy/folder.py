@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import ScheduleError, did_you_mean
-from iossim.base.numbers import read_json
-from iossim.base.user_files import read_text
+from iossim.base.user_files import read_json, read_text
 from iossim.deploy.open_model import OpenDimensions, OpenModel, Shapes, shapes_of
 from iossim.deploy.runtime import (
     MODEL_FILE,

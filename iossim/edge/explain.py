@@ -25,7 +25,7 @@ from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Grid, Partition
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.types import Precision
-from iossim.measurements.published_figures import published_dataflow
+from iossim.prediction.published import published_dataflow
 
 #: Factor in speed or size that makes a resource free.
 _MUCH = 1e6

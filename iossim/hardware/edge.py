@@ -19,9 +19,9 @@ from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text
 from iossim.base.user_folders import user_data
 from iossim.base.values import Value, first_problem
-from iossim.hardware.device import Device, Fact
 from iossim.hardware.names import EDGE, FOLDER, edge_names, shipped_edge_names
 from iossim.hardware.override import changes_of
+from iossim.hardware.profile import Device, Fact
 from iossim.ir.types import Precision
 
 _SMALLEST, _LARGEST = 1e-9, 1e18

@@ -13,9 +13,8 @@ from pydantic import ValidationError
 
 from iossim.base.errors import DeviceError, did_you_mean
 from iossim.base.values import first_problem
-from iossim.hardware.device import Fact
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
-from iossim.hardware.profile import Datasheet, DeviceProfile
+from iossim.hardware.profile import Datasheet, DeviceProfile, Fact
 from iossim.ir.types import Precision
 
 

@@ -1,11 +1,17 @@
-"""A device: datasheet facts with their sources, the simulator's parameters, and the engine's costs."""
+"""A device: datasheet facts with their sources, the simulator's parameters, and the engine's costs.
+
+Devices of every kind have a name, facts with their sources, and a hierarchy of memories (:class:`Device`): units that
+compute in parallel, a clock, memory private to each unit, on-chip memory shared by all units, and external memory with
+a bandwidth. On a GPU and a processor caches move data (:class:`DeviceProfile`), and a schedule only says when ops run.
+On an edge device the program does: a plan gives the bytes in each memory (:class:`~iossim.hardware.edge.EdgeDevice`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import (
     Field,
@@ -19,11 +25,55 @@ from pydantic import (
 from iossim.base.errors import DeviceError, note_once
 from iossim.base.values import Value, first_problem
 from iossim.hardware.compute_capability import FP16_IN_FP32, TENSOR_CORES, MultiprocessorLimits, has_precision
-from iossim.hardware.device import Device, Fact
 from iossim.hardware.kind import DEVICE_KINDS, GPU, DeviceKind, device_kind
 from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
 from iossim.hardware.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.ir.types import Precision
+
+T = TypeVar("T")
+
+
+class Fact(Value, Generic[T]):
+    """A datasheet fact; ``source`` is a key of the profile's ``sources``."""
+
+    value: T
+    source: str
+
+
+class Device(Value):
+    """Fields at the start of a profile, for any kind of device."""
+
+    name: str = Field(min_length=1)
+    kind: str
+    title: str
+    #: Short names accepted for it: those of the family whose most common board it is.
+    aliases: list[str] = Field(default_factory=list)
+    sources: dict[str, str]
+
+    @model_validator(mode="after")
+    def _sources_exist(self) -> Self:
+        for where, fact in self.facts().items():
+            if fact.source not in self.sources:
+                raise ValueError(f"{where}: source {fact.source!r} is not among the profile's sources")
+        return self
+
+    def facts(self) -> dict[str, Fact[Any]]:
+        """All facts of the profile, by their path in it."""
+        return dict(_facts(self, ""))
+
+
+def _facts(value: Value, where: str) -> list[tuple[str, Fact[Any]]]:
+    found: list[tuple[str, Fact[Any]]] = []
+    for name in type(value).model_fields:
+        inner, place = getattr(value, name), f"{where}{name}"
+        parts = {f"{place}.{key}": part for key, part in inner.items()} if isinstance(inner, dict) else {place: inner}
+        for key, part in parts.items():
+            if isinstance(part, Fact):
+                found.append((key, part))
+            elif isinstance(part, Value):
+                found += _facts(part, f"{key}.")
+    return found
+
 
 #: Allowed range of a fact, in its unit; beyond it prices overflow.
 _SMALLEST, _LARGEST = 1e-9, 1e18

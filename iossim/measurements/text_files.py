@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from iossim.base.numbers import LARGEST, NumberError, read_number
-from iossim.base.user_files import read_text
+from iossim.base.user_files import LARGEST, NumberError, read_number, read_text
 from iossim.base.values import LONGEST_US
 from iossim.ir.types import Precision
 from iossim.measurements.kinds import RecordError

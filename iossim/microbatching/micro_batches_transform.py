@@ -13,7 +13,7 @@ from math import inf, prod
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
-from iossim.base.numbers import read_json
+from iossim.base.user_files import read_json
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, Network

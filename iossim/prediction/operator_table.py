@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import IossimError, did_you_mean
-from iossim.base.numbers import LARGEST, NumberError, read_number
 from iossim.base.tables import csv_text
-from iossim.base.user_files import read_text
+from iossim.base.user_files import LARGEST, NumberError, read_number, read_text
 from iossim.ir.types import Precision
 from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import Operator

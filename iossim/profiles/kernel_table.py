@@ -33,8 +33,7 @@ from typing import Any
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
-from iossim.base.numbers import LARGEST, NumberError, read_number
-from iossim.base.user_files import read_text
+from iossim.base.user_files import LARGEST, NumberError, read_number, read_text
 from iossim.base.values import LONGEST_US
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from iossim.base.tables import Cell, Column, keyed_table, records_table
-from iossim.hardware.device import Device, Fact
-from iossim.hardware.profile import Datasheet, DeviceProfile
+from iossim.hardware.profile import Datasheet, Device, DeviceProfile, Fact
 from iossim.hardware.provenance import KindError, Provenance
 
 

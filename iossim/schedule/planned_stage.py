@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,16 +39,14 @@ class PlannedStage:
         """Whether several groups run concurrently: the only property that boundaries depend on."""
         return len(self.groups(problem)) > 1
 
-    def spread(self, units: Sequence[int]) -> PlannedStage:
+    def spread(self, units: Sequence[int] | Mapping[int, int]) -> PlannedStage:
         """A stage of a subproblem as one of the whole problem: ``units`` are the subproblem's, by their index there."""
         variants = tuple((units[unit], variant) for unit, variant in self.variants)
         return PlannedStage(sum(1 << units[unit] for unit in bits(self.mask)), self.strategy, variants)
 
     def within(self, units: Sequence[int]) -> PlannedStage:
         """A stage of a problem as one of a subproblem that contains its units; ``units`` are the latter's, rising."""
-        position = {unit: index for index, unit in enumerate(units)}
-        variants = tuple((position[unit], variant) for unit, variant in self.variants)
-        return PlannedStage(sum(1 << position[unit] for unit in bits(self.mask)), self.strategy, variants)
+        return self.spread({unit: index for index, unit in enumerate(units)})
 
     def named(self, problem: ScheduleProblem, latency_us: float = 0.0, boundary_us: float = 0.0) -> Stage:
         """The stage by the names of its units, with its price and its preceding boundary, in us."""

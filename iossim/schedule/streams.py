@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamLaunch, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
 
 
 def as_streams(schedule: AnySchedule, network: Network, most: int | None = None) -> StreamSchedule:
@@ -44,11 +44,8 @@ def as_streams(schedule: AnySchedule, network: Network, most: int | None = None)
             near = _bytes_made(network, group, stream_of, width)
             stream = min(range(width), key=lambda one, near=near: (held[one], -near[one], one))  # type: ignore[misc]
             held[stream] += 1 + _multiply_adds(network, group)
-            merged = stage.strategy is Strategy.MERGE
-            for units in [list(group)] if merged else [[unit] for unit in group]:
-                variant = "" if merged else stage.variants.get(units[0], "")
-                order.append(IssuedLaunch(tuple(units), stream, variant))
-                stream_of |= dict.fromkeys(units, stream)
+            stream_of |= dict.fromkeys(group, stream)
+            order += [IssuedLaunch(units, stream, variant) for units, variant in _launches(stage, group)]
     return StreamSchedule(**_said(schedule), **in_streams(network, order))
 
 
@@ -60,17 +57,22 @@ def with_barriers(schedule: Schedule) -> StreamSchedule:
     streams: list[list[StreamLaunch]] = [[] for _ in range(schedule.streams)]
     ended: dict[int, str] = {}
     for stage in schedule.stages:
-        merged = stage.strategy is Strategy.MERGE
         last: dict[int, str] = {}
         for stream, group in enumerate(stage.groups):
             after = [unit for other, unit in ended.items() if other != stream]
-            for units in [group] if merged else [[unit] for unit in group]:
-                variant = "" if merged else stage.variants.get(units[0], "")
-                streams[stream].append(StreamLaunch(units=units, after=after, variant=variant))
+            for units, variant in _launches(stage, group):
+                streams[stream].append(StreamLaunch(units=list(units), after=after, variant=variant))
                 after = []
             last[stream] = group[-1]
         ended = last
     return StreamSchedule(**_said(schedule), streams=streams)
+
+
+def _launches(stage: Stage, group: Sequence[str]) -> list[tuple[tuple[str, ...], str]]:
+    """The units of each launch of a group, and their variant: one launch of all that are merged."""
+    if stage.strategy is Strategy.MERGE:
+        return [(tuple(group), "")]
+    return [((unit,), stage.variants.get(unit, "")) for unit in group]
 
 
 def _said(schedule: Schedule) -> dict[str, Any]:

@@ -22,8 +22,7 @@ import numpy as np
 import simpy
 
 from iossim.base.errors import OptionError
-from iossim.base.numbers import NumberError, read_number
-from iossim.base.user_files import read_text
+from iossim.base.user_files import NumberError, read_number, read_text
 
 #: End of each model of a set, us, if all start together.
 Ends = Callable[[frozenset[str]], Mapping[str, float]]

@@ -17,9 +17,9 @@ from iossim._version import __version__
 from iossim.base.errors import ModelError, OptionError, ScenarioError
 from iossim.base.threads import usable_cores
 from iossim.base.values import Value
-from iossim.hardware.device import Device as AnyDevice
 from iossim.hardware.load import device as load_device
 from iossim.hardware.override import overridden
+from iossim.hardware.profile import Device as AnyDevice
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load

@@ -16,7 +16,7 @@ from pydantic import create_model, model_validator
 from iossim.base.registry import Extension, Group, guest_modules, guest_part
 from iossim.base.tables import Column
 from iossim.base.values import Value
-from iossim.hardware.device import Device
+from iossim.hardware.profile import Device
 from iossim.ir.network import Network
 
 

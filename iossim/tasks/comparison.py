@@ -15,8 +15,7 @@ from iossim.base.tables import Cell, Column, records_table
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
-from iossim.prediction.published import comparable_published_us
+from iossim.prediction.published import SEQUENTIAL, comparable_published_us, is_pinned
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import plan_us
 from iossim.transforms.transform import Outcome

@@ -20,9 +20,9 @@ from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import transfer_table
 from iossim.ir.types import Precision
-from iossim.measurements import published_figures as published
 from iossim.measurements.measurement import Header, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction import published
 from iossim.prediction.predict import stage_us
 
 PROFILE = device("t4")

@@ -11,8 +11,8 @@ from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.host_fit import DATA_SET, fit_host, sequences, with_gap
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
-from iossim.measurements import published_figures as published
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction import published
 from iossim.prediction.predict import predict
 
 DEVICE = "v100-sxm2"

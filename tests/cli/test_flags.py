@@ -22,8 +22,6 @@ COMMANDS = {
     "iossim/hardware/names.py",
     "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",
-    "iossim/hardware/template.py",
-    "iossim/measurements/other_exports.py",
     "iossim/measurements/profilers/kernels.py",
     "iossim/measurements/profilers/layer_times.py",
     "iossim/measurements/profilers/nsight_compute.py",

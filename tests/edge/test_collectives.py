@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from iossim.base.errors import OptionError
 from iossim.edge.collectives import SYNCHRONISATIONS, Collective, Message, apply, synchronisation
 from iossim.execution.box import Box
-from iossim.hardware.device import Fact
 from iossim.hardware.edge import Link
+from iossim.hardware.profile import Fact
 
 FLOAT_BYTES = 4
 names = st.sampled_from(sorted(SYNCHRONISATIONS))

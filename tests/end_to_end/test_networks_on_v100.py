@@ -9,7 +9,7 @@ import pytest
 from command_line import printed, printed_json
 
 import iossim
-from iossim.measurements.published_figures import published_latency_us
+from iossim.prediction.published import published_latency_us
 
 #: RandWire, unpruned, takes as long as all the others.
 NETWORKS = ("inception_v3", "squeezenet", "nasnet_a", pytest.param("randwire", marks=pytest.mark.slow))

@@ -11,9 +11,8 @@ from evidence.validation.networks import evaluate_networks, published_devices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
-from iossim.measurements.published_figures import published_figures
 from iossim.models.load import load
-from iossim.prediction.published import without_network
+from iossim.prediction.published import published_figures, without_network
 from iossim.search.scheduler import schedule, scheduler_names
 
 DEVICE = "v100-sxm2"

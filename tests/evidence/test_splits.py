@@ -14,8 +14,8 @@ from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import parse_description
-from iossim.measurements.published_figures import operator_model
 from iossim.prediction.predict import predict
+from iossim.prediction.published import operator_model
 
 RELUS = tuple(parse_description(f"relu rows={97 * n} cols=4096") for n in range(1, 201))
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from iossim.base.numbers import read_json
+from iossim.base.user_files import read_json
 from iossim.measurements.formats import Format
 from iossim.measurements.formats.json_lines import (
     header_record,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from iossim.base.numbers import read_json
+from iossim.base.user_files import read_json
 from iossim.base.values import first_problem
 from iossim.ir.types import Precision
 from iossim.measurements.formats import Format

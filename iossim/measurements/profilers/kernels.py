@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from iossim.base.numbers import LARGEST, NumberError, read_number
+from iossim.base.user_files import LARGEST, NumberError, read_number
 from iossim.base.values import LONGEST_US
 from iossim.measurements.measurement import device_of_product
 from iossim.measurements.text_files import CsvError, NumberedRow

@@ -14,7 +14,7 @@ from math import gcd, nan
 from statistics import median
 from typing import Any
 
-from iossim.base.numbers import LARGEST, read_json
+from iossim.base.user_files import LARGEST, read_json
 from iossim.measurements.other_exports import text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import Profile, busy_us, check_time, repetitions

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iossim.base.numbers import read_json
-from iossim.measurements.other_exports import MATCH
+from iossim.base.user_files import read_json
+from iossim.measurements.other_exports import remedy
 from iossim.measurements.profilers.kernels import Profile, ProfiledKernel
 from iossim.measurements.text_files import CsvError
 
@@ -60,7 +60,7 @@ def profile(text: str) -> Profile:
     on_device = [event for event in events if event.category in ("kernel", "gpu_memcpy", "gpu_memset")]
     kernels = [_kernel(event, place) for place, event in enumerate(on_device, 1) if event.category == "kernel"]
     if not kernels and onnxruntime_nodes(events):
-        raise CsvError("it is ONNX Runtime's profile, of nodes and not of kernels", MATCH)
+        raise CsvError("it is ONNX Runtime's profile, of nodes and not of kernels", remedy("match"))
     product = product_of(document, kernels[0].device if kernels else "0")
     return Profile(tuple(kernels), "GPU event", len(on_device) - len(kernels), product=product)
 

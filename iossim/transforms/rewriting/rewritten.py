@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from iossim.base.errors import OptionError
-from iossim.base.numbers import read_json
+from iossim.base.user_files import read_json
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
 from iossim.models.passes.blocks import cut_blocks, split_blocks

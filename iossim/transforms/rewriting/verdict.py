@@ -16,8 +16,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from iossim.base.numbers import read_json
 from iossim.base.registry import guest_part
+from iossim.base.user_files import read_json
 from iossim.base.user_folders import own_folder, user_cache
 from iossim.transforms.rewriting.expression import ExpressionError, parse_expression
 from iossim.transforms.rewriting.instance import InputShape

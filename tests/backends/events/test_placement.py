@@ -15,10 +15,9 @@ from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.footprint import block_footprint, empty_multiprocessor
 from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass, scheduling_order
 from iossim.hardware.compute_capability import LIMITS, MultiprocessorLimits
-from iossim.hardware.device import Fact
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import ceil_div, resident_blocks
-from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile, Fact
 
 
 def with_clusters(clusters: list[int]) -> DeviceProfile:
