@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from iossim.base.errors import OptionError, public
-from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
 from iossim.hardware.profile import DeviceProfile
@@ -21,6 +20,7 @@ from iossim.schedule.schedule import read_schedule as read_any
 from iossim.search.assemble import reprice_any
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
+from iossim.tasks.own_prices import own_prices
 from iossim.tasks.requests import compare, cost_model, limit_bytes, network_of, prices_of, search_options, task
 from iossim.tasks.task import judged
 from iossim.transforms.transform import SearchOrder

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from iossim.api import cost_model, network_of, own_device, prices_of, simulate, task, with_network
 from iossim.base.errors import OptionError, public
-from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
@@ -23,6 +22,7 @@ from iossim.search.assemble import build_schedule
 from iossim.search.options import SearchOptions
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
+from iossim.tasks.own_prices import own_prices
 from iossim.tasks.task import judged
 from iossim.transforms.replay import in_units_of
 

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 
 import iossim
 from iossim.cost.capabilities import DeviceCostModel
-from iossim.cost.create import own_prices
 from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.ir.op import Op
 from iossim.report.notebook import picture
 from iossim.schedule.schedule import Schedule
+from iossim.tasks.own_prices import own_prices
 
 FILES = Path(__file__).parent / "one_file_each"
 ENTRY_POINTS = """

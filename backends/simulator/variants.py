@@ -12,8 +12,8 @@ from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import variant_bounds
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
-from iossim.cost.capabilities import VariantBounds
 from iossim.cost.model import Prices
+from iossim.cost.variant_bounds import VariantBounds
 from iossim.hardware.lowering.unit import StepCandidates
 from iossim.schedule.batch import FASTEST, StageBatch, UnitVariant, Variants, variant_of
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits

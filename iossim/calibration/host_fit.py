@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.prediction.published import SEQUENTIAL, fitted_networks, published_stages_us
+from iossim.prediction.published import SEQUENTIAL, published_figures
 
 #: Network whose stages are published too, one by one.
 SAMPLE = "ios_sample"
@@ -36,6 +36,19 @@ SAMPLE = "ios_sample"
 #: Weight of a network's unit relative to a recording's row: only networks show the time of consecutive calls, and the
 #: thousands of recordings of single calls would bias it towards their own errors.
 ROWS_A_UNIT = 3
+
+
+def published_stages_us(device: str) -> dict[str, float]:
+    """Published latencies of stages of the sample network at batch 1: unit names joined by commas, a unit per group."""
+    for row in published_figures()["sample_stages"]:
+        if (row["device"], row["batch"]) == (device, 1):
+            return {stage: 1e3 * float(latency_ms) for stage, latency_ms in row["latency_ms"].items()}
+    return {}
+
+
+def fitted_networks(device: str) -> list[dict[str, Any]]:
+    """The rows of a device whose :data:`SEQUENTIAL` figures ``iossim calibrate --published`` fits to."""
+    return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
 
 
 class PublishedNetwork(NamedTuple):

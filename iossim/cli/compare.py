@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.base.memory import peak_memory_bytes
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
 from iossim.cli.options import option, switch, takes_options, with_flags
@@ -111,6 +110,8 @@ def compare(
     said = list(map(with_flags, comparison_lines(comparison)))
 
     def document() -> dict[str, Any]:
+        from iossim.base.memory import peak_memory_bytes
+
         return {**comparison.to_json(), "peak_memory_bytes": peak_memory_bytes()}
 
     def files() -> dict[str, Writer]:

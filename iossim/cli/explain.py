@@ -77,7 +77,6 @@ def explain(
     substitution is shown: its change, and the network's latency before and after it.
     """
     from iossim import api
-    from iossim.cost.create import own_prices
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
     from iossim.report.schedule_formats import dot
     from iossim.report.schedule_words import INTERRUPTED
@@ -85,6 +84,7 @@ def explain(
     from iossim.search.assemble import reprice_streams
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
+    from iossim.tasks.own_prices import own_prices
     from iossim.tasks.stream_explain import explain_streams
     from iossim.tasks.task import judged
 

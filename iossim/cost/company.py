@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import VariantBounds, VariantCostModel, least_of_variants
+from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
+from iossim.cost.variant_bounds import VariantBounds, least_of_variants
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant, Variants
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage

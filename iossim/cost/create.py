@@ -13,18 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.base.errors import DeviceError, OptionError
 from iossim.base.registry import Extension, Group, Plugin, module_names
-from iossim.cost.capabilities import DeviceCostModel
-from iossim.execution.engine import AUTO, Engine
-from iossim.hardware.load import device as load_device
+from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.backends import BackendModule
     from iossim.hardware.profile import DeviceProfile
-    from iossim.schedule.schedule import SavedSchedule
 
     #: Function from a device, a precision, the name of an engine, the argument, and the user's store to a cost model.
     CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str, Path | None], CostModel]
@@ -82,31 +78,6 @@ def create_cost_model(
     if create is None:
         raise COST_MODELS.refusal(name, cost_model_names())
     return create(device, precision, engine, argument, store)
-
-
-def own_prices(
-    schedule: SavedSchedule, device: DeviceProfile | str | Path | None = None, engine: str = ""
-) -> DeviceCostModel | None:
-    """The cost model that priced a schedule, from the profile of its device, recreated for that or another one.
-
-    It has the same argument, which is at the end of its version (:attr:`DeviceCostModel.identity`). None if the
-    schedule was measured, or priced without a profile. Raises DeviceError for an unknown device.
-    """
-    name, version = (schedule.cost_model.get(key, "") for key in ("name", "version"))
-    if measures(name) or (create := COST_MODELS.get(name)) is None:
-        return None
-    try:
-        profile = load_device(device or schedule.device)
-    except DeviceError:
-        if schedule.cost_model.get("engine"):
-            raise
-        return None  # prices without an engine have no device
-    under = Engine.named(engine or schedule.engine or AUTO, profile)
-    try:
-        found = create(profile, Precision.named(schedule.precision), under, "".join(version.split("+", 2)[2:]), None)
-    except OptionError:
-        return None  # it needs more than a device
-    return found if isinstance(found, DeviceCostModel) else None
 
 
 def measures(spec: str) -> bool:

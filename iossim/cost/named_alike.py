@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 
-from iossim.cost.capabilities import NamesVariants, VariantBounds, VariantCostModel
+from iossim.cost.capabilities import NamesVariants, VariantCostModel
 from iossim.cost.model import Prices, StageBounds, WrappedCostModel
+from iossim.cost.variant_bounds import VariantBounds
 from iossim.schedule.batch import StageBatch, UnitVariant, Variants
 from iossim.schedule.problem import ScheduleProblem
 

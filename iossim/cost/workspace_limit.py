@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import VariantCostModel, least_of_variants
+from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
+from iossim.cost.variant_bounds import least_of_variants
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of

@@ -141,11 +141,3 @@ DEFAULT_PROVENANCE = Provenance(
         "kernels are priors; not validated on held-out data"
     ),
 )
-
-HOST_PROVENANCE = Provenance(
-    kind="hand-set",
-    note=(
-        "rounded from operators measured with ONNX Runtime on one x86-64 processor with AVX-512; another one "
-        "differs, until it is calibrated"
-    ),
-)

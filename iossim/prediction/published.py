@@ -33,19 +33,6 @@ def published_latency_us(model: str, device: str, batch: int, scheduler: str) ->
     return None
 
 
-def published_stages_us(device: str) -> dict[str, float]:
-    """Published latencies of stages of the sample network at batch 1: unit names joined by commas, a unit per group."""
-    for row in published_figures()["sample_stages"]:
-        if (row["device"], row["batch"]) == (device, 1):
-            return {stage: 1e3 * float(latency_ms) for stage, latency_ms in row["latency_ms"].items()}
-    return {}
-
-
-def fitted_networks(device: str) -> list[dict[str, Any]]:
-    """The rows of a device whose :data:`SEQUENTIAL` figures ``iossim calibrate --published`` fits to."""
-    return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
-
-
 def is_pinned(model: str, scheduler: str) -> bool:
     """Whether a number of the simulator was chosen by hand to match the figure of a network by a scheduler."""
     return any(row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"])

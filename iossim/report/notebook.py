@@ -19,7 +19,6 @@ from rich.table import Table
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.tables import Cell, keyed_table, plain_text
-from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
@@ -38,6 +37,7 @@ from iossim.report.schedule_words import comparison_lines, comparison_notes, hea
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
+from iossim.tasks.own_prices import own_prices
 from iossim.tasks.stream_explain import explain_streams
 from iossim.transforms.replay import in_units_of, network_of
 

@@ -3,24 +3,22 @@
 It is the strategy and the groups, a multiset (or a sequence, if the host issues them in order), each the sequence
 of its units' keys, which the caller chooses: units with equal keys are equal, one with an empty key does nothing. It
 is available as a 64-bit number for each of millions of stages (:func:`stage_hashes`; among a million different stages
-two share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
+two share one with a probability of about 3e-8); stores of measurements have it as a text
+(:func:`iossim.cost.measured.stage_plans.stage_digest`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks
-
-_FORMAT = "stage 1"
-_DIGITS = 32
 
 
 def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
@@ -45,22 +43,6 @@ def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Ma
         own = np.where((keys == 0) | np.array([not name for name in names]), keys, keys ^ unit_keys(names, "variant"))
         hashes[stages] = _hashes(masks[stages], strategies[stages], batch.problem.predecessors, own, ordered)
     return hashes
-
-
-def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | None:
-    """The identity of one stage as 32 hexadecimal digits; None for a stage that does nothing.
-
-    ``groups`` hold the key of each unit, in order; a merged stage is one group. Stores are keyed by this: changing the
-    hashed text requires a new ``_FORMAT``.
-    """
-    sequences = [[key for key in group if key] for group in groups]
-    if strategy is Strategy.MERGE:
-        texts = [key for keys in sequences for key in keys]
-    else:
-        texts = sorted(">".join(keys) for keys in sequences if keys)
-    if not texts:
-        return None
-    return hashlib.sha256("\n".join([_FORMAT, strategy, *texts]).encode()).hexdigest()[:_DIGITS]
 
 
 def _hashes(masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks, ordered: bool) -> Masks:

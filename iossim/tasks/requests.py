@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from iossim.base.errors import OptionError, did_you_mean, once, public
-from iossim.base.memory import size_bytes
 from iossim.base.registry import needed_part
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
@@ -233,7 +232,11 @@ def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
 
 def limit_bytes(given: int | str | None, name: str) -> int | None:
     """A memory limit in bytes, given as a number or as text (``64MiB``); raises OptionError for any other text."""
-    return size_bytes(given, name) if isinstance(given, str) else given
+    if not isinstance(given, str):
+        return given
+    from iossim.base.memory import size_bytes
+
+    return size_bytes(given, name)
 
 
 def network_of(given: Network | str | Path, units: str = MODEL) -> Network:

@@ -13,13 +13,13 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
 from iossim.search.assemble import reprice
 from iossim.tasks.explain import cost_us, schedule_facts
+from iossim.tasks.own_prices import own_prices
 from iossim.transforms.replay import network_of
 
 Either = TypeVar("Either", bound=AnySchedule)

@@ -14,10 +14,10 @@ from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.create import own_prices
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.tasks.own_prices import own_prices
 from iossim.tasks.schedule_diff import CrossPrices, Difference, check_same_units, have_same_prices
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
 from iossim.transforms.replay import network_of

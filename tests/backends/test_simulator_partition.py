@@ -13,7 +13,7 @@ from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import least_of_variants
+from iossim.cost.variant_bounds import least_of_variants
 from iossim.execution.engine import Engine
 from iossim.hardware.green_contexts import granularity, part_sizes
 from iossim.hardware.load import device

@@ -12,15 +12,15 @@ from iossim.calibration.host_fit import DATA_SET, fit_host, sequences, with_gap
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
 from iossim.measurements.operator_kinds import parse_description
-from iossim.prediction import published
 from iossim.prediction.predict import predict
+from iossim.prediction.published import published_figures
 
 DEVICE = "v100-sxm2"
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, factor: float, *, sequential: bool, model: str = "") -> None:
     """Multiply the figures of sequential schedules and single units, or of all others, of one model or of all."""
-    figures: dict[str, Any] = published.published_figures()
+    figures: dict[str, Any] = published_figures()
 
     def times(ms: float, is_sequential: bool) -> float:
         return factor * ms if is_sequential == sequential else ms
@@ -37,9 +37,8 @@ def changed(monkeypatch: pytest.MonkeyPatch, factor: float, *, sequential: bool,
         else row
         for row in figures["sample_stages"]
     ]
-    monkeypatch.setattr(
-        published, "published_figures", lambda: {**figures, "networks": networks, "sample_stages": stages}
-    )
+    told = {**figures, "networks": networks, "sample_stages": stages}
+    monkeypatch.setattr("iossim.calibration.host_fit.published_figures", lambda: told)
 
 
 def test_the_profile_that_ships_is_what_is_found() -> None:

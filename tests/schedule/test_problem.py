@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 import iossim
 from iossim.base.errors import GraphError
+from iossim.cost.measured.stage_plans import stage_digest
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups, find_groups
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.stage_hash import stage_digest, stage_hashes, unit_keys
+from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 
 @st.composite

@@ -13,12 +13,12 @@ import iossim
 from iossim import api
 from iossim.base.errors import ScheduleError
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.create import own_prices
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import reprice_any, reprice_streams
+from iossim.tasks.own_prices import own_prices
 from iossim.tasks.stream_diff import diff_streams
 from iossim.tasks.stream_explain import StreamExplanation
 

@@ -15,8 +15,9 @@ unit, so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three o
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,11 +44,30 @@ from iossim.measurements.operator_kinds import KINDS, record_of
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.stage_hash import stage_digest
 
 #: Least time of one measured plan, and the maximum number of copies of its stage to reach it.
 TARGET_US = 1500.0
 MAX_COPIES = 512
+
+
+#: The form of the hashed text, and the number of digits of its hash.
+_FORMAT, _DIGITS = "stage 1", 32
+
+
+def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | None:
+    """The identity of one stage as 32 hexadecimal digits; None for a stage that does nothing.
+
+    ``groups`` hold the key of each unit, in order; a merged stage is one group. Stores are keyed by this: changing the
+    hashed text requires a new ``_FORMAT``.
+    """
+    sequences = [[key for key in group if key] for group in groups]
+    if strategy is Strategy.MERGE:
+        texts = [key for keys in sequences for key in keys]
+    else:
+        texts = sorted(">".join(keys) for keys in sequences if keys)
+    if not texts:
+        return None
+    return hashlib.sha256("\n".join([_FORMAT, strategy, *texts]).encode()).hexdigest()[:_DIGITS]
 
 
 @dataclass

@@ -13,7 +13,6 @@ import numpy as np
 
 from iossim.base.errors import IossimError
 from iossim.base.tables import Cell, Column, number_of
-from iossim.cost.create import own_prices
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.lowering.unit import main_kind, unit_bytes
@@ -28,6 +27,7 @@ from iossim.study.points import Point, device_of, network_of, points_of
 from iossim.study.report.layout import best_of, point_label, points, values_of, varying
 from iossim.study.report.plots import Plot, figure_command, in_folder
 from iossim.study.study_run import StudyRun
+from iossim.tasks.own_prices import own_prices
 from iossim.transforms.replay import replayed, split_source
 
 #: More would make the page slow to write and no easier to read.
