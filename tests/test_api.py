@@ -19,7 +19,7 @@ from iossim import api
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.report.schedule_tables import summary
-from iossim.report.schedule_words import optimality
+from iossim.report.search_words import optimality
 from iossim.search.assemble import reprice
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 

@@ -70,7 +70,7 @@ def compare(
     On several devices, print one row each: the best schedule, its speed-up, its 90% interval and the board's power, and
     the fastest device; with --max-latency-ms, those that are fast enough.
     """
-    from iossim.report.schedule_words import comparison_lines
+    from iossim.report.search_words import comparison_lines
     from iossim.search.scheduler import scheduler_names
     from iossim.tasks import requests
     from iossim.tasks.task import under_other_engine
@@ -138,7 +138,7 @@ def compare(
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:
-    from iossim.report.schedule_words import comparison_notes
+    from iossim.report.search_words import comparison_notes
     from iossim.tasks.comparison import comparison_table
 
     yield wrapped(comparison.title, "bold")

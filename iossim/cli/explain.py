@@ -79,7 +79,7 @@ def explain(
     from iossim import api
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
     from iossim.report.schedule_formats import dot
-    from iossim.report.schedule_words import INTERRUPTED
+    from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.assemble import reprice_streams
     from iossim.tasks.explain import explain as explain_schedule

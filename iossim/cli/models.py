@@ -203,7 +203,7 @@ def search_space(
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
     from iossim.api import search_options
-    from iossim.report.schedule_words import describe
+    from iossim.report.search_words import describe
     from iossim.schedule.problem import ScheduleProblem
     from iossim.search.counting import SearchSpace, count_search_space
 

@@ -205,7 +205,7 @@ def check(
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as required."""
     from iossim import api
-    from iossim.report.schedule_words import INTERRUPTED
+    from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import read_schedule
     from iossim.tasks import checks
 

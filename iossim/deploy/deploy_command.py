@@ -204,7 +204,7 @@ def _onnxruntime(
     from iossim.report.figures.pictures import svg_picture
     from iossim.report.figures.stream_timeline import beside_figure
     from iossim.report.measured_runs import disturbance, measured_table
-    from iossim.report.schedule_words import INTERRUPTED
+    from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import Schedule
     from iossim.schedule.streams import as_streams
 

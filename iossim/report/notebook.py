@@ -33,7 +33,8 @@ from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
 from iossim.report.predicted_tables import predicted_table, remarks
 from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
-from iossim.report.schedule_words import comparison_lines, comparison_notes, heading, run_words
+from iossim.report.schedule_words import heading, run_words
+from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation

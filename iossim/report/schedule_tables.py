@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.report.schedule_words import INTERRUPTED, expectation_lines, heading, optimality
+from iossim.report.schedule_words import expectation_lines, heading
+from iossim.report.search_words import INTERRUPTED, optimality
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
 

@@ -16,7 +16,7 @@ from iossim.api import optimize
 from iossim.base.errors import ModelError, OptionError
 from iossim.ir.types import DType
 from iossim.models.load import load, load_source
-from iossim.report.schedule_words import optimality
+from iossim.report.search_words import optimality
 from iossim.schedule.problem import ScheduleProblem
 
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
