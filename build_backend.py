@@ -27,7 +27,7 @@ def make_libraries(folder):
         import_module(module)
         functions = [each.py_func for each in compiled._of_module[module] if each.may_be_c]
         path = folder / library.library_name(functions, compiled.callee)
-        if not library.make(path, translation.translate(functions, compiled.callee)):
+        if not translation.make(path, translation.translate(functions, compiled.callee)):
             sys.exit(f"the C compiler did not make {path.name}")
 
 

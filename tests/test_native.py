@@ -21,7 +21,7 @@ from iossim.base import compile_time, compiled
 from iossim.base.compiled import Compiled, jit
 from iossim.base.errors import OptionError
 from iossim.base.native import library
-from iossim.base.native.translation import Translation, translate
+from iossim.base.native.translation import Translation, make, translate
 from iossim.base.native.types import UntranslatableError
 
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="there is no C compiler")
@@ -184,7 +184,7 @@ def test_a_library_that_came_with_the_package_needs_no_compiler(
 ) -> None:
     functions = [abs_of.py_func]  # type: ignore[attr-defined]
     name = library.library_name(functions, compiled.callee)
-    assert library.make(tmp_path / name, translate(functions, compiled.callee))
+    assert make(tmp_path / name, translate(functions, compiled.callee))
     monkeypatch.setattr(library, "SHIPPED", tmp_path)
     monkeypatch.setattr(library, "compiler", lambda: None)
     made = compiled._load_or_make(name, functions)

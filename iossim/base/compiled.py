@@ -129,10 +129,10 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
     with suppress(OSError):
         return library.Library(path)
     with compiling():
-        from iossim.base.native.translation import translate  # most processes find the library already made
+        from iossim.base.native import translation  # most processes find the library already made
 
-        text = translate(functions, callee)
+        text = translation.translate(functions, callee)
         with suppress(OSError):
-            if library.make(path, text):
+            if translation.make(path, text):
                 return library.Library(path)
     return None

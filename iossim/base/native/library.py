@@ -16,9 +16,7 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -28,7 +26,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 #: Products are not fused with sums, and integers wrap: results equal those of any other compiler.
-_FLAGS = ("-O2", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
+FLAGS = ("-O2", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
 
 #: The libraries that came with the package.
 SHIPPED = Path(__file__).parent / "shipped"
@@ -69,7 +67,7 @@ class Library:
 def library_name(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Any]) -> str:
     """The file name of the library of a module's functions."""
     abi = f"{sys.platform} {platform.machine()} {sys.abiflags if os.name == 'posix' else ''}"
-    digest = hashlib.sha256(_own_sources() + abi.encode() + " ".join(_FLAGS).encode())
+    digest = hashlib.sha256(_own_sources() + abi.encode() + " ".join(FLAGS).encode())
     seen: set[str] = set()
     for function in functions:
         _add(function, callee, digest, seen)
@@ -134,24 +132,6 @@ def _source(module: str) -> bytes | None:
     """The source of a module; None of one that is in no file, such as a notebook."""
     path = getattr(sys.modules[module], "__file__", None)
     return None if path is None else Path(path).read_bytes()
-
-
-def make(path: Path, text: str) -> bool:
-    """Compile C into a library; returns whether that succeeded."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
-        source, made = Path(folder) / "source.c", Path(folder) / "library.so"
-        source.write_text(text)
-        try:
-            subprocess.run(
-                [compiler() or "cc", *_FLAGS, str(source), "-o", str(made), "-lm"],
-                check=True,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-            )
-        except (OSError, subprocess.CalledProcessError):
-            return False
-        made.replace(path)
-    return True
 
 
 def c_name(defined: Callable[..., Any]) -> str:

@@ -1,4 +1,4 @@
-"""C of compiled functions: a translation of the small subset of Python that they are written in.
+"""C of compiled functions, and libraries of it: a translation of the small subset of Python that they are written in.
 
 Numbers have 64 bits and arrays know their sizes; operations are the same in the same order, so that results equal
 numba's to the last bit. Unsupported constructs raise UntranslatableError. Indices are not checked, and none is
@@ -7,13 +7,15 @@ negative except literal ones; no integer is divided by 0.
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from iossim.base.native import calls
-from iossim.base.native.library import c_name
+from iossim.base.native.library import FLAGS, c_name, compiler
 from iossim.base.native.statements import FunctionText
 from iossim.base.native.types import Row
 from iossim.base.native.unit import Callee, MoreKnownError, Unit
@@ -76,3 +78,21 @@ class Translation(Unit):
     def _entry(self, function: Callable[..., Any]) -> str:
         name = self.define(function)
         return calls.entry(name, self.signature(function), self.held, lambda array: array.place in self.used)
+
+
+def make(path: Path, text: str) -> bool:
+    """Compile C into a library; returns whether that succeeded."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
+        source, made = Path(folder) / "source.c", Path(folder) / "library.so"
+        source.write_text(text)
+        try:
+            subprocess.run(
+                [compiler() or "cc", *FLAGS, str(source), "-o", str(made), "-lm"],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        made.replace(path)
+    return True

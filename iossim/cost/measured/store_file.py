@@ -17,11 +17,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
 from iossim._version import __version__
 from iossim.base.errors import IossimError
+from iossim.base.shipped_yaml import read_shipped
 
 #: "ioss" in ASCII.
 APPLICATION_ID = 0x696F7373
@@ -31,22 +33,8 @@ _HEADER = b"SQLite format 3\0"
 BUSY_S = 60.0
 
 #: Statements that migrate each version of the schema to the next.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, reached TEXT NOT NULL, program TEXT NOT NULL)",
-        """CREATE TABLE context (
-            id INTEGER PRIMARY KEY, backend TEXT NOT NULL, device TEXT NOT NULL, precision TEXT NOT NULL,
-            engine TEXT NOT NULL, layout TEXT NOT NULL, driver TEXT NOT NULL, libraries TEXT NOT NULL,
-            options TEXT NOT NULL,
-            UNIQUE (backend, device, precision, engine, layout, driver, libraries, options))""",
-        """CREATE TABLE measurement (
-            id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, context INTEGER NOT NULL REFERENCES context (id),
-            kind TEXT NOT NULL, signature TEXT NOT NULL, algorithm TEXT NOT NULL, is_cold INTEGER NOT NULL,
-            copies INTEGER NOT NULL, synchronises INTEGER NOT NULL, samples_us TEXT NOT NULL,
-            rejected INTEGER NOT NULL, conditions TEXT NOT NULL, subject TEXT NOT NULL, date TEXT NOT NULL,
-            host TEXT NOT NULL, process INTEGER NOT NULL)""",
-        "CREATE INDEX measurement_key ON measurement (context, signature, is_cold)",
-    ),
+MIGRATIONS: list[list[str]] = read_shipped(
+    (resources.files("iossim.cost.measured") / "migrations.yaml").read_text(encoding="utf-8")
 )
 
 
