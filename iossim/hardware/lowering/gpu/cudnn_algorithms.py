@@ -22,7 +22,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution import backward, workspace
+from iossim.hardware.lowering.gpu.convolution import backward
 from iossim.hardware.lowering.gpu.convolution.gemm import by_table, without_table
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
 from iossim.hardware.lowering.gpu.convolution.transformed import (
@@ -209,7 +209,7 @@ def whole_fft(shape: ConvolutionShape, direction: Direction = convolved) -> Iter
         yield Candidate(f"fft_whole{suffix}", kernels, size, architectures=architectures)
 
 
-def _moved(name: str, moved_bytes: int, element_bytes: int = workspace.COMPLEX_BYTES) -> Kernel:
+def _moved(name: str, moved_bytes: int, element_bytes: int = COMPLEX_BYTES) -> Kernel:
     moved = {"activation_bytes": moved_bytes, "bytes_written": moved_bytes}
     return stream_kernel(name, moved_bytes // element_bytes, 0, **moved, work_class=WorkClass.TRANSFORM)
 
