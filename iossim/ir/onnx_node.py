@@ -45,7 +45,7 @@ def canonical(node: NodeProto) -> bytes:
     outer = {name: f"c{place}" for place, name in enumerate(captured_values(node))}
     numbers = count()
     for graph in graphs_in(bare):
-        graph.CopyFrom(_bare_graph(graph, outer, numbers))
+        graph.CopyFrom(renamed(graph, outer, lambda _: f"v{next(numbers)}"))
     return bytes(bare.SerializeToString(deterministic=True))
 
 
@@ -112,8 +112,8 @@ def _bare(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
     return bare
 
 
-def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[int]) -> GraphProto:
-    """The graph with its own values numbered, and outer ones renamed by ``outer``."""
+def renamed(graph: GraphProto, outer: Mapping[str, str], named: Callable[[str], str]) -> GraphProto:
+    """The bare graph, outer values renamed by ``outer``, and its own as ``named`` says, in their order; ValueError."""
     from onnx import GraphProto
 
     if graph.initializer or graph.sparse_initializer:
@@ -121,15 +121,15 @@ def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[i
     names = {"": "", **outer}
     bare = GraphProto(name="graph")
     for value in graph.input:
-        names[value.name] = f"v{next(numbers)}"
+        names[value.name] = named(value.name)
         bare.input.add(name=names[value.name]).type.CopyFrom(value.type)
     try:
         for node in graph.node:
             kept = _bare(node, [names[name] for name in node.input])
             for inner in graphs_in(kept):
-                inner.CopyFrom(_bare_graph(inner, names, numbers))
+                inner.CopyFrom(renamed(inner, names, named))
             for name in filter(None, node.output):
-                names[name] = f"v{next(numbers)}"
+                names[name] = named(name)
             kept.output.extend(names[name] for name in node.output)
             bare.node.append(kept)
         for value in graph.output:

@@ -26,8 +26,7 @@ from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import StreamSchedule
-from iossim.torch.forms import form, told
-from iossim.torch.results import Results, twins
+from iossim.torch.forms import Results, form, told, twins
 from iossim.torch.state import unchanged
 
 #: Algorithm of each launch, by the names of its units.

@@ -32,8 +32,7 @@ from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
-from iossim.models.onnx.loops import repeated_types
-from iossim.models.onnx.shapes import inferred_outputs, static_shape
+from iossim.models.onnx.shapes import inferred_outputs, repeated_types, static_shape
 
 #: Largest number of input elements of a node that is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096

@@ -7,18 +7,18 @@ the two a parameter is.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
 from iossim.ir.graph import free_name
-from iossim.ir.onnx_node import captured_values, graphs_in, since_versions
+from iossim.ir.onnx_node import captured_values, graphs_in, renamed, since_versions
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.channels_last import ChannelsLast
@@ -271,7 +271,7 @@ def _foreign(
     node.name = name
     outside = dict(zip(captured_values(node), read, strict=True))
     for graph in graphs_in(node):
-        _rename(graph, outside, name, names)
+        graph.CopyFrom(renamed(graph, outside, lambda value: names.fresh(f"{name}.{value}")))
     return node
 
 
@@ -283,23 +283,6 @@ def _needed_outputs(node: NodeProto, version: int) -> set[int]:
     options = [output.option for output in declared]
     places = ((place, options[min(place, len(options) - 1)]) for place in range(len(node.output)))
     return {place for place, option in places if option != onnx.defs.OpSchema.FormalParameterOption.Optional}
-
-
-def _rename(graph: GraphProto, outside: Mapping[str, str], prefix: str, names: Names) -> None:
-    """Give the values of a node's subgraph unique names; captured values get those in ``outside``."""
-    known = {"": "", **outside}
-    for value in graph.input:
-        known[value.name] = value.name = names.fresh(f"{prefix}.{value.name}")
-    for node in graph.node:
-        for place, value in enumerate(node.input):
-            node.input[place] = known[value]
-        for inner in graphs_in(node):
-            _rename(inner, known, prefix, names)
-        for place, value in enumerate(node.output):
-            if value:
-                known[value] = node.output[place] = names.fresh(f"{prefix}.{value}")
-    for value in graph.output:
-        value.name = known[value.name]
 
 
 def _domain(op: Foreign) -> str:
