@@ -121,7 +121,8 @@ def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | Non
 
 def _loaded(model: Any, options: LoadOptions) -> Network:
     # Gradients count towards a block's size: only the whole is split.
-    network = _source(model).load(model, replace(options, max_block=None) if options.training else options)
+    source_module = cast(Source, import_module(f"iossim.models.sources.{source_of(model)}"))
+    network = source_module.load(model, replace(options, max_block=None) if options.training else options)
     source = options.source(network)
     if options.training:
         network = needed_part("pass", "training", "training_network", "training")(network, options.max_block)
@@ -130,11 +131,6 @@ def _loaded(model: Any, options: LoadOptions) -> Network:
 
         network = single_block(network, options.block)
     return replace(network, source=source)
-
-
-def _source(model: Any) -> Source:
-    source: Any = import_module(f"iossim.models.sources.{source_of(model)}")
-    return cast(Source, source)
 
 
 def source_of(model: Any) -> str:

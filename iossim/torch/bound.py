@@ -112,7 +112,11 @@ class Bound:
                 for name in self.plan.inputs:
                     tensors[name].copy_(given[name])
                 self._program.run()
-            outputs = [tensors[name] if name in tensors else self._constant(name) for name in self._outputs]
+            constants = self.network.graph.constants
+            outputs = [
+                tensors[name] if name in tensors else to_tensor(constants[name].load(), self._place)
+                for name in self.network.graph.outputs
+            ]
             return [each.clone() for each in outputs] if results is None else results.returned(outputs, given)
 
     @contextmanager
@@ -127,13 +131,6 @@ class Bound:
             yield
         finally:
             self._ended.record(stream)
-
-    @property
-    def _outputs(self) -> tuple[str, ...]:
-        return self.network.graph.outputs
-
-    def _constant(self, name: str) -> torch.Tensor:
-        return to_tensor(self.network.graph.constants[name].load(), self._place)
 
     def _learned(self) -> Results:
         """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""

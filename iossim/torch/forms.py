@@ -40,12 +40,9 @@ def told(seen: Form) -> str:
         return str(seen[1])
     kind, dtype, device, shape, layout = seen
     own = "" if kind is torch.Tensor else f" of class {kind.__name__}"
-    lies = f", strides {layout}" if isinstance(layout, tuple) and layout != _contiguous(shape) else ""
+    contiguous = form(torch.empty(shape, device="meta"))[-1]
+    lies = f", strides {layout}" if isinstance(layout, tuple) and layout != contiguous else ""
     return f"{dtype}[{'x'.join(map(str, shape))}]{own} on {device}{lies}"
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return form(torch.empty(shape, device="meta"))[-1]  # type: ignore[no-any-return]
 
 
 def settings(place: str) -> dict[str, Any]:

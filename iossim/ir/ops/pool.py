@@ -31,15 +31,15 @@ class MaxPoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilatio
     ceil_mode: bool = False
 
 
-class MaxPool(MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
-    """Maximum of each window of ``x [N, C, *spatial]``; padding is never the maximum."""
+class _Pool(Op, own_unit_kind="Pool"):
+    """Base of poolings over windows."""
 
-    @property
-    def unit_kind(self) -> str:
-        return "Pool"
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    def infer(self: MaxPool | AveragePool, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:  # type: ignore[misc]
         return (_pooled(self, one_input(inputs)),)
+
+
+class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
+    """Maximum of each window of ``x [N, C, *spatial]``; padding is never the maximum."""
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (math.prod(self.kernel) - 1)
@@ -66,15 +66,8 @@ class AveragePoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dil
     dilations: tuple[int, ...] = (1, 1)
 
 
-class AveragePool(AveragePoolAttributes, kind="average_pool", onnx_types="AveragePool"):
+class AveragePool(_Pool, AveragePoolAttributes, kind="average_pool", onnx_types="AveragePool"):
     """Mean of each window of ``x [N, C, *spatial]``."""
-
-    @property
-    def unit_kind(self) -> str:
-        return "Pool"
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (_pooled(self, one_input(inputs)),)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(self.kernel)
@@ -117,12 +110,10 @@ class _GlobalPool(Op, flops_per_read_element=1):
         return type(self).reduction(inputs[0], axis=tuple(range(2, inputs[0].ndim)), keepdims=True)
 
 
-class GlobalAveragePool(_GlobalPool, kind="global_average_pool", reduction=np.mean, onnx_types="GlobalAveragePool"):
+class GlobalAveragePool(
+    _GlobalPool, kind="global_average_pool", reduction=np.mean, onnx_types="GlobalAveragePool", own_unit_kind="Pool"
+):
     """Mean of each image."""
-
-    @property
-    def unit_kind(self) -> str:
-        return "Pool"
 
 
 class GlobalMaxPool(_GlobalPool, kind="global_max_pool", reduction=np.max, onnx_types="GlobalMaxPool"):

@@ -113,7 +113,8 @@ class Recurrent(Op, may_leave_out_outputs=True):
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         direction = str(node.attribute("direction", "forward"))
         usual = list(cls.activations) * (2 if direction == "bidirectional" else 1)
-        given = [_text(each) for each in node.attribute("activations", usual)]
+        stated = node.attribute("activations", usual)
+        given = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in stated]
         refused = [
             "activations of its own" if [each.lower() for each in given] != [each.lower() for each in usual] else "",
             "a clip" if node.attribute("clip") else "",
@@ -200,7 +201,3 @@ class Rnn(Recurrent, kind="rnn", onnx_types="RNN", gates=1, activations=("Tanh",
 
     def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
         return [np.tanh(seen + states[0] @ recurrence.T + bias)]
-
-
-def _text(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

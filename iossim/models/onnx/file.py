@@ -253,7 +253,8 @@ def _parsed(path: Path) -> onnx.ModelProto:
                     f"{MOST_PACKED_BYTES >> 30} GiB; it is damaged, or its weights should be stored as raw data"
                 )
             model.ParseFromString(view)
-        readable = len(model.graph.node) > MOST_NODES or _are_readable(_names(model))
+        are_text = (isinstance(name, str) and name.isprintable() for name in _names(model))
+        readable = len(model.graph.node) > MOST_NODES or all(are_text)
     except (DecodeError, UnicodeDecodeError):
         readable = False
     if not readable:
@@ -344,8 +345,3 @@ def _names_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
 
 def _copies(nodes: Iterable[onnx.NodeProto], depth: int = 1) -> int:
     return sum(depth + sum(_copies(graph.node, depth + 1) for graph in graphs_in(node)) for node in nodes)
-
-
-def _are_readable(texts: Iterable[object]) -> bool:
-    """Whether all are text on one line."""
-    return all(isinstance(text, str) and text.isprintable() for text in texts)

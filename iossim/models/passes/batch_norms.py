@@ -96,7 +96,9 @@ class BatchNormFolding(GraphPass):
         for node in graph.nodes:
             data, affine = _channel_affine(graph, node)
             host = nodes[maker[data]] if affine and data in maker else None
-            if host and affine and graph.consumers[data] == (node,) and _can_absorb(host, constants, graph, data):
+            is_private = graph.consumers.get(data) == (node,) and data not in graph.returned
+            is_known = host is not None and all(name in constants for name in host.inputs[1:])
+            if host and affine and is_private and is_known and isinstance(host.op, Conv | BatchNorm):
                 nodes[maker[data]] = _absorb(host, affine, node.outputs, constants, graph)
                 maker[node.outputs[0]] = maker[data]
             else:
@@ -129,11 +131,6 @@ def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether a parameter, broadcast to ``shape``, has one number per channel (or a single one)."""
     aligned = [1] * (len(shape) - len(parameter)) + list(parameter)
     return all(size == 1 for axis, size in enumerate(aligned) if axis != 1)
-
-
-def _can_absorb(host: Node, constants: dict[str, Constant], graph: Graph, output: str) -> bool:
-    weights_known = all(name in constants for name in host.inputs[1:])
-    return isinstance(host.op, Conv | BatchNorm) and weights_known and output not in graph.returned
 
 
 def _absorb(

@@ -231,7 +231,7 @@ class _Rewriting:
         # The product of two scales may be too small for 16 bits.
         if of_type.dtype not in _BYTES or self.graph.types[scale].dtype is not DType.FLOAT32:
             return None
-        axis = None if self._is_single(scale) else node.op.axis % len(of_type.shape)
+        axis = None if self.graph.types[scale].elements == 1 else node.op.axis % len(of_type.shape)
         return _Whole(whole, of_type.dtype, scale, zero, axis)
 
     def _transposed(self, node: Node, whole: _Whole) -> _Whole:
@@ -246,9 +246,6 @@ class _Rewriting:
     def _is_constant(self, value: str) -> bool:
         node = self.graph.producer.get(value)
         return value in self.graph.constants or (node is not None and all(map(self._is_constant, node.inputs)))
-
-    def _is_single(self, value: str) -> bool:
-        return self.graph.types[value].elements == 1
 
     def _is_zero(self, value: str | None) -> bool:
         if value is None:

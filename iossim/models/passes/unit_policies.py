@@ -171,7 +171,7 @@ class _Growth:
                 end = self._chain(members, end)
             self._before_anchor(members, end)
             if not isinstance(end.op, Slice | Split):  # alone they only move data, and may launch no kernel
-                self._views_at_beginning(members)
+                self._add(members, self._grown(members, members.values(), _is_view))
         self.taken.update(members)
         return sorted(members.values(), key=lambda node: self.position[node.name])
 
@@ -213,10 +213,6 @@ class _Growth:
                     behind = self._after(chain, self._products(chain, before), None)
                     if before.name not in behind:
                         self._add(members, self._elementwise_before(members, before, behind).values())
-
-    def _views_at_beginning(self, members: dict[str, Node]) -> None:
-        """Take the views that only the unit reads."""
-        self._add(members, self._grown(members, members.values(), _is_view))
 
     def _elementwise_before(
         self, members: Mapping[str, Node], end: Node, without: Container[str] = ()
