@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -230,22 +230,20 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     names = operands(node)
-    sessions: dict[tuple[tuple[str, tuple[int, ...]], ...], Any] = {}
 
-    def session(inputs: Sequence[Array]) -> Any:
+    @cache
+    def session(types: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> Any:
         declared = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in zip(names, inputs, strict=True)
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+            for name, (dtype, shape) in zip(names, types, strict=True)
         ]
         model = _model(node, version, declared)
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Sequence[Array]) -> list[Array]:
-        key = tuple((array.dtype.name, array.shape) for array in inputs)
         try:
-            if key not in sessions:
-                sessions[key] = session(inputs)
-            made = sessions[key].run(None, dict(zip(names, inputs, strict=True)))
+            found = session(tuple((array.dtype, array.shape) for array in inputs))
+            made = found.run(None, dict(zip(names, inputs, strict=True)))
         except Exception as error:  # its exceptions have no base class of their own
             raise GraphError(f"cannot be computed: {first_line(error)}") from None
         return [np.asarray(array) for array in made]

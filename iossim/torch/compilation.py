@@ -31,8 +31,7 @@ from iossim.schedule.schedule import AnySchedule
 from iossim.schedule.streams import as_streams
 from iossim.tasks.measured_schedules import plain_schedule
 from iossim.torch.bound import Bound, executor, named_tensors
-from iossim.torch.compiled_module import CompiledModule
-from iossim.torch.saved import read
+from iossim.torch.compiled_module import CompiledModule, read_compiled
 from iossim.torch.state import unchanged
 
 _DEFAULT_SCHEDULER = "ios-both"
@@ -86,7 +85,7 @@ def load(path: str | Path, module: Any) -> CompiledModule:
     Weights are those of ``module``. Raises ModelError for a file of another module, or of other weights if the
     file has some that were computed from them.
     """
-    saved = [*read(Path(path), type(module).__name__, named_tensors(module))]
+    saved = [*read_compiled(Path(path), type(module).__name__, named_tensors(module))]
     place = _place(saved[0][2])
     bounds = [
         Bound(module, _in_tf32(network, place), schedule, given, place, chosen)

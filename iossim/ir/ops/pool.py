@@ -152,7 +152,7 @@ def _reduce(op: MaxPool | AveragePool, x: Array, fill: float, combine: Callable[
     out = _pooled(op, TensorType(x.shape)).shape[2:]
     padding = window_padding(op, x.shape[2:], out)
     padded = np.pad(x, padding, constant_values=fill) if any(map(any, padding)) else x
-    first, *others = (padded[window] for window in windows_of(op, out))
+    first, *others = (padded[window] for window in windows(op.kernel, op.strides, op.dilations, out))
     return reduce(combine, others, first.copy())
 
 
@@ -173,11 +173,13 @@ def window_padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence
     return padding
 
 
-def windows_of(op: MaxPool | AveragePool, out: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Slices of the padded input for each kernel tap over all windows at once, in row-major order."""
-    for tap in product(*map(range, op.kernel)):
+def windows(
+    kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], out: Sequence[int]
+) -> Iterator[tuple[slice, ...]]:
+    """Slices of padded images for each kernel tap over all ``out`` windows at once, in row-major order."""
+    for tap in product(*map(range, kernel)):
         spatial = (
             slice(offset * dilation, offset * dilation + (count - 1) * stride + 1, stride)
-            for offset, dilation, count, stride in zip(tap, op.dilations, out, op.strides, strict=True)
+            for offset, dilation, count, stride in zip(tap, dilations, out, strides, strict=True)
         )
         yield (slice(None), slice(None), *spatial)

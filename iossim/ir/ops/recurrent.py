@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -135,14 +135,8 @@ class Recurrent(Op, may_leave_out_outputs=True):
             direction,
             bool(node.attribute("layout", 0)),
             tuple(present),
-            **cls._more(node),
         )
         return op, (*node.inputs[:3], *(node.inputs[place] for place in present.values()))
-
-    @classmethod
-    def _more(cls, node: OnnxNode) -> dict[str, Any]:
-        """Attributes specific to a kind."""
-        return {}
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         layout = {"layout": 1} if self.batch_first else {}
@@ -177,8 +171,9 @@ class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoi
     reset_after: bool = False
 
     @classmethod
-    def _more(cls, node: OnnxNode) -> dict[str, Any]:
-        return {"reset_after": bool(node.attribute("linear_before_reset", 0))}
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op, data = super().from_onnx(node)
+        return replace(op, reset_after=bool(node.attribute("linear_before_reset", 0))), data
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         op_type, attributes = super().to_onnx()

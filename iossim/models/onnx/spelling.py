@@ -50,22 +50,12 @@ class Names:
         return name
 
 
-def spell(
-    op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType, opset: int, names: Names
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of parameters that are inputs.
-
-    ``x`` is the type of the first input; ``names`` names parameters and intermediate values. Raises ModelError if the
-    operator of that ``opset`` cannot express the op.
-    """
-    speller = _Speller(opset, names)
-    speller.spell(op, name, inputs, outputs, x)
-    return speller.nodes, speller.tensors
-
-
 @dataclass(frozen=True)
-class _Speller:
-    """Collects the nodes of an op, and the tensors of their parameters."""
+class Speller:
+    """Collects the nodes of ops in ``opset``, and the tensors of those of their parameters that are inputs.
+
+    ``names`` names parameters and intermediate values.
+    """
 
     opset: int
     names: Names
@@ -73,6 +63,10 @@ class _Speller:
     tensors: list[TensorProto] = field(default_factory=list)
 
     def spell(self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
+        """Add nodes that compute ``outputs`` from ``inputs`` (value names), the first one of type ``x``.
+
+        Raises ModelError if the operator of that ``opset`` cannot express the op.
+        """
         if isinstance(op, Foreign):
             self.nodes.append(_foreign(op, name, inputs, outputs, self.opset, self.names))
         elif isinstance(op, ChannelsLast):
