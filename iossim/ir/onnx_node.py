@@ -148,15 +148,13 @@ def compute(node: bytes, version: int, inputs: Sequence[Array]) -> list[Array]:
     return _runner(node, version)(inputs)
 
 
-def compute_standard(
-    op_type: str, version: int, inputs: Sequence[Array | None], attributes: dict[str, Any], outputs: int = 1
-) -> list[Array]:
-    """The outputs of one of ONNX's own operators; None is an omitted input. Raises as :func:`compute`."""
+def compute_standard(op_type: str, version: int, inputs: Sequence[Array | None], attributes: dict[str, Any]) -> Array:
+    """The output of one of ONNX's own operators; None is an omitted input. Raises as :func:`compute`."""
     from onnx import helper
 
     names = ["" if array is None else "x" for array in inputs]
-    node = helper.make_node(op_type, names, ["y"] * outputs, **attributes)
-    return compute(canonical(node), version, [array for array in inputs if array is not None])
+    node = helper.make_node(op_type, names, ["y"], **attributes)
+    return compute(canonical(node), version, [array for array in inputs if array is not None])[0]
 
 
 @lru_cache(maxsize=256)

@@ -218,8 +218,7 @@ class _Far:
     def __init__(self, device: torch.device, blocks: list[torch.Tensor]) -> None:
         self._device, self._blocks, self._were = device, blocks, torch.cat(blocks)
         self._differs = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
-        self._is_same = True
-        self._ended: Any = torch.cuda.Event() if device.type == "cuda" else _Come()
+        self._is_same, self._ended = True, _event(device)
         self._begin()
 
     def is_same(self, waits: bool) -> bool:
@@ -238,9 +237,12 @@ class _Far:
         self._ended.record()
 
 
-class _Come:
-    """An event of a device other than CUDA, which has always come."""
+def _event(device: torch.device) -> Any:
+    """An event of a device; of others than CUDA one that has always come."""
+    return torch.cuda.Event() if device.type == "cuda" else _Come()
 
+
+class _Come:
     def record(self) -> None:
         """Nothing is behind."""
 

@@ -66,7 +66,7 @@ class Resize(
         scales = None if self.sizes else np.array(self.scales, dtype=np.float32)
         sizes = np.array(self.sizes, dtype=np.int64) if self.sizes else None
         operands = [widen(x), None, scales] if sizes is None else [widen(x), None, None, sizes]
-        (y,) = compute_standard("Resize", _OPSET, operands, super().to_onnx()[1])
+        y = compute_standard("Resize", _OPSET, operands, super().to_onnx()[1])
         return (y.astype(x.dtype, copy=False),)
 
     def tables(self, shape: Sequence[int], made: Sequence[int]) -> dict[int, Array]:
@@ -90,11 +90,15 @@ class Resize(
             listed = node.attribute("scales") if node.opset < 9 else node.constant(1, "scales").tolist()
             scales = tuple(map(float, listed))
             return replace(op, scales=scales, coordinates="asymmetric", rounding="floor"), data
-        by_size = node.has_input(3) and node.input_type(3).elements > 0
-        place, what, given = (3, "sizes", [*node.input_type(0).shape]) if by_size else (2, "scales", [1.0] * rank)
-        for axis, value in zip(axes, node.constant(place, what), strict=True):
-            given[axis] = int(value) if by_size else float(value)
-        return replace(op, **{what: tuple(given)}), data
+        if node.has_input(3) and node.input_type(3).elements:
+            sizes = list(node.input_type(0).shape)
+            for axis, size in zip(axes, node.constant(3, "sizes"), strict=True):
+                sizes[axis] = int(size)
+            return replace(op, sizes=tuple(sizes)), data
+        factors = [1.0] * rank
+        for axis, scale in zip(axes, node.constant(2, "scales"), strict=True):
+            factors[axis] = float(scale)
+        return replace(op, scales=tuple(factors)), data
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         given: dict[str, Any] = (

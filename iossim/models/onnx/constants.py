@@ -189,7 +189,8 @@ def nodes_with_list(
     """An operator whose list of integers is an attribute below operator set 13, and an input from then on."""
     name, values = numbers
     if opset < WITH_LISTS:
-        return [helper.make_node(op_type, [source], outputs, **attributes, **{name: values})]
+        attributes[name] = values
+        return [helper.make_node(op_type, [source], outputs, **attributes)]
     made = constant_node(f"{outputs[0]}.{name}", np.array(values, dtype=np.int64))
     return [made, helper.make_node(op_type, [source, made.name], outputs, **attributes)]
 

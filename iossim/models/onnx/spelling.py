@@ -99,7 +99,7 @@ class Speller:
         op_type, given = op.to_onnx()
         if op_type == "Sum" and len(inputs) == 2:
             op_type = "Add"  # which accepts integers too
-        if not _exists(op_type, opset):
+        if not onnx.defs.has(op_type, opset):
             raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
         schema = onnx.defs.get_schema(op_type, opset)
         slots = [slot.name for slot in schema.inputs]
@@ -211,21 +211,13 @@ def _array(value: Any, x: TensorType) -> Array:
     return np.array(value, dtype=x.dtype.numpy if isinstance(value, float) else np.int64)
 
 
-def _exists(op_type: str, opset: int) -> bool:
-    try:
-        onnx.defs.get_schema(op_type, opset)
-    except onnx.defs.SchemaError:
-        return False
-    return True
-
-
 @cache
 def _first_opset(op: Op, x: DType) -> int:
     """The first operator set from :data:`OPSET` on that can express an op on an input ``x``; OPSET if there is none."""
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
     for opset in range(max(OPSET, op.least_opset(x)), onnx.defs.onnx_opset_version() + 1):
-        if _exists(op_type, opset):
+        if onnx.defs.has(op_type, opset):
             schema = onnx.defs.get_schema(op_type, opset)
             known = {*schema.attributes, *(slot.name for slot in schema.inputs)}
             takes = not schema.inputs or type_name in schema.inputs[0].types

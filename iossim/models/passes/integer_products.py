@@ -68,7 +68,7 @@ class IntegerProducts(GraphPass):
     def apply(self, graph: Graph) -> Graph:
         if "dequantize" not in graph.of_kind:
             return graph
-        rewriting = _Rewriting(graph)
+        rewriting = _Rewriting(graph, {*graph.types, *(node.name for node in graph.nodes)})
         for node in graph.nodes:
             rewriting.look_at(node)
         if not rewriting.made:
@@ -96,14 +96,11 @@ class _Rewriting:
     """
 
     graph: Graph
+    names: set[str]
     made: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     before: dict[str, list[Node]] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     zeros: dict[DType, str] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.names |= {*self.graph.types, *(node.name for node in self.graph.nodes)}
 
     def look_at(self, node: Node) -> None:
         match node.op:

@@ -5,14 +5,13 @@ Blocks A to E and their branches are named as in torchvision, and have its width
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from iossim.ir.builder import GraphBuilder
 from iossim.models.catalogue import ZooModel
 from iossim.models.layers import Size, average_pool, conv_relu, global_average_pool, join, max_pool
 
 #: Channels and kernel of a convolution that keeps the image size; and the stride of one that changes it.
 _Layer = tuple[int, Size] | tuple[int, Size, int]
+_Branches = dict[str, list[_Layer]]
 
 
 def build(b: GraphBuilder, x: str) -> str:
@@ -25,25 +24,23 @@ def build(b: GraphBuilder, x: str) -> str:
         x = conv_relu(b, "conv_4a", x, 192, 3)
         x = max_pool(b, "maxpool2", x, 3, stride=2)
     for name, channels in (("mixed_5b", 32), ("mixed_5c", 64), ("mixed_5d", 64)):
-        doubled = [(64, 1), (96, 3), (96, 3)]
-        x = _inception(b, name, x, {"1x1": [(64, 1)], "5x5": [(48, 1), (64, 5)], "3x3dbl": doubled}, channels)
+        branches: _Branches = {"1x1": [(64, 1)], "5x5": [(48, 1), (64, 5)], "3x3dbl": [(64, 1), (96, 3), (96, 3)]}
+        x = _inception(b, name, x, branches, channels)
     x = _inception(b, "mixed_6a", x, {"3x3": [(384, 3, 2)], "3x3dbl": [(64, 1), (96, 3), (96, 3, 2)]})
     row, column = (1, 7), (7, 1)  # a 7x7 convolution, factorised
     for name, width in (("mixed_6b", 128), ("mixed_6c", 160), ("mixed_6d", 160), ("mixed_6e", 192)):
-        once = [(width, 1), (width, row), (192, column)]
-        twice = [(width, 1), (width, column), (width, row), (width, column), (192, row)]
-        x = _inception(b, name, x, {"1x1": [(192, 1)], "7x7": once, "7x7dbl": twice}, 192)
-    factorised = [(192, 1), (192, row), (192, column), (192, 3, 2)]
-    x = _inception(b, "mixed_7a", x, {"3x3": [(192, 1), (320, 3, 2)], "7x7x3": factorised})
+        branches = {"1x1": [(192, 1)], "7x7": [(width, 1), (width, row), (192, column)]}
+        branches["7x7dbl"] = [(width, 1), (width, column), (width, row), (width, column), (192, row)]
+        x = _inception(b, name, x, branches, 192)
+    branches = {"3x3": [(192, 1), (320, 3, 2)], "7x7x3": [(192, 1), (192, row), (192, column), (192, 3, 2)]}
+    x = _inception(b, "mixed_7a", x, branches)
     for name in ("mixed_7b", "mixed_7c"):
         x = _inception_e(b, name, x)
     with b.block("tail"):
         return global_average_pool(b, "avgpool", x)
 
 
-def _inception(
-    b: GraphBuilder, name: str, x: str, branches: Mapping[str, Sequence[_Layer]], pooled_channels: int = 0
-) -> str:
+def _inception(b: GraphBuilder, name: str, x: str, branches: _Branches, pooled_channels: int = 0) -> str:
     """Blocks A to D: branches of convolutions and one of pooling, which halves the image if no channels are given."""
     with b.block(name):
         ends = [_branch(b, f"{name}.branch{own}", x, *layers) for own, layers in branches.items()]
