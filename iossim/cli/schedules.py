@@ -56,8 +56,8 @@ def import_schedule(
     from iossim import api
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.models.ios_engine.file import read_ios_file
-    from iossim.models.ios_engine.translate import schedule_of_file
     from iossim.models.load import load
+    from iossim.models.sources.ios_file import schedule_of_file
     from iossim.prediction.published import is_in_sample
 
     if file.suffix.lower() != ".json":

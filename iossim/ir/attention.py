@@ -21,7 +21,7 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
-from iossim.ir.types import TensorType
+from iossim.ir.types import TensorType, permuted
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def attentions_in(graph: Graph, nodes: Iterable[Node]) -> dict[str, SpeltAttenti
 def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
     """The attention whose last op is this node (a product or a transpose after it); None if there is none."""
     product = last
-    if isinstance(last.op, Transpose) and _keeps_last(last.op):
+    if isinstance(last.op, Transpose) and last.op.permutation[-1] == len(last.op.permutation) - 1:
         product = graph.private_producer(last.inputs[0]) or last
     softmax = graph.private_producer(product.inputs[0]) if isinstance(product.op, MatMul) else None
     found = _Parts(graph, list(dict.fromkeys((last, product))))
@@ -72,7 +72,8 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
         return None
     q, k, v = (graph.types[value] for value in (*first.inputs, product.inputs[1]))
     sources = found.source(first.inputs[0]), found.source(first.inputs[1], True), found.source(product.inputs[1])
-    types = *(_four(each) for each in (q, _transposed(k), v)), *(graph.types[value] for value in found.masks)
+    k = permuted(k, (*range(len(k.shape) - 2), -1, -2))
+    types = *map(_four, (q, k, v)), *(graph.types[value] for value in found.masks)
     try:
         fits = Attention().shape(types).scores == _four(graph.types[softmax.outputs[0]]).shape
     except GraphError:
@@ -136,14 +137,6 @@ class _Parts:
         """Whether an op multiplies or divides by one known number."""
         known = [each for each in by if each in self.graph.constants and self.graph.types[each].elements == 1]
         return (isinstance(node.op, Mul) or node.op == Nary("div")) and len(by) == len(known) == 1
-
-
-def _keeps_last(op: Transpose) -> bool:
-    return op.permutation[-1] == len(op.permutation) - 1
-
-
-def _transposed(value: TensorType) -> TensorType:
-    return TensorType((*value.shape[:-2], value.shape[-1], value.shape[-2]), value.dtype)
 
 
 def _four(value: TensorType) -> TensorType:

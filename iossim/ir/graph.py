@@ -154,7 +154,7 @@ class Graph:
 
 
 def _check_size(value: TensorType, what: str) -> None:
-    if value.is_too_large:
+    if len(value.shape) > MOST_DIMENSIONS or value.bytes > LARGEST_TENSOR_BYTES:
         raise GraphError(
             f"{what} would be {value}, and no tensor has more than {LARGEST_TENSOR_BYTES >> 40} TiB or "
             f"{MOST_DIMENSIONS} dimensions; check the sizes"

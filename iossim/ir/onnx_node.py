@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ def canonical(node: NodeProto) -> bytes:
     outer = {name: f"c{place}" for place, name in enumerate(captured_values(node))}
     numbers = count()
     for graph in graphs_in(bare):
-        graph.CopyFrom(_bare_graph(graph, outer, numbers))
+        graph.CopyFrom(renamed(graph, outer, lambda _: f"v{next(numbers)}"))
     return bytes(bare.SerializeToString(deterministic=True))
 
 
@@ -112,8 +112,8 @@ def _bare(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
     return bare
 
 
-def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[int]) -> GraphProto:
-    """The graph with its own values numbered, and outer ones renamed by ``outer``."""
+def renamed(graph: GraphProto, outer: Mapping[str, str], named: Callable[[str], str]) -> GraphProto:
+    """The bare graph, outer values renamed by ``outer``, and its own as ``named`` says, in their order; ValueError."""
     from onnx import GraphProto
 
     if graph.initializer or graph.sparse_initializer:
@@ -121,15 +121,15 @@ def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[i
     names = {"": "", **outer}
     bare = GraphProto(name="graph")
     for value in graph.input:
-        names[value.name] = f"v{next(numbers)}"
+        names[value.name] = named(value.name)
         bare.input.add(name=names[value.name]).type.CopyFrom(value.type)
     try:
         for node in graph.node:
             kept = _bare(node, [names[name] for name in node.input])
             for inner in graphs_in(kept):
-                inner.CopyFrom(_bare_graph(inner, names, numbers))
+                inner.CopyFrom(renamed(inner, names, named))
             for name in filter(None, node.output):
-                names[name] = f"v{next(numbers)}"
+                names[name] = named(name)
             kept.output.extend(names[name] for name in node.output)
             bare.node.append(kept)
         for value in graph.output:
@@ -148,15 +148,13 @@ def compute(node: bytes, version: int, inputs: Sequence[Array]) -> list[Array]:
     return _runner(node, version)(inputs)
 
 
-def compute_standard(
-    op_type: str, version: int, inputs: Sequence[Array | None], attributes: dict[str, Any], outputs: int = 1
-) -> list[Array]:
-    """The outputs of one of ONNX's own operators; None is an omitted input. Raises as :func:`compute`."""
+def compute_standard(op_type: str, version: int, inputs: Sequence[Array | None], attributes: dict[str, Any]) -> Array:
+    """The output of one of ONNX's own operators; None is an omitted input. Raises as :func:`compute`."""
     from onnx import helper
 
     names = ["" if array is None else "x" for array in inputs]
-    node = helper.make_node(op_type, names, ["y"] * outputs, **attributes)
-    return compute(canonical(node), version, [array for array in inputs if array is not None])
+    node = helper.make_node(op_type, names, ["y"], **attributes)
+    return compute(canonical(node), version, [array for array in inputs if array is not None])[0]
 
 
 @lru_cache(maxsize=256)
@@ -230,22 +228,20 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     names = operands(node)
-    sessions: dict[tuple[tuple[str, tuple[int, ...]], ...], Any] = {}
 
-    def session(inputs: Sequence[Array]) -> Any:
+    @cache
+    def session(types: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> Any:
         declared = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in zip(names, inputs, strict=True)
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+            for name, (dtype, shape) in zip(names, types, strict=True)
         ]
         model = _model(node, version, declared)
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Sequence[Array]) -> list[Array]:
-        key = tuple((array.dtype.name, array.shape) for array in inputs)
         try:
-            if key not in sessions:
-                sessions[key] = session(inputs)
-            made = sessions[key].run(None, dict(zip(names, inputs, strict=True)))
+            found = session(tuple((array.dtype, array.shape) for array in inputs))
+            made = found.run(None, dict(zip(names, inputs, strict=True)))
         except Exception as error:  # its exceptions have no base class of their own
             raise GraphError(f"cannot be computed: {first_line(error)}") from None
         return [np.asarray(array) for array in made]

@@ -73,6 +73,8 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
     #: The kind of op whose kernels price it on devices without kernels of its own: ``foreign`` moves each byte
     #: once and computes :meth:`flops`; an empty string means none.
     priced_as: ClassVar[str] = ""
+    #: The kind of a unit of this op alone, if it is not named after the op's kind.
+    own_unit_kind: ClassVar[str] = ""
     role: ClassVar[Role] = Role.ANCHOR
     #: Whether inference libraries fuse element-wise consumers into its epilogue.
     has_epilogue: ClassVar[bool] = False
@@ -127,7 +129,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
     @property
     def unit_kind(self) -> str:
         """The kind of a unit of this op alone: ``Max-Pool`` of ``max_pool``, unless a class says otherwise."""
-        return "-".join(part.capitalize() for part in self.kind.split("_"))
+        return self.own_unit_kind or "-".join(part.capitalize() for part in self.kind.split("_"))
 
     @property
     def operation(self) -> str:

@@ -135,11 +135,6 @@ class TensorType:
     def bytes(self) -> int:
         return self.elements * self.dtype.bytes
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether no such tensor can exist: more than a TiB, or more than 64 dimensions."""
-        return len(self.shape) > MOST_DIMENSIONS or self.bytes > LARGEST_TENSOR_BYTES
-
     def __str__(self) -> str:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
 

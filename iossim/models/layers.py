@@ -96,15 +96,17 @@ def join(b: GraphBuilder, name: str, terms: Sequence[str | Sequence[str]]) -> st
     """Concatenation of sums along the channels, one unit; in simple cases a concat, an add or an identity."""
     sums = [(term,) if isinstance(term, str) else tuple(term) for term in terms]
     with b.unit(name, "Concat"):
-        if sums == [sums[0][:1]]:
-            return b.add(Identity(), *sums[0], name=f"{name}.identity")
-        if len(sums) == 1:
-            return b.add(Add(), *sums[0], name=f"{name}.sum")
-        joined = [
-            parts[0] if len(parts) == 1 else b.add(Add(), *parts, name=f"{name}.sum{index}")
-            for index, parts in enumerate(sums)
-        ]
-        return b.add(Concat(1), *joined, name=f"{name}.concat")
+        joined = concat_of_sums(b, name, sums)
+        return joined if sums != [(joined,)] else b.add(Identity(), joined, name=f"{name}.identity")
+
+
+def concat_of_sums(b: GraphBuilder, name: str, sums: Sequence[Sequence[str]]) -> str:
+    """The ops of a concatenation of sums along the channels; none for a single value."""
+    joined = [
+        terms[0] if len(terms) == 1 else b.add(Add(), *terms, name=f"{name}.sum{index if len(sums) > 1 else ''}")
+        for index, terms in enumerate(sums)
+    ]
+    return joined[0] if len(joined) == 1 else b.add(Concat(1), *joined, name=f"{name}.concat")
 
 
 def add_relu(b: GraphBuilder, name: str, *terms: str) -> str:

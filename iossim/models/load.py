@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import ModelError, OptionError, public
 from iossim.base.registry import needed_part
@@ -23,14 +23,6 @@ from iossim.models.sources.zoo import known
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-class Source(Protocol):
-    """A source of models: a module of :mod:`iossim.models.sources`, imported for a model of it."""
-
-    def load(self, model: Any, options: LoadOptions) -> Network:
-        """The network; its ``source`` has the model only. Raises OptionError for options that do not apply to it."""
-        ...
 
 
 @public
@@ -121,7 +113,8 @@ def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | Non
 
 def _loaded(model: Any, options: LoadOptions) -> Network:
     # Gradients count towards a block's size: only the whole is split.
-    network = _source(model).load(model, replace(options, max_block=None) if options.training else options)
+    load_from = import_module(f"iossim.models.sources.{source_of(model)}").load
+    network: Network = load_from(model, replace(options, max_block=None) if options.training else options)
     source = options.source(network)
     if options.training:
         network = needed_part("pass", "training", "training_network", "training")(network, options.max_block)
@@ -130,11 +123,6 @@ def _loaded(model: Any, options: LoadOptions) -> Network:
 
         network = single_block(network, options.block)
     return replace(network, source=source)
-
-
-def _source(model: Any) -> Source:
-    source: Any = import_module(f"iossim.models.sources.{source_of(model)}")
-    return cast(Source, source)
 
 
 def source_of(model: Any) -> str:

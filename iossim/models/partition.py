@@ -11,11 +11,11 @@ from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network
-from iossim.ir.op import Array, Op
+from iossim.ir.op import Array
+from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.options import LoadOptions
 from iossim.models.passes.blocks import cut_blocks, split_blocks
-from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.unit_fusion import MODEL, unit_policy
 
 
@@ -47,34 +47,27 @@ class RetypedConstant(Constant):
         return self.source.origin
 
 
-@dataclass(frozen=True)
-class Retype(GraphPass):
-    """Stores floating-point inputs and weights, and with them all computed values, as ``dtype``; integers stay.
+def stored_as(graph: Graph, dtype: DType) -> Graph:
+    """The graph with floating-point inputs and weights, and with them all computed values, as ``dtype``.
 
-    For the 16-bit types the graph computes the same up to rounding. For int8 it defines the bytes that move and the
-    arithmetic, sufficient for pricing; its weights do not load, since quantisation scales are not modelled.
-
-    Invariant: ops, edges and names are unchanged, except for the target type of a cast to floating point.
+    Integers stay. For the 16-bit types the graph computes the same up to rounding. For int8 it defines the bytes that
+    move and the arithmetic, sufficient for pricing; its weights do not load, since scales are not modelled. Ops, edges
+    and names are unchanged, except for the target type of a cast to floating point.
     """
 
-    dtype: DType
+    def stored(value: TensorType) -> TensorType:
+        return TensorType(value.shape, dtype) if value.dtype.is_floating else value
 
-    def apply(self, graph: Graph) -> Graph:
-        constants: dict[str, Constant] = {}
-        for name, constant in graph.constants.items():
-            retyped = self._retyped(constant.type)
-            constants[name] = constant if retyped == constant.type else RetypedConstant(retyped, constant)
-        inputs = {name: self._retyped(graph.types[name]) for name in graph.inputs}
-        return Graph.create(inputs, graph.outputs, map(self._recast, graph.nodes), constants)
+    def recast(node: Node) -> Node:
+        is_cast = isinstance(node.op, Cast) and DType(node.op.dtype).is_floating
+        return replace(node, op=Cast(str(dtype))) if is_cast else node
 
-    def _recast(self, node: Node) -> Node:
-        """A cast to a floating-point type becomes one to ``dtype``."""
-        if node.op.kind != "cast" or not DType(node.op.attributes()["dtype"]).is_floating:
-            return node
-        return replace(node, op=Op.from_attributes("cast", {"dtype": str(self.dtype)}))
-
-    def _retyped(self, value: TensorType) -> TensorType:
-        return TensorType(value.shape, self.dtype) if value.dtype.is_floating else value
+    constants = {
+        name: each if stored(each.type) == each.type else RetypedConstant(stored(each.type), each)
+        for name, each in graph.constants.items()
+    }
+    inputs = {name: stored(graph.types[name]) for name in graph.inputs}
+    return Graph.create(inputs, graph.outputs, map(recast, graph.nodes), constants)
 
 
 def retype(graph: Graph, precision: Precision) -> Graph:
@@ -82,7 +75,7 @@ def retype(graph: Graph, precision: Precision) -> Graph:
     types = (graph.types[name] for name in (*graph.inputs, *graph.constants))
     if all(value.dtype == precision.storage for value in types if value.dtype.is_floating):
         return graph
-    return Retype(precision.storage).apply(graph)
+    return stored_as(graph, precision.storage)
 
 
 #: Function of a graph and a precision to a network with its model's units and blocks, or None if it has none.

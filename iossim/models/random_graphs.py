@@ -37,10 +37,6 @@ class RandomGraph:
         return tuple(tuple(high for low, high in self.edges if low == node) for node in range(self.count))
 
     @property
-    def sources(self) -> tuple[int, ...]:
-        return tuple(node for node in range(self.count) if not self.predecessors[node])
-
-    @property
     def sinks(self) -> tuple[int, ...]:
         return tuple(node for node in range(self.count) if not self.successors[node])
 
@@ -48,7 +44,7 @@ class RandomGraph:
         """The published networks' topological order: reverse finishing order of an ascending depth-first search."""
         finished: list[int] = []
         seen: set[int] = set()
-        for source in self.sources:
+        for source in (node for node in range(self.count) if not self.predecessors[node]):
             seen.add(source)
             path = [(source, iter(self.successors[source]))]
             while path:

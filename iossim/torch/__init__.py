@@ -12,8 +12,7 @@ try:
 except ImportError:
     raise ImportError("iossim.torch needs PyTorch, which is not installed; pip install 'iossim[torch]'") from None
 
-from iossim.torch.compilation import compile, load
+from iossim.torch.compilation import compile, dynamo_backend, load
 from iossim.torch.compiled_module import CompiledModule
-from iossim.torch.dynamo import dynamo_backend
 
 __all__ = ["CompiledModule", "compile", "dynamo_backend", "load"]

@@ -26,8 +26,7 @@ from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import StreamSchedule
-from iossim.torch.forms import form, told
-from iossim.torch.results import Results, twins
+from iossim.torch.forms import Results, form, told, twins
 from iossim.torch.state import unchanged
 
 #: Algorithm of each launch, by the names of its units.
@@ -79,6 +78,7 @@ class Bound:
                 )
         self._stream = next((value.device for value in given.values() if getattr(value, "is_cuda", False)), None)
         self._ended = torch.cuda.Event() if self._stream else None
+        self._results: Results | None = None
         self._results = self._learned()
 
     def _take(self, backend: TensorBackend | TorchBackend, chosen: Chosen | None) -> None:
@@ -102,19 +102,21 @@ class Bound:
         }
 
     def run(self, given: Mapping[str, Any]) -> Any:
-        """The result of a run in the form that the module returns."""
-        return self._run(given, self._results)
-
-    def _run(self, given: Mapping[str, Any], results: Results | None) -> Any:
-        """The result of a run in the form that the module returns; without ``results`` the outputs of its graph."""
+        """The result of a run in the form that the module returns; until that is learned, the outputs of its graph."""
         tensors = self._program.tensors
         with one_thread, torch.no_grad(), self._in_turn():
             with self._settings():
                 for name in self.plan.inputs:
                     tensors[name].copy_(given[name])
                 self._program.run()
-            outputs = [tensors[name] if name in tensors else self._constant(name) for name in self._outputs]
-            return [each.clone() for each in outputs] if results is None else results.returned(outputs, given)
+            constants = self.network.graph.constants
+            outputs = [
+                tensors[name] if name in tensors else to_tensor(constants[name].load(), self._place)
+                for name in self.network.graph.outputs
+            ]
+            if self._results is None:
+                return [each.clone() for each in outputs]
+            return self._results.returned(outputs, given)
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
@@ -128,13 +130,6 @@ class Bound:
             yield
         finally:
             self._ended.record(stream)
-
-    @property
-    def _outputs(self) -> tuple[str, ...]:
-        return self.network.graph.outputs
-
-    def _constant(self, name: str) -> torch.Tensor:
-        return to_tensor(self.network.graph.constants[name].load(), self._place)
 
     def _learned(self) -> Results:
         """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""
@@ -155,7 +150,7 @@ class Bound:
                         f"module {self._name} changes its argument {name!r} in place, which its schedule does not; "
                         "let it change a clone"
                     )
-            made = self._run(self.given, None)
+            made = self.run(self.given)
             self._check(expected, made)
             return Results(self._name, expected, structure, own, state.plain)
 

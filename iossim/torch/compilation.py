@@ -1,10 +1,16 @@
-""":func:`compile`: finds the schedule of a module, and passes it to the executor."""
+""":func:`compile`: finds the schedule of a module, and passes it to the executor.
+
+``torch.compile(module, backend="iossim")`` does so for each graph that dynamo finds.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +31,7 @@ from iossim.schedule.schedule import AnySchedule
 from iossim.schedule.streams import as_streams
 from iossim.tasks.measured_schedules import plain_schedule
 from iossim.torch.bound import Bound, executor, named_tensors
-from iossim.torch.compiled_module import CompiledModule
-from iossim.torch.saved import read
+from iossim.torch.compiled_module import CompiledModule, read_compiled
 from iossim.torch.state import unchanged
 
 _DEFAULT_SCHEDULER = "ios-both"
@@ -80,7 +85,7 @@ def load(path: str | Path, module: Any) -> CompiledModule:
     Weights are those of ``module``. Raises ModelError for a file of another module, or of other weights if the
     file has some that were computed from them.
     """
-    saved = [*read(Path(path), type(module).__name__, named_tensors(module))]
+    saved = [*read_compiled(Path(path), type(module).__name__, named_tensors(module))]
     place = _place(saved[0][2])
     bounds = [
         Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
@@ -151,3 +156,53 @@ def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[s
             f"the example inputs are no arguments of module {type(module).__name__}: {error}; give a tuple of its "
             "arguments, or a dict of them by name"
         ) from None
+
+
+def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A callable for a graph of dynamo's: weights, which are passed as inputs, are restored; shapes are fixed.
+
+    A graph with sizes as inputs, or with requested gradients, runs eagerly, with a warning, and so does a call with
+    other weights. Raises as :func:`iossim.torch.compile`.
+    """
+    eager: Callable[..., Any] = body.forward
+    if not all(isinstance(value, torch.Tensor) for value in example_inputs):
+        return _eager(eager, "sizes are inputs of this graph")
+    if torch.is_grad_enabled() and any(value.requires_grad for value in example_inputs):
+        return _eager(eager, "gradients are asked of this graph; call it under torch.no_grad()")
+    # A copy: dynamo's calls match the arguments of its own graph, and its module makes its forward at its first call.
+    whole = torch.fx.GraphModule(body, deepcopy(body.graph))
+    places = [node for node in whole.graph.nodes if node.op == "placeholder"]
+    free, weights = [], {}
+    for number, (node, value) in enumerate(zip(places, example_inputs, strict=True)):
+        if not _is_weight(node.name, value):
+            free.append(number)
+            node.target = node.name  # the exporter's name for it
+            continue
+        weights[number] = value
+        keep = whole.register_parameter if isinstance(value, torch.nn.Parameter) else whole.register_buffer
+        keep(node.name, value)
+        with whole.graph.inserting_before(node):
+            node.replace_all_uses_with(whole.graph.get_attr(node.name))
+        whole.graph.erase_node(node)
+    whole.recompile()
+    compiled = compile(whole.eval(), tuple(example_inputs[number] for number in free), dynamic=False)
+    others: Callable[..., Any] | None = None
+
+    def run(*given: Any) -> Any:
+        nonlocal others
+        if all(map(is_, map(given.__getitem__, weights), weights.values())):
+            return compiled(*(given[number] for number in free))
+        others = others or _eager(eager, "weights were replaced since this graph was compiled")
+        return others(*given)
+
+    return run
+
+
+def _eager(forward: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    warnings.warn(f"iossim.torch: {reason}; it runs eagerly", stacklevel=3)
+    return forward
+
+
+def _is_weight(name: str, value: Any) -> bool:
+    """Whether an input of a dynamo graph is a parameter or buffer of the module that it was made from."""
+    return isinstance(value, torch.nn.Parameter) or "_buffers_" in name

@@ -1,10 +1,17 @@
-"""Forms of arguments (shape, strides, element type, device, value), which calls share with the compilation."""
+"""Forms of arguments (shape, strides, element type, device, value), which calls share with the compilation, and of a
+module's outputs: their structure, their layout, and shared memory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+
+from iossim.base.errors import ModelError
 
 #: Properties shared with the compiled argument: of a tensor class, element type, device, shape and strides or layout.
 Form = tuple[Any, ...]
@@ -33,12 +40,9 @@ def told(seen: Form) -> str:
         return str(seen[1])
     kind, dtype, device, shape, layout = seen
     own = "" if kind is torch.Tensor else f" of class {kind.__name__}"
-    lies = f", strides {layout}" if isinstance(layout, tuple) and layout != _contiguous(shape) else ""
+    contiguous = form(torch.empty(shape, device="meta"))[-1]
+    lies = f", strides {layout}" if isinstance(layout, tuple) and layout != contiguous else ""
     return f"{dtype}[{'x'.join(map(str, shape))}]{own} on {device}{lies}"
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return form(torch.empty(shape, device="meta"))[-1]  # type: ignore[no-any-return]
 
 
 def settings(place: str) -> dict[str, Any]:
@@ -48,3 +52,117 @@ def settings(place: str) -> dict[str, Any]:
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """An argument, or part of its memory, ``offset`` values after its first."""
+
+    argument: str
+    is_whole: bool
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        value = given[self.argument]
+        if self.is_whole:
+            return value
+        return value.as_strided(self.shape, self.stride, value.storage_offset() + self.offset)
+
+
+class Results:
+    """The form of what a module returned for ``given``, for other calls; ``kept`` are the module's own tensors.
+
+    Raises ModelError if outputs share memory in a way that cannot be reproduced.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        outputs: Sequence[torch.Tensor],
+        structure: Any,
+        given: Mapping[str, Any],
+        kept: Sequence[torch.Tensor],
+    ) -> None:
+        self._structure = structure
+        arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
+        own = {*map(_memory, kept)}
+        #: For each output: a view, a kept tensor, the number of an equal output, or its own shape, strides and type.
+        self._results: list[_View | torch.Tensor | int | tuple[Sequence[int], Sequence[int], torch.dtype]] = []
+        for number, output in enumerate(outputs):
+            one = f"output {number} of module {module}"
+            if argument := arguments.get(_memory(output) if output.numel() else 0):
+                value = given[argument]
+                if value.dtype != output.dtype:
+                    raise ModelError(f"{one} is argument {argument!r} read as another type; return a clone")
+                offset = output.storage_offset() - value.storage_offset()
+                self._results.append(_View(argument, output is value, output.shape, output.stride(), offset))
+            elif output.numel() and _memory(output) in own:
+                self._results.append(output)
+            else:
+                others = [each for each in range(number) if _overlap(outputs[each], output)]
+                if others and _place(outputs[others[0]]) != _place(output):
+                    raise ModelError(f"{one} shares memory with output {others[0]}; return a clone of one")
+                self._results.append(others[0] if others else _layout(output))
+
+    def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
+        """The module's result for these outputs of its graph, in newly allocated memory."""
+        made: list[torch.Tensor] = []
+        for result, output in zip(self._results, outputs, strict=True):
+            match result:
+                case _View():
+                    made.append(result.of(given))
+                case int():
+                    made.append(made[result])
+                case torch.Tensor():
+                    made.append(result)
+                case shape, stride, dtype:
+                    made.append(torch.empty_strided(shape, stride, dtype=dtype, device=output.device))
+                    made[-1].copy_(output)
+        return pytree.tree_unflatten(made, self._structure)
+
+
+def twins(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments whose tensors are copies with the same layout and shared memory."""
+    memory: dict[int, torch.UntypedStorage] = {}
+
+    def twin(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.layout is not torch.strided or not _memory(value):
+            return value.detach().clone()
+        if _memory(value) not in memory:
+            memory[_memory(value)] = value.untyped_storage().clone()
+        made = torch.empty(0, dtype=value.dtype, device=value.device)
+        return made.set_(memory[_memory(value)], value.storage_offset(), value.shape, value.stride())
+
+    return {name: twin(value) for name, value in given.items()}
+
+
+def _layout(output: torch.Tensor) -> tuple[Sequence[int], Sequence[int], torch.dtype]:
+    """Shape, strides and type of an output; strides are those of a new tensor if its values share memory."""
+    expanded = any(length > 1 and not stride for length, stride in zip(output.shape, output.stride(), strict=True))
+    stride = torch.empty(output.shape, device="meta").stride() if expanded else output.stride()
+    return output.shape, stride, output.dtype
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have a value at the same address; for different types, whether they may."""
+    if not _memory(one) or _memory(one) != _memory(other):
+        return False
+    if one.dtype != other.dtype:
+        return True
+    places = torch.arange(one.untyped_storage().nbytes() // one.element_size())
+    first, second = (
+        places.as_strided(each.shape, each.stride(), each.storage_offset()).reshape(-1) for each in (one, other)
+    )
+    return bool(torch.isin(first, second).any())
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -27,7 +27,6 @@ from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.unary import Clip, Sigmoid
 from iossim.models.ios_engine.export import ios_file
 from iossim.models.ios_engine.file import file_name, network_and_scheduler, read_ios_file
-from iossim.models.ios_engine.translate import network_of_file, schedule_of_file
 from iossim.models.layers import (
     average_pool,
     conv,
@@ -40,6 +39,7 @@ from iossim.models.layers import (
     relu_sepconv,
 )
 from iossim.models.load import load
+from iossim.models.sources.ios_file import network_of_file, schedule_of_file
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, Schedule
 

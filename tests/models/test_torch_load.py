@@ -13,8 +13,8 @@ import pytest
 import iossim
 from iossim.base.errors import IossimError, ModelError, OptionError
 from iossim.ir.types import DType
-from iossim.models import torch_import
 from iossim.models.load import load
+from iossim.models.sources import torch_module
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[torch]'")
@@ -156,6 +156,6 @@ def test_a_module_that_cannot_be_exported_leaves_no_file(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("package", ["torch", "onnxscript"])
 def test_what_is_not_installed_is_said(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_import, "find_spec", lambda name: None if name == package else object())
+    monkeypatch.setattr(torch_module, "find_spec", lambda name: None if name == package else object())
     with pytest.raises(ModelError, match=rf"{package}, which is not installed; pip install 'iossim\[torch\]'"):
         load(nn.ReLU().eval(), X)

@@ -15,7 +15,7 @@ from onnx_import import import_onnx
 
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op
-from iossim.models.onnx.spelling import IR_VERSION, Names, spell
+from iossim.models.onnx.spelling import IR_VERSION, Names, Speller
 
 
 def onnx_of_op(op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[int] = ()) -> onnx.ModelProto:
@@ -23,10 +23,11 @@ def onnx_of_op(op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[
     types = types_of(inputs)
     names = [f"x{index}" for index in range(len(inputs))]
     outputs = [f"y{index}" for index in range(len(op.infer(types)))]
-    nodes, parameters = spell(op, "node", names, outputs, types[0], opset, Names([*names, *outputs]))
+    speller = Speller(opset, Names([*names, *outputs]))
+    speller.spell(op, "node", names, outputs, types[0])
     elements = [helper.np_dtype_to_tensor_dtype(array.dtype) for array in inputs]
     graph = helper.make_graph(
-        nodes,
+        speller.nodes,
         "one_op",
         [
             helper.make_tensor_value_info(name, element, array.shape)
@@ -37,7 +38,7 @@ def onnx_of_op(op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[
             helper.make_tensor_value_info(name, onnx_code(value.dtype), None)
             for name, value in zip(outputs, op.infer(types), strict=True)
         ],
-        [*(numpy_helper.from_array(inputs[index], names[index]) for index in constants), *parameters],
+        [*(numpy_helper.from_array(inputs[index], names[index]) for index in constants), *speller.tensors],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
 

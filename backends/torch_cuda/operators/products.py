@@ -9,9 +9,8 @@ import torch
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only
 from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.matmul import Gemm, folded_shapes
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
-from iossim.ir.ops.stacked_product import folded_shapes
 
 
 @computes("matmul", refuses=floating_only)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from iossim.base.errors import ModelError
 from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, require
 from iossim.ir.ops.conv import Conv, ConvAttributes, onnx_window
+from iossim.ir.ops.pool import windows
 from iossim.ir.types import TensorType
 
 
@@ -78,14 +78,9 @@ class ConvTranspose(
         whole = np.zeros((batch, self.groups, filters, *self._whole(size, kernel)), dtype=x.dtype)
         images = x.reshape(batch, self.groups, per_group, -1)
         taps = weight.reshape(self.groups, per_group, filters, -1)
-        for place, tap in enumerate(product(*map(range, kernel))):
-            begin = [offset * dilation for offset, dilation in zip(tap, self.dilations, strict=True)]
-            window = tuple(
-                slice(first, first + (length - 1) * stride + 1, stride)
-                for first, length, stride in zip(begin, size, self.strides, strict=True)
-            )
+        for place, window in enumerate(windows(kernel, self.strides, self.dilations, size)):
             added = np.matmul(taps[:, :, :, place].transpose(0, 2, 1)[None], images)
-            whole[(slice(None), slice(None), slice(None), *window)] += added.reshape(batch, self.groups, filters, *size)
+            whole[(slice(None), *window)] += added.reshape(batch, self.groups, filters, *size)
         y = whole.reshape(batch, self.groups * filters, *whole.shape[3:])
         kept = tuple(
             slice(before, length - after)
@@ -244,12 +239,8 @@ class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumula
         total = np.zeros(shape, dtype=x.dtype) if not accumulated else accumulated[0].copy()
         sums = total.reshape(groups, filters // groups, per_group, -1)
         gradients = grad_output.reshape(batch, groups, filters // groups, -1)
-        for place, tap in enumerate(product(*map(range, self.kernel_size))):
-            window = tuple(
-                slice(offset * dilation, offset * dilation + (length - 1) * stride + 1, stride)
-                for offset, dilation, stride, length in zip(tap, self.dilations, self.strides, out, strict=True)
-            )
-            pixels = padded[(slice(None), slice(None), *window)].reshape(batch, groups, per_group, -1)
+        for place, window in enumerate(windows(self.kernel_size, self.strides, self.dilations, out)):
+            pixels = padded[window].reshape(batch, groups, per_group, -1)
             for image in range(batch):
                 sums[..., place] += np.matmul(gradients[image], pixels[image].transpose(0, 2, 1))
         return total

@@ -120,21 +120,21 @@ class _Normalisation(Op, flops_per_element=8, has_epilogue=True, has_prologue=Tr
 
 
 @dataclass(frozen=True)
-class LayerNorm(
-    AlongAxis,
-    _Normalisation,
-    kind="layer_norm",
-    onnx_types="LayerNormalization",
-    onnx_names="axis epsilon",
-    onnx_inputs=3,
-):
+class _FromAxis(AlongAxis, _Normalisation, onnx_names="axis epsilon"):
+    """Base of normalisations with statistics over ``axis`` and all following axes."""
+
+    axis: int = -1
+    epsilon: float = 1e-5
+
+    def _axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(range(normal_axis(self.axis, rank), rank))
+
+
+class LayerNorm(_FromAxis, kind="layer_norm", onnx_types="LayerNormalization", onnx_inputs=3):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all following axes.
 
     Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
     """
-
-    axis: int = -1
-    epsilon: float = 1e-5
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a bias, not {len(inputs)} inputs")
@@ -146,25 +146,12 @@ class LayerNorm(
 
     def compute(self, *inputs: Array) -> Array:
         x, scale, *bias = inputs
-        axes = tuple(range(normal_axis(self.axis, x.ndim), x.ndim))
-        y = _normalised(x, axes, self.epsilon) * scale
+        y = _normalised(x, self._axes(x.ndim), self.epsilon) * scale
         return y + bias[0] if bias else y
 
 
-@dataclass(frozen=True)
-class RmsNorm(
-    AlongAxis,
-    _Normalisation,
-    kind="rms_norm",
-    flops_per_element=5,
-    onnx_types="RMSNormalization",
-    onnx_names="axis epsilon",
-    onnx_inputs=2,
-):
+class RmsNorm(_FromAxis, kind="rms_norm", flops_per_element=5, onnx_types="RMSNormalization", onnx_inputs=2):
     """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all following axes."""
-
-    axis: int = -1
-    epsilon: float = 1e-5
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"needs an input and a scale, not {len(inputs)} inputs")
@@ -175,8 +162,7 @@ class RmsNorm(
 
     def compute(self, *inputs: Array) -> Array:
         x, scale = inputs
-        axes = tuple(range(normal_axis(self.axis, x.ndim), x.ndim))
-        mean = (x * x).mean(axis=axes, keepdims=True)
+        mean = (x * x).mean(axis=self._axes(x.ndim), keepdims=True)
         y: Array = x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale
         return y
 

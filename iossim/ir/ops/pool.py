@@ -31,15 +31,15 @@ class MaxPoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilatio
     ceil_mode: bool = False
 
 
-class MaxPool(MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
-    """Maximum of each window of ``x [N, C, *spatial]``; padding is never the maximum."""
+class _Pool(Op, own_unit_kind="Pool"):
+    """Base of poolings over windows."""
 
-    @property
-    def unit_kind(self) -> str:
-        return "Pool"
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    def infer(self: MaxPool | AveragePool, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:  # type: ignore[misc]
         return (_pooled(self, one_input(inputs)),)
+
+
+class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
+    """Maximum of each window of ``x [N, C, *spatial]``; padding is never the maximum."""
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (math.prod(self.kernel) - 1)
@@ -66,15 +66,8 @@ class AveragePoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dil
     dilations: tuple[int, ...] = (1, 1)
 
 
-class AveragePool(AveragePoolAttributes, kind="average_pool", onnx_types="AveragePool"):
+class AveragePool(_Pool, AveragePoolAttributes, kind="average_pool", onnx_types="AveragePool"):
     """Mean of each window of ``x [N, C, *spatial]``."""
-
-    @property
-    def unit_kind(self) -> str:
-        return "Pool"
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (_pooled(self, one_input(inputs)),)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(self.kernel)
@@ -117,12 +110,10 @@ class _GlobalPool(Op, flops_per_read_element=1):
         return type(self).reduction(inputs[0], axis=tuple(range(2, inputs[0].ndim)), keepdims=True)
 
 
-class GlobalAveragePool(_GlobalPool, kind="global_average_pool", reduction=np.mean, onnx_types="GlobalAveragePool"):
+class GlobalAveragePool(
+    _GlobalPool, kind="global_average_pool", reduction=np.mean, onnx_types="GlobalAveragePool", own_unit_kind="Pool"
+):
     """Mean of each image."""
-
-    @property
-    def unit_kind(self) -> str:
-        return "Pool"
 
 
 class GlobalMaxPool(_GlobalPool, kind="global_max_pool", reduction=np.max, onnx_types="GlobalMaxPool"):
@@ -161,7 +152,7 @@ def _reduce(op: MaxPool | AveragePool, x: Array, fill: float, combine: Callable[
     out = _pooled(op, TensorType(x.shape)).shape[2:]
     padding = window_padding(op, x.shape[2:], out)
     padded = np.pad(x, padding, constant_values=fill) if any(map(any, padding)) else x
-    first, *others = (padded[window] for window in windows_of(op, out))
+    first, *others = (padded[window] for window in windows(op.kernel, op.strides, op.dilations, out))
     return reduce(combine, others, first.copy())
 
 
@@ -182,11 +173,13 @@ def window_padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence
     return padding
 
 
-def windows_of(op: MaxPool | AveragePool, out: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Slices of the padded input for each kernel tap over all windows at once, in row-major order."""
-    for tap in product(*map(range, op.kernel)):
+def windows(
+    kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], out: Sequence[int]
+) -> Iterator[tuple[slice, ...]]:
+    """Slices of padded images for each kernel tap over all ``out`` windows at once, in row-major order."""
+    for tap in product(*map(range, kernel)):
         spatial = (
             slice(offset * dilation, offset * dilation + (count - 1) * stride + 1, stride)
-            for offset, dilation, count, stride in zip(tap, op.dilations, out, op.strides, strict=True)
+            for offset, dilation, count, stride in zip(tap, dilations, out, strides, strict=True)
         )
         yield (slice(None), slice(None), *spatial)

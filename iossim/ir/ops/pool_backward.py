@@ -9,14 +9,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from iossim.ir.op import Array, require
-from iossim.ir.ops.pool import (
-    AveragePool,
-    AveragePoolAttributes,
-    MaxPool,
-    MaxPoolAttributes,
-    window_padding,
-    windows_of,
-)
+from iossim.ir.ops.pool import AveragePool, AveragePoolAttributes, MaxPool, MaxPoolAttributes, window_padding, windows
 from iossim.ir.types import TensorType
 
 
@@ -46,7 +39,7 @@ class MaxPoolBackward(MaxPoolAttributes, kind="max_pool_backward"):
         largest = self.forward.evaluate((x,))[0]
         total = np.zeros_like(padded)
         is_open = np.ones(largest.shape, dtype=np.bool_)
-        for window in windows_of(self.forward, grad_output.shape[2:]):
+        for window in windows(self.kernel, self.strides, self.dilations, grad_output.shape[2:]):
             hit = (padded[window] == largest) & is_open
             total[window] += np.where(hit, grad_output, 0)
             is_open &= ~hit
@@ -83,7 +76,7 @@ class AveragePoolBackward(AveragePoolAttributes, kind="average_pool_backward"):
         whole = (*grad_output.shape[:2], *self.input_size)
         total = np.zeros([size + sum(pads) for size, pads in zip(whole, padding, strict=True)], grad_output.dtype)
         share = grad_output / self.forward.counts(self.input_size, out).astype(grad_output.dtype)
-        for window in windows_of(self.forward, out):
+        for window in windows(self.kernel, self.strides, self.dilations, out):
             total[window] += share
         return total[_inside(padding, whole)]
 

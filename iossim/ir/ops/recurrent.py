@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -113,7 +113,8 @@ class Recurrent(Op, may_leave_out_outputs=True):
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         direction = str(node.attribute("direction", "forward"))
         usual = list(cls.activations) * (2 if direction == "bidirectional" else 1)
-        given = [_text(each) for each in node.attribute("activations", usual)]
+        stated = node.attribute("activations", usual)
+        given = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in stated]
         refused = [
             "activations of its own" if [each.lower() for each in given] != [each.lower() for each in usual] else "",
             "a clip" if node.attribute("clip") else "",
@@ -134,14 +135,8 @@ class Recurrent(Op, may_leave_out_outputs=True):
             direction,
             bool(node.attribute("layout", 0)),
             tuple(present),
-            **cls._more(node),
         )
         return op, (*node.inputs[:3], *(node.inputs[place] for place in present.values()))
-
-    @classmethod
-    def _more(cls, node: OnnxNode) -> dict[str, Any]:
-        """Attributes specific to a kind."""
-        return {}
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         layout = {"layout": 1} if self.batch_first else {}
@@ -176,8 +171,9 @@ class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoi
     reset_after: bool = False
 
     @classmethod
-    def _more(cls, node: OnnxNode) -> dict[str, Any]:
-        return {"reset_after": bool(node.attribute("linear_before_reset", 0))}
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op, data = super().from_onnx(node)
+        return replace(op, reset_after=bool(node.attribute("linear_before_reset", 0))), data
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         op_type, attributes = super().to_onnx()
@@ -200,7 +196,3 @@ class Rnn(Recurrent, kind="rnn", onnx_types="RNN", gates=1, activations=("Tanh",
 
     def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
         return [np.tanh(seen + states[0] @ recurrence.T + bias)]
-
-
-def _text(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

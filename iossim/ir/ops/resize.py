@@ -66,7 +66,7 @@ class Resize(
         scales = None if self.sizes else np.array(self.scales, dtype=np.float32)
         sizes = np.array(self.sizes, dtype=np.int64) if self.sizes else None
         operands = [widen(x), None, scales] if sizes is None else [widen(x), None, None, sizes]
-        (y,) = compute_standard("Resize", _OPSET, operands, super().to_onnx()[1])
+        y = compute_standard("Resize", _OPSET, operands, super().to_onnx()[1])
         return (y.astype(x.dtype, copy=False),)
 
     def tables(self, shape: Sequence[int], made: Sequence[int]) -> dict[int, Array]:

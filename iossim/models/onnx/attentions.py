@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper
 
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array
 from iossim.ir.types import DType
-from iossim.models.onnx.constants import Known, node_view
+from iossim.models.onnx.constants import Known, constant_node, node_view, nodes_with_list
 from iossim.models.onnx.file import is_standard
-from iossim.models.onnx.quantised_operators import DOMAIN, WITH_AXES
+from iossim.models.onnx.quantised_operators import DOMAIN
 
 #: The number that ONNX Runtime adds to the scores of masked keys by default.
 _MASKED = -10000.0
@@ -138,11 +138,8 @@ class _Written:
 
     def _split(self, value: str, sizes: Sequence[int], what: str) -> list[str]:
         outputs = [f"{self.name}.{what}.{part}" for part in ("query", "key", "value")]
-        given = [value]
-        attributes = {"axis": -1} if self.opset >= WITH_AXES else {"axis": -1, "split": list(sizes)}
-        if self.opset >= WITH_AXES:
-            given.append(self._constant(np.array(sizes, np.int64), f"{what}.sizes"))
-        self.made.append(helper.make_node("Split", given, outputs, f"{self.name}.{what}.split", **attributes))
+        self.made += nodes_with_list("Split", value, outputs, ("split", sizes), self.opset, axis=-1)
+        self.made[-1].name = f"{self.name}.{what}.split"
         return outputs
 
     @property
@@ -156,9 +153,8 @@ class _Written:
         return self._constant(np.array(shape, dtype=np.int64), f"{what}.shape")
 
     def _constant(self, array: Array, what: str) -> str:
-        tensor = numpy_helper.from_array(array, f"{self.name}.{what}")
-        self.made.append(helper.make_node("Constant", [], [tensor.name], tensor.name, value=tensor))
-        return tensor.name
+        self.made.append(constant_node(f"{self.name}.{what}", array))
+        return self.made[-1].name
 
     def _add(self, op_type: str, inputs: Sequence[str], what: str, **attributes: Any) -> str:
         """The output of a new node."""

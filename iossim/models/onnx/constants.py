@@ -6,7 +6,7 @@ All constants are lazy: the array is created at each load, and not kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ class ExternalConstant(Constant):
         return array.astype(dtype, copy=False).reshape(self.type.shape)
 
 
+#: The first operator set in which sizes of a split, and axes of a squeeze, are an input.
+WITH_LISTS = 13
 #: Largest number of elements of a constant that may be a shape, axes, a count or scales.
 LARGEST_PARAMETER = 1 << 16
 
@@ -163,12 +165,34 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
         name,
         tuple(node.input),
         tuple(node.output),
-        {attribute.name: _value(attribute) for attribute in node.attribute},
+        attributes_of(node),
         known.types,
         known.constants,
         known.parameter,
         opset,
     )
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """The values of a node's attributes by name."""
+    return {attribute.name: _value(attribute) for attribute in node.attribute}
+
+
+def constant_node(name: str, array: Array) -> NodeProto:
+    """A node that makes the constant ``name``."""
+    return helper.make_node("Constant", [], [name], name, value=numpy_helper.from_array(array, name))
+
+
+def nodes_with_list(
+    op_type: str, source: str, outputs: Sequence[str], numbers: tuple[str, Sequence[int]], opset: int, **attributes: Any
+) -> list[NodeProto]:
+    """An operator whose list of integers is an attribute below operator set 13, and an input from then on."""
+    name, values = numbers
+    if opset < WITH_LISTS:
+        attributes[name] = values
+        return [helper.make_node(op_type, [source], outputs, **attributes)]
+    made = constant_node(f"{outputs[0]}.{name}", np.array(values, dtype=np.int64))
+    return [made, helper.make_node(op_type, [source, made.name], outputs, **attributes)]
 
 
 def check_numbers(node: NodeProto, where: str) -> None:

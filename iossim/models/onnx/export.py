@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from iossim.base.errors import GraphError, ModelError, OptionError, first_line
 from iossim.base.user_files import check_file
@@ -32,7 +33,7 @@ from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit, subgr
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
-from iossim.models.onnx.spelling import IR_VERSION, Names, fitting_opset, imported_domains, spell
+from iossim.models.onnx.spelling import IR_VERSION, Names, Speller, fitting_opset, imported_domains
 
 #: The metadata key.
 KEY = "iossim.units"
@@ -112,20 +113,18 @@ def export_graph(
     types = graph.types
     if opset is None:
         opset = fitting_opset((node.op, types[node.inputs[0]]) for node in graph.nodes)
-    names = Names(types)
+    speller = Speller(opset, Names(types))
     weights = [(store or _tensor)(value, constant) for value, constant in graph.constants.items()]
-    spelled: list[NodeProto] = []
     names_of: dict[str, list[str]] = {}
     for node in graph.nodes:
-        made, parameters = spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]], opset, names)
-        spelled += made
-        names_of[node.name] = [each.name for each in made]
-        weights += parameters
+        first = len(speller.nodes)
+        speller.spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]])
+        names_of[node.name] = [each.name for each in speller.nodes[first:]]
     inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     model = helper.make_model(
-        helper.make_graph(spelled, name, inputs, outputs, weights),
+        helper.make_graph(speller.nodes, name, inputs, outputs, [*weights, *speller.tensors]),
         opset_imports=imports,
         ir_version=IR_VERSION,
         producer_name="iossim",
@@ -232,13 +231,8 @@ def _beside(name: str, constant: Constant, stream: BinaryIO) -> TensorProto:
     """The tensor of a constant whose elements are appended to an external file, little-endian."""
     stream.write(b"\0" * (-stream.tell() % _ALIGNMENT))
     array = constant.load()
-    tensor = TensorProto(name=name, dims=array.shape, data_type=onnx_code(constant.type.dtype))
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (
-        ("location", os.path.basename(stream.name)),
-        ("offset", stream.tell()),
-        ("length", array.nbytes),
-    ):
-        tensor.external_data.add(key=key, value=str(value))
+    tensor = TensorProto(name=name, dims=array.shape, data_type=onnx_code(constant.type.dtype), raw_data=b"")
+    set_external_data(tensor, os.path.basename(stream.name), stream.tell(), array.nbytes)
+    tensor.ClearField("raw_data")
     array.astype(array.dtype.newbyteorder("<"), copy=False).tofile(stream)
     return tensor

@@ -12,7 +12,8 @@ import math
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ import numpy as np
 import onnx
 import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
-from iossim.ir.onnx_node import graphs_in
+from iossim.ir.onnx_node import graphs_in, operands
 from iossim.models.onnx.inlining import inlined
 from iossim.models.onnx.quantised_operators import written_out
 
@@ -132,52 +133,31 @@ def _ordered(nodes: Sequence[NodeProto], path: Path) -> list[NodeProto] | None:
                 del graph.node[:]
                 graph.node.extend(inside)
     maker = {value: place for place, node in reversed(list(enumerate(nodes))) for value in node.output if value}
-    before = [{maker[value] for value in _read(node) if value in maker} for node in nodes]
+    before = [{maker[value] for value in operands(node) if value in maker} for node in nodes]
     if all(place > max(made, default=-1) for place, made in enumerate(before)):
         return None
-    readers: list[list[int]] = [[] for _ in nodes]
-    for place, made in enumerate(before):
-        for each in made:
-            readers[each].append(place)
-    waiting = [len(made) for made in before]
-    ready = [place for place, count in enumerate(waiting) if not count]
-    heapify(ready)
+    sorter = TopologicalSorter(dict(enumerate(before)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ModelError(f"{path}: {_circle(nodes, error.args[1][:-1])}; the file is damaged") from None
     order: list[int] = []
-    while ready:
+    ready: list[int] = []
+    while sorter.is_active():
+        for place in sorter.get_ready():
+            heappush(ready, place)
         order.append(heappop(ready))
-        for reader in readers[order[-1]]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heappush(ready, reader)
-    if len(order) < len(nodes):
-        raise ModelError(f"{path}: {_circle(nodes, before, waiting)}; the file is damaged")
+        sorter.done(order[-1])
     return [NodeProto.FromString(nodes[place].SerializeToString()) for place in order]
 
 
-def _circle(nodes: Sequence[NodeProto], before: Sequence[set[int]], waiting: Sequence[int]) -> str:
-    """A dependency cycle as text: from a waiting node back along its dependencies."""
-    place, seen = next(place for place, count in enumerate(waiting) if count), list[int]()
-    while place not in seen:
-        seen.append(place)
-        place = min(each for each in before[place] if waiting[each])
-    names = [f"{nodes[each].op_type} {nodes[each].name!r}" for each in reversed(seen[seen.index(place) :])]
+def _circle(nodes: Sequence[NodeProto], places: Sequence[int]) -> str:
+    """A dependency cycle as text, with its first node in the file last."""
+    first = places.index(min(places)) + 1
+    names = [f"{nodes[each].op_type} {nodes[each].name!r}" for each in (*places[first:], *places[:first])]
     if len(names) == 1:
         return f"{names[0]} reads what it makes"
     return f"{', '.join(names[:3])}{' ...' if len(names) > 3 else ''} depend on one another"
-
-
-def _read(node: NodeProto) -> Iterator[str]:
-    """The outer values that a node reads, including captures of its subgraphs."""
-    yield from node.input
-    for graph in graphs_in(node):
-        yield from _read_outside(graph)
-
-
-def _read_outside(graph: GraphProto) -> Iterator[str]:
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {value for node in graph.node for value in node.output}
-    yield from (value for node in graph.node for value in _read(node) if value not in own)
-    yield from (value.name for value in graph.output if value.name not in own)
 
 
 #: In older sets, broadcasting was an attribute, and dropout and batch norm had a training switch.
@@ -273,7 +253,8 @@ def _parsed(path: Path) -> onnx.ModelProto:
                     f"{MOST_PACKED_BYTES >> 30} GiB; it is damaged, or its weights should be stored as raw data"
                 )
             model.ParseFromString(view)
-        readable = len(model.graph.node) > MOST_NODES or _are_readable(_names(model))
+        are_text = (isinstance(name, str) and name.isprintable() for name in _names(model))
+        readable = len(model.graph.node) > MOST_NODES or all(are_text)
     except (DecodeError, UnicodeDecodeError):
         readable = False
     if not readable:
@@ -364,8 +345,3 @@ def _names_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
 
 def _copies(nodes: Iterable[onnx.NodeProto], depth: int = 1) -> int:
     return sum(depth + sum(_copies(graph.node, depth + 1) for graph in graphs_in(node)) for node in nodes)
-
-
-def _are_readable(texts: Iterable[object]) -> bool:
-    """Whether all are text on one line."""
-    return all(isinstance(text, str) and text.isprintable() for text in texts)

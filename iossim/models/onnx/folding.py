@@ -32,8 +32,7 @@ from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
-from iossim.models.onnx.loops import repeated_types
-from iossim.models.onnx.shapes import inferred_outputs, static_shape
+from iossim.models.onnx.shapes import inferred_outputs, repeated_types, static_shape
 
 #: Largest number of input elements of a node that is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096
@@ -86,7 +85,8 @@ class Folder:
             return [ArrayConstant(_shape(node, known.types[inputs[0]]))]
         if node.op_type == "CastLike":
             inputs = inputs[:1]  # the other one matters only by its type
-        if node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED and not _has_blocks(node):
+        has_blocks = any(attribute.name == "block_size" and attribute.i for attribute in node.attribute)
+        if node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED and not has_blocks:
             return None  # a product with it may be computed in integers
         small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
         constant = all(known.has_values(name) and name not in self.kept for name in inputs)
@@ -143,10 +143,6 @@ def can_fold(node: NodeProto) -> bool:
     """Whether the node is a standard operator whose outputs depend on its inputs only."""
     standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
     return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
-
-
-def _has_blocks(node: NodeProto) -> bool:
-    return any(attribute.name == "block_size" and attribute.i for attribute in node.attribute)
 
 
 def _shape(node: NodeProto, value: TensorType) -> Array:

@@ -7,31 +7,24 @@ are fixed by now, so that its condition is known at import.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.inliner
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import graphs_in, nodes_within
+from iossim.ir.op import Array
 
 #: Limits on the nodes and bytes (names, and tensors in attributes) that functions may add to a model.
 MOST_NODES, MOST_BYTES = 1 << 18, 1 << 28
 
 _Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class _Extent:
-    """Size of an inlined body."""
-
-    nodes: int
-    bytes: int
 
 
 def inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
@@ -47,42 +40,20 @@ def inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 def _check(model: onnx.ModelProto, path: Path) -> None:
     bodies = {_key(each.domain, each.name, each): each for each in model.functions}
-    calls = {key: Counter(_called(body.node, bodies)) for key, body in bodies.items()}
-    extents: dict[_Key, _Extent] = {}
-    for key in _innermost_first(calls, path):
-        own = _Extent(sum(1 for _ in nodes_within(bodies[key].node)), bodies[key].ByteSize())
-        extents[key] = _with_calls(own, calls[key], extents)
-    made = _with_calls(_Extent(0, 0), Counter(_called(model.graph.node, bodies)), extents)
-    if made.nodes > MOST_NODES or made.bytes > MOST_BYTES:
+    calls = {key: list(_called(body.node, bodies)) for key, body in bodies.items()}
+    extents: dict[_Key, Array] = {}  # nodes and bytes of each inlined body
+    try:
+        for key in TopologicalSorter(calls).static_order():
+            own = [sum(1 for _ in nodes_within(bodies[key].node)), bodies[key].ByteSize()]
+            extents[key] = sum((extents[each] for each in calls[key]), np.array(own, dtype=object))
+    except CycleError as error:
+        raise ModelError(f"{path}: function {error.args[1][0][1]!r} calls itself; the file is damaged") from None
+    nodes, size = sum((extents[each] for each in _called(model.graph.node, bodies)), np.zeros(2, dtype=object))
+    if nodes > MOST_NODES or size > MOST_BYTES:
         raise ModelError(
-            f"{path} has functions that stand for {made.nodes:,} nodes and {made.bytes:,} bytes; iossim takes "
+            f"{path} has functions that stand for {nodes:,} nodes and {size:,} bytes; iossim takes "
             f"at most {MOST_NODES:,} and {MOST_BYTES:,}: export the model without functions"
         )
-
-
-def _with_calls(own: _Extent, calls: Counter[_Key], extents: dict[_Key, _Extent]) -> _Extent:
-    return _Extent(
-        own.nodes + sum(count * extents[key].nodes for key, count in calls.items()),
-        own.bytes + sum(count * extents[key].bytes for key, count in calls.items()),
-    )
-
-
-def _innermost_first(calls: dict[_Key, Counter[_Key]], path: Path) -> Iterator[_Key]:
-    """Functions, each after all of its callees; raises ModelError if one calls itself."""
-    done: set[_Key] = set()
-    for first, within in calls.items():
-        opened: dict[_Key, Iterator[_Key]] = {} if first in done else {first: iter(within)}
-        while opened:
-            key = next(reversed(opened))
-            called = next((each for each in opened[key] if each not in done), None)
-            if called is None:
-                del opened[key]
-                done.add(key)
-                yield key
-            elif called in opened:
-                raise ModelError(f"{path}: function {called[1]!r} calls itself; the file is damaged")
-            else:
-                opened[called] = iter(calls[called])
 
 
 def _called(nodes: Sequence[NodeProto], bodies: dict[_Key, onnx.FunctionProto]) -> Iterator[_Key]:

@@ -19,6 +19,7 @@ from iossim.base.errors import ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
 from iossim.ir.onnx_spelling import onnx_code
+from iossim.models.onnx.constants import WITH_LISTS
 from iossim.models.onnx.export import export_graph
 
 #: A dimension: a size, the name of an open one, or None for an open one without a name.
@@ -27,8 +28,6 @@ Dimension = int | str | None
 _Sizes = tuple[int, ...]
 #: The entry of a target shape that copies the dimension of the input, by operator.
 _COPIED = {"Reshape": 0, "Expand": 1}
-#: The first operator set in which the axes of a squeeze are an input.
-_AXES_ARE_INPUTS = 13
 
 
 class _Target(NamedTuple):
@@ -121,7 +120,7 @@ def _target(node: NodeProto, targets: Sequence[tuple[int, ...]], graphs: Sequenc
         return _Target(node.op_type, tuple(values))
     for op_type, longer, shorter in (("Squeeze", read, made), ("Unsqueeze", made, read)):
         axes = _ones_between(longer, shorter)
-        if node.op_type == "Reshape" and axes is not None and opset >= _AXES_ARE_INPUTS:
+        if node.op_type == "Reshape" and axes is not None and opset >= WITH_LISTS:
             return _Target(op_type, axes)
     raise _differs(node)
 

@@ -20,16 +20,9 @@ DOMAIN = "com.microsoft"
 #: The operator set in which Softmax is along one axis (QLinearSoftmax names the one that it follows), and
 #: DequantizeLinear has an axis.
 WITH_AXES = 13
-#: Operator and number of operands. Operands come with scale and zero point, and so does the result.
-_COMPUTE = {
-    "QLinearAdd": ("Add", 2),
-    "QLinearMul": ("Mul", 2),
-    "QLinearAveragePool": ("AveragePool", 1),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1),
-    "QLinearLeakyRelu": ("LeakyRelu", 1),
-    "QLinearSigmoid": ("Sigmoid", 1),
-    "QLinearSoftmax": ("Softmax", 1),
-}
+#: Number of operands of ``QLinear`` and each operator. Operands come with scale and zero point, and so does the result.
+_OPERANDS = {"Add": 2, "Mul": 2}
+_OPERANDS |= dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1)
 
 
 def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -58,7 +51,8 @@ def _is_known(node: NodeProto, several: Collection[str]) -> bool:
         return len(node.input) > 2 and len(node.input) % 3 == 2
     if node.op_type == "QGemm":
         return len(node.input) >= 6
-    return node.op_type in _COMPUTE and len(node.input) >= 3 * _COMPUTE[node.op_type][1] + 1
+    count = _OPERANDS.get(node.op_type.removeprefix("QLinear"), 0) if node.op_type.startswith("QLinear") else 0
+    return count > 0 and len(node.input) >= 3 * count + 1
 
 
 class _Written:
@@ -82,7 +76,8 @@ class _Written:
             case "QGemm":
                 self._fully_connected([*inputs, *[""] * (9 - len(inputs))])
             case known:
-                op_type, count = _COMPUTE[known]
+                op_type = known.removeprefix("QLinear")
+                count = _OPERANDS[op_type]
                 operands = [self._dequantised(*inputs[3 * at : 3 * at + 3]) for at in range(count)]
                 self._quantised(op_type, operands, inputs[3 * count :])
         return self.made

@@ -9,20 +9,20 @@ read only empty tensors are folded, concats drop them, and splits do not produce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.onnx_spelling import NotCoveredError, onnx_code
+from iossim.ir.onnx_spelling import NotCoveredError
 from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import Known
+from iossim.models.onnx.constants import Known, attributes_of, constant_node, nodes_with_list
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled
 
@@ -73,21 +73,15 @@ def _split_without(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
     is_whole = len(sizes) == len(node.output) and -len(x.shape) <= axis < len(x.shape) and sum(sizes) == x.shape[axis]
     if not is_whole or min(sizes) != 0 or max(sizes) == 0:
         return []
-    nodes: list[NodeProto] = []
-    for value, size in zip(node.output, sizes, strict=True):
-        if size == 0 and value:
-            shape = list(x.shape)
-            shape[axis] = 0
-            tensor = helper.make_tensor(value, onnx_code(x.dtype), shape, b"", raw=True)
-            nodes.append(helper.make_node("Constant", [], [value], value=tensor))
+    empty = np.zeros((*x.shape[:axis], 0, *x.shape[axis:][1:]), x.dtype.numpy)
+    nodes = [constant_node(value, empty) for value, size in zip(node.output, sizes, strict=True) if not size and value]
     split = deepcopy(node)
     del split.output[:]
     split.output.extend(value for value, size in zip(node.output, sizes, strict=True) if size)
     left = [size for size in sizes if size]
     if given:
         split.input[1] = f"{name}.sizes"
-        tensor = numpy_helper.from_array(np.array(left, dtype=np.int64))
-        nodes.append(helper.make_node("Constant", [], [split.input[1]], value=tensor))
+        nodes.append(constant_node(split.input[1], np.array(left, dtype=np.int64)))
     else:
         for attribute in split.attribute:
             if attribute.name == "split":
@@ -155,16 +149,16 @@ class _Reading:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        return {each.name: helper.get_attribute_value(each) for each in self.node.attribute}
+        return attributes_of(self.node)
 
     def given(self, index: int) -> str:
         """The name of an input, empty if omitted."""
         return self.node.input[index] if index < len(self.node.input) else ""
 
-    def sequence(self, index: int = 0) -> tuple[str, ...]:
-        found = self.parts.get(self.given(index), None)
+    def sequence(self) -> tuple[str, ...]:
+        found = self.parts.get(self.given(0))
         if found is None:
-            raise self.invalid(f"its input {self.given(index)!r} is no sequence")
+            raise self.invalid(f"its input {self.given(0)!r} is no sequence")
         return found
 
     def array(self, index: int, what: str) -> Array:
@@ -191,8 +185,7 @@ class _Reading:
         return str(self.node.output[0])
 
     def constant(self, value: Array) -> _Made:
-        tensor = numpy_helper.from_array(value)
-        return {}, [helper.make_node("Constant", [], [self.output], self.name, value=tensor)]
+        return {}, [constant_node(self.output, value)]
 
     def same(self, source: str) -> _Made:
         """The output aliases another value, tensor or not."""
@@ -254,10 +247,10 @@ def _split(reading: _Reading) -> _Made:
         return {reading.output: ()}, []
     squeezes = not reading.given(1) and not int(reading.attributes.get("keepdims", 1))
     split_parts = [f"{part}.kept" for part in parts] if squeezes else list(parts)
-    nodes = list(_with_list("Split", reading, reading.given(0), split_parts, ("split", sizes), axis=axis))
+    nodes = nodes_with_list("Split", reading.given(0), split_parts, ("split", sizes), reading.opset, axis=axis)
     if squeezes:
         for kept, part in zip(split_parts, parts, strict=True):
-            nodes += _with_list("Squeeze", reading, kept, [part], ("axes", [axis]))
+            nodes += nodes_with_list("Squeeze", kept, [part], ("axes", [axis]), reading.opset)
     return {reading.output: parts}, nodes
 
 
@@ -280,7 +273,7 @@ def _concat(reading: _Reading) -> _Made:
     nodes = [
         node
         for part, made in zip(parts, stacked, strict=True)
-        for node in _with_list("Unsqueeze", reading, part, [made], ("axes", [axis]))
+        for node in nodes_with_list("Unsqueeze", part, [made], ("axes", [axis]), reading.opset)
     ]
     return {}, [*nodes, helper.make_node("Concat", stacked, [reading.output], reading.name, axis=axis)]
 
@@ -305,25 +298,6 @@ def _map(reading: _Reading) -> _Made:
         for output, value in zip(outputs, made, strict=False):
             output.append(value)
     return {name: tuple(parts) for name, parts in zip(reading.node.output, outputs, strict=True) if name}, nodes
-
-
-def _with_list(
-    op_type: str,
-    reading: _Reading,
-    source: str,
-    outputs: Sequence[str],
-    numbers: tuple[str, list[int]],
-    **attributes: Any,
-) -> Iterator[NodeProto]:
-    """An operator whose list of integers is an attribute below operator set 13, and an input from then on."""
-    name, values = numbers
-    if reading.opset < 13:
-        attributes[name] = values
-        yield helper.make_node(op_type, [source], outputs, **attributes)
-        return
-    given = f"{outputs[0]}.{name}"
-    yield helper.make_node("Constant", [], [given], value=numpy_helper.from_array(np.array(values, dtype=np.int64)))
-    yield helper.make_node(op_type, [source, given], outputs, **attributes)
 
 
 _READERS: dict[str, Callable[[_Reading], _Made]] = {

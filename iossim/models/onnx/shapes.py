@@ -1,22 +1,34 @@
-"""ONNX's shape inference for a node, from the types of its inputs and the values of known ones."""
+"""ONNX's shape inference for a node, from the types of its inputs and the values of known ones; unrolled loops.
+
+ONNX leaves the types of a loop's outputs open if each iteration reads the one before. A state that has the same type
+after an iteration as before keeps it throughout. The number of iterations is the length of a ``Scan``'s inputs, or the
+trip count of a ``Loop`` whose condition is always true. Such a loop is unrolled if its body has matrix products, so
+that they are priced and scheduled like any others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx
-from onnx import NodeProto, TypeProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, last_line
-from iossim.ir.onnx_node import captured_values
-from iossim.ir.onnx_spelling import onnx_code
+from iossim.ir.onnx_node import captured_values, nodes_within
+from iossim.ir.onnx_spelling import dtype_of_onnx, onnx_code
+from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx.constants import Known
-from iossim.models.onnx.inlining import runs_graphs
+from iossim.models.onnx.constants import Known, attributes_of, constant_node
+from iossim.models.onnx.file import is_standard
+from iossim.models.onnx.inlining import runs_graphs, unrolled
 from iossim.models.onnx.inputs import dimension_size
 
 #: Largest number of elements of an input whose values are given to inference.
 LARGEST_KNOWN = 4096
+#: Limits on the nodes of a model's unrolled loops, and on the bytes of one with all its iterations.
+_MOST_NODES, _MOST_BYTES = 4096, 1 << 26
 
 
 def inferred_outputs(
@@ -91,3 +103,146 @@ def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = Non
     ]
     known = tuple(size for size in dimensions if size is not None)
     return known if len(known) == len(dimensions) else None
+
+
+def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
+    """Iterations of a ``Loop`` that multiplies matrices; 0 if unknown or too many, and for other nodes.
+
+    ``written`` is the number of nodes in unrolled loops so far: nested loops are unrolled too.
+    """
+    body = next((each.g for each in node.attribute if each.name == "body"), None)
+    if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
+        return 0
+    inner = [each.op_type for each in nodes_within(body.node)]
+    if not any(map(is_product, inner)):
+        return 0
+    runs, _ = _loop(node, body, known)
+    if runs is None or written + runs * len(inner) > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
+        return 0
+    return runs
+
+
+def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeProto]:
+    """The nodes of all iterations of a ``Loop``, then those that make its outputs; ``where`` begins a ModelError."""
+    (body,) = (each.g for each in node.attribute if each.name == "body")
+    nodes: list[NodeProto] = []
+
+    def known(value: object, called: str) -> str:
+        nodes.append(constant_node(called, np.array(value)))
+        return called
+
+    states = list(node.input[2:])
+    collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
+    condition = known(True, f"{name}[]")
+    for run in range(runs):
+        prefix = f"{name}[{run}]."
+        inner, made = unrolled(body, [known(run, f"{name}[{run}]"), condition, *states], prefix, where)
+        nodes += inner
+        states, each = list(made[1 : 1 + len(states)]), made[1 + len(states) :]
+        for values, value in zip(collected, each, strict=True):
+            values.append(value)
+    for value, output in zip(states, node.output, strict=False):
+        if output:
+            nodes.append(helper.make_node("Identity", [value], [output], f"{name}.{output}"))
+    for values, output in zip(collected, node.output[len(states) :], strict=True):
+        if output:
+            every = f"{name}.{output}.runs"
+            nodes.append(helper.make_node("SequenceConstruct", values, [every], every))
+            nodes.append(
+                helper.make_node("ConcatFromSequence", [every], [output], f"{name}.{output}", axis=0, new_axis=1)
+            )
+    return nodes
+
+
+def repeated_types(
+    node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int
+) -> dict[str, TensorType]:
+    """The known types of a loop's outputs by name; empty for any other node."""
+    attributes = attributes_of(node)
+    body = attributes.get("body")
+    # Below operator set 9 a Scan read whole batches.
+    is_read = node.op_type == "Loop" or (node.op_type == "Scan" and versions[""] >= 9)
+    if not is_read or not isinstance(body, GraphProto):
+        return {}
+    if node.op_type == "Loop":
+        runs, given = _loop(node, body, known)
+        states, made = node.input[2:], body.output[1:]
+        axes = [0] * len(node.output)
+    else:
+        count = len(node.input) - int(attributes["num_scan_inputs"])
+        states, made = node.input[:count], body.output
+        runs, given = _scan(node, count, attributes, known)
+        axes = [0] * count + list(attributes.get("scan_output_axes", [0] * (len(node.output) - count)))
+    if given is None or len(given) != len(body.input):
+        return {}
+    inside = dict(zip((value.name for value in body.input), given, strict=True))
+    outside = [name for name in captured_values(node) if name not in inside]
+    try:
+        found = inferred_types(
+            body.node,
+            [*inside, *outside],
+            [value.name for value in body.output],
+            versions,
+            Known({**known.types, **inside}, {k: v for k, v in known.constants.items() if k in outside}),
+            ir_version,
+        )
+    except ModelError:
+        return {}  # inference of the whole node reports errors in the body
+    after = [_type(found.get(value.name)) for value in made]
+    if any(known.types[name] != value for name, value in zip(states, after, strict=False)):
+        return {}
+    outputs: dict[str, TensorType] = {}
+    for place, (name, value) in enumerate(zip(node.output, after, strict=False)):
+        if value is not None and place < len(states):
+            outputs[name] = value
+        elif value is not None and runs is not None:
+            axis = axes[place] % (len(value.shape) + 1)
+            outputs[name] = TensorType((*value.shape[:axis], runs, *value.shape[axis:]), value.dtype)
+    return {name: value for name, value in outputs.items() if name}
+
+
+def _loop(node: NodeProto, body: GraphProto, known: Known) -> tuple[int | None, list[TensorType] | None]:
+    """Number of iterations of a Loop, if known, and the types of its body's inputs."""
+    given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(known.types[name] for name in node.input[2:])]
+    trips, condition = node.input[0], node.input[1]
+    is_true = not condition or (condition in known.constants and bool(known.parameter(condition).all()))
+    if trips not in known.constants or not is_true or not _stays_true(body):
+        return None, given
+    return max(0, int(known.parameter(trips).item())), given
+
+
+def _stays_true(body: GraphProto) -> bool:
+    """Whether a Loop's body returns the condition that it is given, or a constant true one."""
+    made = {name: node for node in body.node for name in node.output}
+    name = body.output[0].name
+    for _ in body.node:  # at most one step per node: a damaged body may be cyclic
+        if name in made and made[name].op_type == "Identity":
+            name = made[name].input[0]
+    if name in made and made[name].op_type == "Constant":
+        return any(bool(each.t.raw_data.strip(b"\0") or any(each.t.int32_data)) for each in made[name].attribute)
+    return len(body.input) > 1 and name == body.input[1].name
+
+
+def _scan(
+    node: NodeProto, count: int, attributes: Mapping[str, Any], known: Known
+) -> tuple[int | None, list[TensorType] | None]:
+    """Number of iterations of a Scan, and the types of its body's inputs: its states, and slices of its inputs."""
+    scanned = [known.types[name] for name in node.input[count:]]
+    axes: Sequence[int] = attributes.get("scan_input_axes", [0] * len(scanned))
+    if len(axes) != len(scanned) or any(
+        not -len(x.shape) <= axis < len(x.shape) for x, axis in zip(scanned, axes, strict=True)
+    ):
+        return None, None
+    places = [axis % len(value.shape) for axis, value in zip(axes, scanned, strict=True)]
+    slices = [
+        TensorType((*value.shape[:place], *value.shape[place + 1 :]), value.dtype)
+        for value, place in zip(scanned, places, strict=True)
+    ]
+    lengths = {value.shape[place] for value, place in zip(scanned, places, strict=True)}
+    runs = next(iter(lengths)) if len(lengths) == 1 else None
+    return runs, [*(known.types[name] for name in node.input[:count]), *slices]
+
+
+def _type(found: TypeProto | None) -> TensorType | None:
+    shape = static_shape(found.tensor_type) if found is not None and found.HasField("tensor_type") else None
+    return TensorType(shape, dtype_of_onnx(found.tensor_type.elem_type, "it")) if found and shape is not None else None

@@ -7,18 +7,18 @@ the two a parameter is.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
 from iossim.ir.graph import free_name
-from iossim.ir.onnx_node import captured_values, graphs_in, since_versions
+from iossim.ir.onnx_node import captured_values, graphs_in, renamed, since_versions
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.channels_last import ChannelsLast
@@ -50,22 +50,12 @@ class Names:
         return name
 
 
-def spell(
-    op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType, opset: int, names: Names
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of parameters that are inputs.
-
-    ``x`` is the type of the first input; ``names`` names parameters and intermediate values. Raises ModelError if the
-    operator of that ``opset`` cannot express the op.
-    """
-    speller = _Speller(opset, names)
-    speller.spell(op, name, inputs, outputs, x)
-    return speller.nodes, speller.tensors
-
-
 @dataclass(frozen=True)
-class _Speller:
-    """Collects the nodes of an op, and the tensors of their parameters."""
+class Speller:
+    """Collects the nodes of ops in ``opset``, and the tensors of those of their parameters that are inputs.
+
+    ``names`` names parameters and intermediate values.
+    """
 
     opset: int
     names: Names
@@ -73,6 +63,10 @@ class _Speller:
     tensors: list[TensorProto] = field(default_factory=list)
 
     def spell(self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
+        """Add nodes that compute ``outputs`` from ``inputs`` (value names), the first one of type ``x``.
+
+        Raises ModelError if the operator of that ``opset`` cannot express the op.
+        """
         if isinstance(op, Foreign):
             self.nodes.append(_foreign(op, name, inputs, outputs, self.opset, self.names))
         elif isinstance(op, ChannelsLast):
@@ -105,7 +99,7 @@ class _Speller:
         op_type, given = op.to_onnx()
         if op_type == "Sum" and len(inputs) == 2:
             op_type = "Add"  # which accepts integers too
-        if not _exists(op_type, opset):
+        if not onnx.defs.has(op_type, opset):
             raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
         schema = onnx.defs.get_schema(op_type, opset)
         slots = [slot.name for slot in schema.inputs]
@@ -217,21 +211,13 @@ def _array(value: Any, x: TensorType) -> Array:
     return np.array(value, dtype=x.dtype.numpy if isinstance(value, float) else np.int64)
 
 
-def _exists(op_type: str, opset: int) -> bool:
-    try:
-        onnx.defs.get_schema(op_type, opset)
-    except onnx.defs.SchemaError:
-        return False
-    return True
-
-
 @cache
 def _first_opset(op: Op, x: DType) -> int:
     """The first operator set from :data:`OPSET` on that can express an op on an input ``x``; OPSET if there is none."""
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
     for opset in range(max(OPSET, op.least_opset(x)), onnx.defs.onnx_opset_version() + 1):
-        if _exists(op_type, opset):
+        if onnx.defs.has(op_type, opset):
             schema = onnx.defs.get_schema(op_type, opset)
             known = {*schema.attributes, *(slot.name for slot in schema.inputs)}
             takes = not schema.inputs or type_name in schema.inputs[0].types
@@ -271,7 +257,7 @@ def _foreign(
     node.name = name
     outside = dict(zip(captured_values(node), read, strict=True))
     for graph in graphs_in(node):
-        _rename(graph, outside, name, names)
+        graph.CopyFrom(renamed(graph, outside, lambda value: names.fresh(f"{name}.{value}")))
     return node
 
 
@@ -283,23 +269,6 @@ def _needed_outputs(node: NodeProto, version: int) -> set[int]:
     options = [output.option for output in declared]
     places = ((place, options[min(place, len(options) - 1)]) for place in range(len(node.output)))
     return {place for place, option in places if option != onnx.defs.OpSchema.FormalParameterOption.Optional}
-
-
-def _rename(graph: GraphProto, outside: Mapping[str, str], prefix: str, names: Names) -> None:
-    """Give the values of a node's subgraph unique names; captured values get those in ``outside``."""
-    known = {"": "", **outside}
-    for value in graph.input:
-        known[value.name] = value.name = names.fresh(f"{prefix}.{value.name}")
-    for node in graph.node:
-        for place, value in enumerate(node.input):
-            node.input[place] = known[value]
-        for inner in graphs_in(node):
-            _rename(inner, known, prefix, names)
-        for place, value in enumerate(node.output):
-            if value:
-                known[value] = node.output[place] = names.fresh(f"{prefix}.{value}")
-    for value in graph.output:
-        value.name = known[value.name]
 
 
 def _domain(op: Foreign) -> str:

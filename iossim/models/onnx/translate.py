@@ -29,8 +29,8 @@ from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, ForeignReader, can_fold, declared_types, listed
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
-from iossim.models.onnx.loops import runs_to_write_out, written_out
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
+from iossim.models.onnx.shapes import runs_to_write_out, written_out
 from iossim.models.onnx.spelling import Names
 
 

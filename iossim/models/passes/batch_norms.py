@@ -43,42 +43,26 @@ class ChannelAffine:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledConstant(Constant):
-    """A weight ``[channels, ...]`` times the multiplier of its channel, computed at each load."""
+class AffineConstant(Constant):
+    """A weight ``[channels, ...]`` after the scale, or a bias ``[channels]`` (zero, if None) after scale and shift."""
 
     type: TensorType
-    weight: Constant
+    given: Constant | None
     affine: ChannelAffine
+    is_bias: bool
     is_at_hand = False
 
     @property
     def is_absent(self) -> bool:
-        return any(constant.is_absent for constant in (self.weight, *self.affine.parameters))
+        return any(constant.is_absent for constant in (*filter(None, [self.given]), *self.affine.parameters))
 
     def load(self) -> Array:
-        multiplier, _ = self.affine.load()
-        weight = as_float32(self.weight.load())
-        scaled = weight * multiplier.reshape(-1, *[1] * (weight.ndim - 1))
-        return scaled.astype(self.type.dtype.numpy, copy=False)
-
-
-@dataclass(frozen=True, eq=False)
-class ShiftedConstant(Constant):
-    """A bias ``[channels]`` (zero, if None) after scale and shift, computed at each load."""
-
-    type: TensorType
-    bias: Constant | None
-    affine: ChannelAffine
-    is_at_hand = False
-
-    @property
-    def is_absent(self) -> bool:
-        return any(constant.is_absent for constant in (*filter(None, [self.bias]), *self.affine.parameters))
-
-    def load(self) -> Array:
-        multiplier, shift = self.affine.load()
-        shifted = shift if self.bias is None else as_float32(self.bias.load()) * multiplier + shift
-        return shifted.astype(self.type.dtype.numpy, copy=False)
+        multiplier, made = self.affine.load()
+        if self.given is not None:
+            given = as_float32(self.given.load())
+            scaled = given * multiplier.reshape(-1, *[1] * (given.ndim - 1))
+            made = scaled + made if self.is_bias else scaled
+        return made.astype(self.type.dtype.numpy, copy=False)
 
 
 class BatchNormFolding(GraphPass):
@@ -96,7 +80,9 @@ class BatchNormFolding(GraphPass):
         for node in graph.nodes:
             data, affine = _channel_affine(graph, node)
             host = nodes[maker[data]] if affine and data in maker else None
-            if host and affine and graph.consumers[data] == (node,) and _can_absorb(host, constants, graph, data):
+            is_private = graph.consumers.get(data) == (node,) and data not in graph.returned
+            is_known = host is not None and all(name in constants for name in host.inputs[1:])
+            if host and affine and is_private and is_known and isinstance(host.op, Conv | BatchNorm):
                 nodes[maker[data]] = _absorb(host, affine, node.outputs, constants, graph)
                 maker[node.outputs[0]] = maker[data]
             else:
@@ -131,20 +117,15 @@ def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
     return all(size == 1 for axis, size in enumerate(aligned) if axis != 1)
 
 
-def _can_absorb(host: Node, constants: dict[str, Constant], graph: Graph, output: str) -> bool:
-    weights_known = all(name in constants for name in host.inputs[1:])
-    return isinstance(host.op, Conv | BatchNorm) and weights_known and output not in graph.returned
-
-
 def _absorb(
     host: Node, affine: ChannelAffine, outputs: tuple[str, ...], constants: dict[str, Constant], graph: Graph
 ) -> Node:
     """The host with ``affine`` folded into its weight (or scale) and bias, which are added to ``constants``."""
     x, weight, *rest = host.inputs
     folded_weight = free_name(f"{host.name}.folded_weight", {*graph.types, *constants})
-    constants[folded_weight] = ScaledConstant(constants[weight].type, constants[weight], affine)
+    constants[folded_weight] = AffineConstant(constants[weight].type, constants[weight], affine, False)
     folded_bias = free_name(f"{host.name}.folded_bias", {*graph.types, *constants})
     bias = constants[rest[0]] if rest else None
     bias_type = TensorType((affine.channels,), constants[weight].type.dtype)
-    constants[folded_bias] = ShiftedConstant(bias_type, bias, affine)
+    constants[folded_bias] = AffineConstant(bias_type, bias, affine, True)
     return replace(host, inputs=(x, folded_weight, folded_bias, *rest[1:]), outputs=outputs)

@@ -68,7 +68,7 @@ class IntegerProducts(GraphPass):
     def apply(self, graph: Graph) -> Graph:
         if "dequantize" not in graph.of_kind:
             return graph
-        rewriting = _Rewriting(graph)
+        rewriting = _Rewriting(graph, {*graph.types, *(node.name for node in graph.nodes)})
         for node in graph.nodes:
             rewriting.look_at(node)
         if not rewriting.made:
@@ -96,14 +96,11 @@ class _Rewriting:
     """
 
     graph: Graph
+    names: set[str]
     made: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     before: dict[str, list[Node]] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     zeros: dict[DType, str] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.names |= {*self.graph.types, *(node.name for node in self.graph.nodes)}
 
     def look_at(self, node: Node) -> None:
         match node.op:
@@ -231,7 +228,7 @@ class _Rewriting:
         # The product of two scales may be too small for 16 bits.
         if of_type.dtype not in _BYTES or self.graph.types[scale].dtype is not DType.FLOAT32:
             return None
-        axis = None if self._is_single(scale) else node.op.axis % len(of_type.shape)
+        axis = None if self.graph.types[scale].elements == 1 else node.op.axis % len(of_type.shape)
         return _Whole(whole, of_type.dtype, scale, zero, axis)
 
     def _transposed(self, node: Node, whole: _Whole) -> _Whole:
@@ -246,9 +243,6 @@ class _Rewriting:
     def _is_constant(self, value: str) -> bool:
         node = self.graph.producer.get(value)
         return value in self.graph.constants or (node is not None and all(map(self._is_constant, node.inputs)))
-
-    def _is_single(self, value: str) -> bool:
-        return self.graph.types[value].elements == 1
 
     def _is_zero(self, value: str | None) -> bool:
         if value is None:

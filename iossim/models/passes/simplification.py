@@ -7,7 +7,9 @@ runs, and are kept.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
@@ -161,7 +163,18 @@ class CommonSubexpressionElimination(GraphPass):
     kept: frozenset[str] = frozenset()
 
     def apply(self, graph: Graph) -> Graph:
-        contents = _Contents(graph, self.kept)
+        constants = {name: each for name, each in graph.constants.items() if name not in self.kept}
+
+        @cache
+        def contents(name: str) -> str:
+            small = constants[name].type.elements <= _SMALL and constants[name].is_at_hand
+            return hashlib.sha256(constants[name].load().tobytes()).hexdigest() if small else name
+
+        def are_equal(some: Iterable[str], others: Iterable[str]) -> bool:
+            """Whether values that are equal except for constants of equal types are equal altogether."""
+            pairs = zip(some, others, strict=True)
+            return all(one == other or contents(one) == contents(other) for one, other in pairs)
+
         stands_for: dict[str, str] = {}
         alike: dict[tuple[str | TensorType, ...], list[Node]] = {}
         kept: list[Node] = []
@@ -169,10 +182,10 @@ class CommonSubexpressionElimination(GraphPass):
         for node in graph.nodes:
             inputs = tuple(stands_for.get(name, name) for name in node.inputs)
             multiplies = node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) > 0
-            read = inputs if multiplies else tuple(contents.type_of(name) or name for name in inputs)
+            read = [constants[name].type if name in constants and not multiplies else name for name in inputs]
             key = (node.op.signature, *read)
             earlier = alike.setdefault(key, [])
-            first = next((other for other in earlier if contents.equal(other.inputs, inputs)), None)
+            first = next((other for other in earlier if are_equal(other.inputs, inputs)), None)
             if first is None or not outputs.isdisjoint(node.outputs):
                 kept.append(replace(node, inputs=inputs))
                 if first is None:
@@ -180,27 +193,3 @@ class CommonSubexpressionElimination(GraphPass):
             else:
                 stands_for.update(zip(node.outputs, first.outputs, strict=True))
         return graph if len(kept) == len(graph.nodes) else with_nodes(graph, kept, graph.constants)
-
-
-class _Contents:
-    """Contents of constants, loaded on demand, and once."""
-
-    def __init__(self, graph: Graph, kept: frozenset[str]) -> None:
-        self._constants = {name: each for name, each in graph.constants.items() if name not in kept}
-        self._digests: dict[str, str] = {}
-
-    def type_of(self, name: str) -> TensorType | None:
-        """The type of a constant, None for any other value."""
-        return self._constants[name].type if name in self._constants else None
-
-    def equal(self, some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-        """Whether values that are equal except for constants of equal types are equal altogether."""
-        pairs = zip(some, others, strict=True)
-        return all(one == other or self._digest(one) == self._digest(other) for one, other in pairs)
-
-    def _digest(self, name: str) -> str:
-        if name not in self._digests:
-            constant = self._constants[name]
-            small = constant.type.elements <= _SMALL and constant.is_at_hand
-            self._digests[name] = hashlib.sha256(constant.load().tobytes()).hexdigest() if small else name
-        return self._digests[name]

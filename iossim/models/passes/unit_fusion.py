@@ -24,11 +24,11 @@ MODEL = "model"
 _POLICIES = Places[UnitPolicy](
     "iossim.models.passes",
     {
-        "engine_units:fused": f"{MODEL} fused",
-        "engine_units:apart": "apart",
-        "unit_patterns:conv_relu": "conv-relu",
-        "unit_patterns:relu_sepconv": "relu-sepconv",
-        "unit_patterns:no_fusion": "none",
+        "unit_policies:fused": f"{MODEL} fused",
+        "unit_policies:apart": "apart",
+        "unit_policies:conv_relu": "conv-relu",
+        "unit_policies:relu_sepconv": "relu-sepconv",
+        "unit_policies:no_fusion": "none",
     },
 )
 #: Names known to :func:`unit_policy` and :func:`with_units`.

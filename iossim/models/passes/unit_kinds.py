@@ -51,7 +51,8 @@ def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
         if parts and is_anchor and node.op.kind == "conv" and anchors[-1] and parts[-1] == "Conv":
             parts[-1], name = "SepConv", ""
         elif not name:
-            name = "Bias" if _is_bias(graph, node) else node.op.unit_kind
+            is_bias = node.op.kind == "add" and any(value in graph.constants for value in node.inputs)
+            name = "Bias" if is_bias else node.op.unit_kind
             name = "Attention" if node.name in attentions else name
         if name:
             parts.append(name)
@@ -60,10 +61,6 @@ def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
     if len(parts) > _MOST_PARTS:
         parts = _without_details(parts, anchors)
     return "-".join(parts)
-
-
-def _is_bias(graph: Graph, node: Node) -> bool:
-    return node.op.kind == "add" and any(value in graph.constants for value in node.inputs)
 
 
 def _without_details(parts: Sequence[str], anchors: Sequence[bool]) -> list[str]:

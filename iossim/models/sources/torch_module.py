@@ -1,15 +1,33 @@
-"""PyTorch modules in memory, traced and exported to an ONNX model by torch itself."""
+"""PyTorch modules in memory: ``torch.export`` traces, torch's ONNX exporter translates, and the ONNX importer reads.
+
+PyTorch's own operators are unknown here, so that a module exported to a file and one loaded from memory
+are the same network. Weights are not copied: an array of the graph is a view of the module's own memory.
+"""
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import ModelError, OptionError
+from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import ModelSource, Network
+from iossim.models.onnx.file import KIND_NOTE, PARAMETER, OnnxModel
 from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
+
+#: ``torch.onnx.ONNXProgram``.
+Program = Any
 
 
 def load(module: Any, options: LoadOptions) -> Network:
@@ -30,8 +48,6 @@ def load(module: Any, options: LoadOptions) -> Network:
     path = options.onnx_file
     if path is not None and path.suffix.lower() != ".onnx":
         raise OptionError(f"onnx_file {str(path)!r} does not end in .onnx; name it so")
-    from iossim.models.torch_import import read_module, save_module
-
     if path is not None:
         save_module(module, options.example_inputs, path)
         return onnx_file.load(path, options)
@@ -43,3 +59,145 @@ def _is_module(model: object) -> bool:
     """Whether it is a PyTorch module; without importing torch, since no module exists before."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def read_module(module: Any, example_inputs: Any) -> OnnxModel:
+    """A module in ONNX's form, at the shapes of its example inputs; its network is named after its class."""
+    program = _exported(module, example_inputs)
+    parameters = frozenset(name for name, value in program.model.graph.initializers.items() if _is_parameter(value))
+    weights = _without_weights(program.model)
+    name = type(module).__name__
+    return OnnxModel(program.model_proto, Path(f"module {name}"), name, weights, parameters)
+
+
+def save_module(module: Any, example_inputs: Any, path: Path) -> None:
+    """Write the module as an ONNX file, with external weights (``NAME.data``) if they exceed the file's limit."""
+    program = _exported(module, example_inputs)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, _silence():
+            program.save(Path(folder) / path.name)
+            # The model last: once it exists, its weights do too.
+            for written in sorted(os.listdir(folder), key=lambda name: name == path.name):
+                os.replace(Path(folder) / written, path.parent / written)
+    except OSError as error:
+        raise ModelError(f"cannot write {path}: {error.strerror}; give another path as onnx_file") from None
+
+
+def _exported(module: Any, example_inputs: Any) -> Program:
+    """The ONNX program of a module, its functions inlined and its shape arithmetic folded."""
+    for package in ("torch", "onnxscript"):
+        if find_spec(package) is None:
+            raise ModelError(
+                f"a PyTorch module is read by {package}, which is not installed; pip install 'iossim[torch]'"
+            )
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(
+            f"{_spelled(module)} is not a PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
+        )
+    name = type(module).__name__
+    arguments, keywords = _arguments(example_inputs, name)
+    training = next((path for path, part in module.named_modules() if part.training), None)
+    if training is not None:
+        part = f"its part {training!r}" if training else "it"
+        raise ModelError(
+            f"module {name}: {part} is in training mode, and a schedule is for inference; call .eval() first"
+        )
+    with _silence(), torch.no_grad():
+        try:
+            traced = torch.export.export(module, arguments, keywords)
+        except Exception as error:  # including anything that the module's own code raises
+            raise ModelError(
+                f"torch.export cannot trace module {name}: {_reason(error)}; change that in the module or its "
+                "example inputs, or load an ONNX file of it"
+            ) from None
+        import onnxscript.optimizer
+
+        try:
+            # Optimise no further than shape arithmetic: fusing batch norms here would copy every weight.
+            program = torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False)
+            onnxscript.optimizer.inline(program.model)
+            onnxscript.optimizer.fold_constants(program.model, should_fold=_may_fold)
+        except Exception as error:  # the exporter passes on exceptions of its translations
+            raise ModelError(
+                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an "
+                "ONNX file of it"
+            ) from None
+    _name_outputs(program.model.graph, traced.call_spec.out_spec)
+    return program
+
+
+def _arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as the arguments of a call: by position, and by name."""
+    import torch
+
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,), {}
+    if isinstance(example_inputs, Mapping) and all(isinstance(key, str) for key in example_inputs):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, tuple | list):
+        return tuple(example_inputs), {}
+    raise ModelError(
+        f"module {name} needs example inputs: give iossim.load(module, (x, y)) a tuple of its arguments, "
+        "or a dict of them by name"
+    )
+
+
+def _name_outputs(graph: Any, structure: Any) -> None:
+    """Name outputs of a module that returns a dict by its keys, unless a value has that name already."""
+    keys = structure.context
+    if not isinstance(keys, Sequence) or len(keys) != len(graph.outputs) or structure.num_leaves != len(keys):
+        return
+    taken = {value.name for value in graph.inputs} | set(graph.initializers)
+    taken |= {value.name for node in graph for value in node.outputs}
+    for key, value in zip(keys, list(graph.outputs), strict=True):
+        if isinstance(key, str) and key not in taken and not value.is_graph_input() and not value.is_initializer():
+            value.name = key
+            taken.add(key)
+
+
+def _is_parameter(value: Any) -> bool:
+    return value is not None and value.metadata_props.get(KIND_NOTE) == PARAMETER
+
+
+def _may_fold(node: Any) -> bool | None:
+    """False for nodes that depend on a parameter, so that weights keep their names; None leaves it to the optimiser."""
+    return False if node.op_type != "Shape" and any(map(_is_parameter, node.inputs)) else None
+
+
+def _without_weights(model: Any) -> dict[str, Constant]:
+    """Remove the weights of an ONNX program; returns them by name, as views of the module's memory."""
+    weights: dict[str, Constant] = {}
+    for name, value in list(model.graph.initializers.items()):
+        array = value.const_value.numpy().view()
+        array.flags.writeable = False
+        weights[name] = ArrayConstant(array)
+        del model.graph.initializers[name]
+    return weights
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Suppress warnings, logs, and listings of failed traces."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the root cause: the exporter wraps it in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def _spelled(value: Any) -> str:
+    text = repr(value).splitlines()[0] if repr(value) else ""
+    return text if len(text) <= 60 else f"{text[:57]}..."

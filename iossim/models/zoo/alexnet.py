@@ -16,15 +16,21 @@ from iossim.models.layers import conv_relu, global_average_pool, join, max_pool
 
 def build(b: GraphBuilder, x: str) -> str:
     with b.block("features"):
-        x = conv_relu(b, "conv1", x, 64, 11, stride=4, padding=2)
-        x = max_pool(b, "pool1", x, 3, stride=2)
-        x = conv_relu(b, "conv2", x, 192, 5, padding=2)
-        x = max_pool(b, "pool2", x, 3, stride=2)
-        x = conv_relu(b, "conv3", x, 384, 3, padding=1)
-        x = conv_relu(b, "conv4", x, 256, 3, padding=1)
-        x = conv_relu(b, "conv5", x, 256, 3, padding=1)
-        x = max_pool(b, "pool5", x, 3, stride=2)
+        x = _last_features(b, "", _first_features(b, "", x, 64, 192), 384, 256, 256)
     return classifier(b, x)
+
+
+def _first_features(b: GraphBuilder, column: str, x: str, *channels: int) -> str:
+    x = conv_relu(b, f"conv1{column}", x, channels[0], 11, stride=4, padding=2)
+    x = max_pool(b, f"pool1{column}", x, 3, stride=2)
+    x = conv_relu(b, f"conv2{column}", x, channels[1], 5, padding=2)
+    return max_pool(b, f"pool2{column}", x, 3, stride=2)
+
+
+def _last_features(b: GraphBuilder, column: str, x: str, *channels: int) -> str:
+    for number, width in enumerate(channels, start=3):
+        x = conv_relu(b, f"conv{number}{column}", x, width, 3, padding=1)
+    return max_pool(b, f"pool5{column}", x, 3, stride=2)
 
 
 def classifier(b: GraphBuilder, x: str) -> str:
@@ -36,20 +42,9 @@ def classifier(b: GraphBuilder, x: str) -> str:
 
 
 def build_two_columns(b: GraphBuilder, image: str) -> str:
-    columns = dict.fromkeys("ab", image)
     with b.block("features"):
-        for column in columns:
-            x = conv_relu(b, f"conv1{column}", image, 48, 11, stride=4, padding=2)
-            x = max_pool(b, f"pool1{column}", x, 3, stride=2)
-            x = conv_relu(b, f"conv2{column}", x, 128, 5, padding=2)
-            columns[column] = max_pool(b, f"pool2{column}", x, 3, stride=2)
-        both = join(b, "exchange", list(columns.values()))
-        for column in columns:
-            x = conv_relu(b, f"conv3{column}", both, 192, 3, padding=1)
-            x = conv_relu(b, f"conv4{column}", x, 192, 3, padding=1)
-            x = conv_relu(b, f"conv5{column}", x, 128, 3, padding=1)
-            columns[column] = max_pool(b, f"pool5{column}", x, 3, stride=2)
-        x = join(b, "join", list(columns.values()))
+        x = join(b, "exchange", [_first_features(b, column, image, 48, 128) for column in "ab"])
+        x = join(b, "join", [_last_features(b, column, x, 192, 192, 128) for column in "ab"])
     return classifier(b, x)
 
 

@@ -11,6 +11,7 @@ from iossim.models.layers import Size, average_pool, conv_relu, global_average_p
 
 #: Channels and kernel of a convolution that keeps the image size; and the stride of one that changes it.
 _Layer = tuple[int, Size] | tuple[int, Size, int]
+_Branches = dict[str, list[_Layer]]
 
 
 def build(b: GraphBuilder, x: str) -> str:
@@ -22,67 +23,29 @@ def build(b: GraphBuilder, x: str) -> str:
         x = conv_relu(b, "conv_3b", x, 80)
         x = conv_relu(b, "conv_4a", x, 192, 3)
         x = max_pool(b, "maxpool2", x, 3, stride=2)
-    x = _inception_a(b, "mixed_5b", x, pool_channels=32)
-    x = _inception_a(b, "mixed_5c", x, pool_channels=64)
-    x = _inception_a(b, "mixed_5d", x, pool_channels=64)
-    x = _inception_b(b, "mixed_6a", x)
-    x = _inception_c(b, "mixed_6b", x, width=128)
-    x = _inception_c(b, "mixed_6c", x, width=160)
-    x = _inception_c(b, "mixed_6d", x, width=160)
-    x = _inception_c(b, "mixed_6e", x, width=192)
-    x = _inception_d(b, "mixed_7a", x)
-    x = _inception_e(b, "mixed_7b", x)
-    x = _inception_e(b, "mixed_7c", x)
+    for name, channels in (("mixed_5b", 32), ("mixed_5c", 64), ("mixed_5d", 64)):
+        branches: _Branches = {"1x1": [(64, 1)], "5x5": [(48, 1), (64, 5)], "3x3dbl": [(64, 1), (96, 3), (96, 3)]}
+        x = _inception(b, name, x, branches, channels)
+    x = _inception(b, "mixed_6a", x, {"3x3": [(384, 3, 2)], "3x3dbl": [(64, 1), (96, 3), (96, 3, 2)]})
+    row, column = (1, 7), (7, 1)  # a 7x7 convolution, factorised
+    for name, width in (("mixed_6b", 128), ("mixed_6c", 160), ("mixed_6d", 160), ("mixed_6e", 192)):
+        branches = {"1x1": [(192, 1)], "7x7": [(width, 1), (width, row), (192, column)]}
+        branches["7x7dbl"] = [(width, 1), (width, column), (width, row), (width, column), (192, row)]
+        x = _inception(b, name, x, branches, 192)
+    branches = {"3x3": [(192, 1), (320, 3, 2)], "7x7x3": [(192, 1), (192, row), (192, column), (192, 3, 2)]}
+    x = _inception(b, "mixed_7a", x, branches)
+    for name in ("mixed_7b", "mixed_7c"):
+        x = _inception_e(b, name, x)
     with b.block("tail"):
         return global_average_pool(b, "avgpool", x)
 
 
-def _inception_a(b: GraphBuilder, name: str, x: str, pool_channels: int) -> str:
+def _inception(b: GraphBuilder, name: str, x: str, branches: _Branches, pooled_channels: int = 0) -> str:
+    """Blocks A to D: branches of convolutions and one of pooling, which halves the image if no channels are given."""
     with b.block(name):
-        branches = [
-            _branch(b, f"{name}.branch1x1", x, (64, 1)),
-            _branch(b, f"{name}.branch5x5", x, (48, 1), (64, 5)),
-            _branch(b, f"{name}.branch3x3dbl", x, (64, 1), (96, 3), (96, 3)),
-            _pool_branch(b, name, x, pool_channels),
-        ]
-        return join(b, f"{name}.concat", branches)
-
-
-def _inception_b(b: GraphBuilder, name: str, x: str) -> str:
-    """Halves the image."""
-    with b.block(name):
-        branches = [
-            _branch(b, f"{name}.branch3x3", x, (384, 3, 2)),
-            _branch(b, f"{name}.branch3x3dbl", x, (64, 1), (96, 3), (96, 3, 2)),
-            max_pool(b, f"{name}.pool", x, 3, stride=2),
-        ]
-        return join(b, f"{name}.concat", branches)
-
-
-def _inception_c(b: GraphBuilder, name: str, x: str, width: int) -> str:
-    """7x7 convolutions, each factorised into a row and a column."""
-    row, column = (1, 7), (7, 1)
-    with b.block(name):
-        branches = [
-            _branch(b, f"{name}.branch1x1", x, (192, 1)),
-            _branch(b, f"{name}.branch7x7", x, (width, 1), (width, row), (192, column)),
-            _branch(
-                b, f"{name}.branch7x7dbl", x, (width, 1), (width, column), (width, row), (width, column), (192, row)
-            ),
-            _pool_branch(b, name, x, 192),
-        ]
-        return join(b, f"{name}.concat", branches)
-
-
-def _inception_d(b: GraphBuilder, name: str, x: str) -> str:
-    """Halves the image."""
-    with b.block(name):
-        branches = [
-            _branch(b, f"{name}.branch3x3", x, (192, 1), (320, 3, 2)),
-            _branch(b, f"{name}.branch7x7x3", x, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3, 2)),
-            max_pool(b, f"{name}.pool", x, 3, stride=2),
-        ]
-        return join(b, f"{name}.concat", branches)
+        ends = [_branch(b, f"{name}.branch{own}", x, *layers) for own, layers in branches.items()]
+        pooled = _pool_branch(b, name, x, pooled_channels) if pooled_channels else None
+        return join(b, f"{name}.concat", [*ends, pooled or max_pool(b, f"{name}.pool", x, 3, stride=2)])
 
 
 def _inception_e(b: GraphBuilder, name: str, x: str) -> str:

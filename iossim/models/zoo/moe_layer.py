@@ -24,6 +24,7 @@ from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.transformer_layers import linear
 
 EXPERTS = 8
 #: For the layer with shared experts: routed experts, choices of a token, and inner width.
@@ -33,22 +34,23 @@ _ROUTED, _CHOSEN, _INNER = 64, 6, 1408
 def build(b: GraphBuilder, tokens: str) -> str:
     width = b.types[tokens].shape[2]
     with b.block("experts"):
-        with b.unit("gate", "Matmul"):
-            weight = b.constant("gate.weight", (width, EXPERTS))
-            scores = b.add(MatMul(), tokens, weight, name="gate.matmul")
-        with b.unit("gate.softmax", "Softmax"):
-            shares = b.add(Softmax(), scores, name="gate.softmax")
+        shares = _shares(b, tokens, EXPERTS)
         weighed = [_expert(b, f"expert{index}", index, tokens, shares, width) for index in range(EXPERTS)]
         with b.unit("sum", "Add"):
             return b.add(Add(), *weighed, name="sum.add")
 
 
+def _shares(b: GraphBuilder, x: str, experts: int) -> str:
+    """The weight of each expert for each token."""
+    scores = linear(b, "gate", x, experts, bias=False)
+    with b.unit("gate.softmax", "Softmax"):
+        return b.add(Softmax(), scores, name="gate.softmax")
+
+
 def _expert(b: GraphBuilder, name: str, index: int, tokens: str, shares: str, width: int) -> str:
     """An expert's contribution to the layer's output."""
-    with b.unit(f"{name}.inner", "Matmul-Bias-Gelu"):
-        inner = b.add(Unary("gelu"), _linear(b, f"{name}.inner", tokens, 2 * width), name=f"{name}.inner.gelu")
-    with b.unit(f"{name}.outer", "Matmul-Bias"):
-        outer = _linear(b, f"{name}.outer", inner, width)
+    inner = linear(b, f"{name}.inner", tokens, 2 * width, activation="gelu")
+    outer = linear(b, f"{name}.outer", inner, width)
     with b.unit(f"{name}.weighed", "Slice-Mul"):
         share = b.add(Slice((index,), (index + 1,), (2,), (1,)), shares, name=f"{name}.share")
         return b.add(Mul(), outer, share, name=f"{name}.mul")
@@ -60,10 +62,7 @@ def build_shared(b: GraphBuilder, x: str, options: BuildOptions) -> str:
     rows = -(-_CHOSEN * tokens // working)
     slots = np.arange(working * rows) % (_CHOSEN * tokens)
     with b.block("experts"):
-        with b.unit("gate", "Matmul"):
-            scores = b.add(MatMul(), x, b.constant("gate.weight", (width, _ROUTED)), name="gate.matmul")
-        with b.unit("gate.softmax", "Softmax"):
-            shares = b.add(Softmax(), scores, name="gate.softmax")
+        shares = _shares(b, x, _ROUTED)
         with b.unit("dispatch", "Gather-Mul"):
             token = b.numbers("dispatch.token", slots // _CHOSEN)
             place = b.numbers("dispatch.place", slots // _CHOSEN * _ROUTED + np.repeat(np.arange(working), rows))
@@ -94,12 +93,6 @@ def _gated(b: GraphBuilder, name: str, x: str, inner: int, experts: tuple[int, .
         made = b.add(Mul(), product("up", x, inner), gate, name=f"{name}.mul")
     with b.unit(f"{name}.down", "Matmul"):
         return product("down", made, b.types[x].shape[-1])
-
-
-def _linear(b: GraphBuilder, name: str, x: str, features: int) -> str:
-    weight = b.constant(f"{name}.weight", (b.types[x].shape[-1], features))
-    bias = b.constant(f"{name}.bias", (features,))
-    return b.add(Add(), b.add(MatMul(), x, weight, name=f"{name}.matmul"), bias, name=f"{name}.add")
 
 
 MODELS = (

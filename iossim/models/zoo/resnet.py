@@ -52,26 +52,17 @@ def basic(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
         return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, width, stride))
 
 
-def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
-    """A 3x3 convolution of ``width`` channels between two 1x1 ones that narrow and widen."""
+def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int, widened: int = 1, groups: int = 1) -> str:
+    """A 3x3 convolution of ``widened * width`` channels, in groups, between two 1x1 ones that narrow and widen."""
     with b.block(name):
-        y = conv_relu(b, f"{name}.conv1", x, width)
-        y = conv_relu(b, f"{name}.conv2", y, width, 3, stride=stride, padding=1)
-        y = conv(b, f"{name}.conv3", y, 4 * width)
-        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, 4 * width, stride))
-
-
-def _grouped(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
-    """ResNeXt's form: the 3x3 convolution is grouped, and has twice the channels."""
-    with b.block(name):
-        y = conv_relu(b, f"{name}.conv1", x, 2 * width)
-        y = conv_relu(b, f"{name}.conv2", y, 2 * width, 3, stride=stride, padding=1, groups=_GROUPS)
+        y = conv_relu(b, f"{name}.conv1", x, widened * width)
+        y = conv_relu(b, f"{name}.conv2", y, widened * width, 3, stride=stride, padding=1, groups=groups)
         y = conv(b, f"{name}.conv3", y, 4 * width)
         return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, 4 * width, stride))
 
 
 def _branches(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
-    """The same with each group as a separate branch."""
+    """ResNeXt's form, which has twice the channels, with each group as a separate branch."""
     parts = []
     for first in range(0, _GROUPS, _BRANCHES_A_BLOCK):
         with b.block(f"{name}.{first}"):
@@ -126,7 +117,7 @@ MODELS = (
     _model("resnet50", "ResNet-50", _bottleneck, (3, 4, 6, 3)),
     _model("resnet101", "ResNet-101", _bottleneck, (3, 4, 23, 3)),
     _model("resnet152", "ResNet-152", _bottleneck, (3, 8, 36, 3)),
-    _model("resnext50", "ResNeXt-50 32x4d, grouped", _grouped, (3, 4, 6, 3)),
+    _model("resnext50", "ResNeXt-50 32x4d, grouped", partial(_bottleneck, widened=2, groups=_GROUPS), (3, 4, 6, 3)),
     _model("resnext50_branches", "ResNeXt-50 32x4d, in 32 branches", _branches, (3, 4, 6, 3)),
     ZooModel("centernet", "CenterNet on ResNet-18, batch norm folded", (3, 512, 512), centernet),
 )

@@ -16,9 +16,8 @@ from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Op
-from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
 from iossim.ir.ops.reshape import Transpose
-from iossim.ir.ops.stacked_product import stacked_product
 from iossim.ir.types import Precision, TensorType
 from iossim.models.passes.pipeline import canonicalise
 

@@ -23,7 +23,7 @@ from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Identity, Relu
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.models.partition import Retype, retype
+from iossim.models.partition import retype, stored_as
 from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.pipeline import canonicalise
@@ -306,7 +306,7 @@ def test_dead_ops_go():
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
 def test_retyped_graphs_compute_the_same_up_to_rounding(dtype):
     graph = graph_of([("a", PADDED, "x w b"), ("y", Relu(), "a")], CONV)
-    half = Retype(dtype).apply(graph)
+    half = stored_as(graph, dtype)
     assert {value.dtype for value in half.types.values()} == {dtype}
     expected, made = outputs_of(graph)["y"], outputs_of(half)["y"]
     assert made.dtype == dtype.numpy

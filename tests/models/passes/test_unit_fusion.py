@@ -27,8 +27,8 @@ from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Relu, Sigmoid
 from iossim.models.load import load
 from iossim.models.partition import network_of
-from iossim.models.passes.engine_units import fused
 from iossim.models.passes.unit_fusion import MODEL, UNIT_POLICIES, unit_policy, with_units
+from iossim.models.passes.unit_policies import fused
 
 POLICIES = [name for name in UNIT_POLICIES if name != MODEL]
 WIDTH = 4

@@ -36,10 +36,9 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
 from iossim.ir.ops.quantize import IntegerConv, QuantizedConv
 from iossim.ir.ops.recurrent import Recurrent
-from iossim.ir.ops.stacked_product import stacked_product
 from iossim.ir.types import Precision
 
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
