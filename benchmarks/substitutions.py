@@ -40,7 +40,6 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.onnx.export import write_onnx
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import silent
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.backtracking import ALPHA, RELATIVE_TOLERANCE, Found, RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
@@ -51,6 +50,7 @@ from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.rewriting.verdict import trusted
+from iossim.transforms.transform import Setting
 
 #: Each of these makes a convolution of another's input beside it, and of that again.
 ENDLESS = ("identity-beside-sum", "identity-beside-concat")
@@ -80,7 +80,7 @@ def of_searches(
     for name in SEARCHES:
         started = process_time()
         transform = Rewrite(tuple(rules), name, budget=RewriteBudget.parse(budget))  # type: ignore[arg-type]
-        found = transform.apply(network, prices, "ios-both", SearchOptions(), silent)
+        found = transform.apply(network, Setting(prices, "ios-both", SearchOptions()))
         row = {
             "network": network.name,
             "search": name,

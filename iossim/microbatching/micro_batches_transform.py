@@ -15,7 +15,6 @@ from typing import Any
 from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
 from iossim.base.numbers import read_json
 from iossim.cost.model import CostModel
-from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, Network
 from iossim.microbatching.divided_blocks import (
     JOINED,
@@ -29,10 +28,8 @@ from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, StartProgress
 from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost, refuse_measuring
-from iossim.transforms.transform import ScheduleT
+from iossim.transforms.transform import Outcome, Setting
 
 AUTO = "auto"
 #: What ``auto`` tries of each block.
@@ -81,7 +78,7 @@ class Division:
 
 
 @dataclass(frozen=True, eq=False)
-class MicroBatched:
+class MicroBatched(Outcome):
     """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or
     none, where none gain.
 
@@ -97,7 +94,6 @@ class MicroBatched:
     after_us: float | None = None
     seen: int = 0
     wide: tuple[str, ...] = ()
-
     interrupted: bool = False
 
     name = "micro_batches"
@@ -106,14 +102,9 @@ class MicroBatched:
     def alternatives(self) -> Mapping[str, Network]:
         return {"in micro-batches": self.network} if self.parts else {}
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "blocks": dict(self.parts),
-            "before_us": self.before_us,
-            "after_us": self.after_us,
-            "seen": self.seen,
-            "sentence": self.sentence(),
-        }
+    def figures(self) -> dict[str, Any]:
+        times_us = {"before_us": self.before_us, "after_us": self.after_us}
+        return {"blocks": dict(self.parts), **times_us, "seen": self.seen}
 
     def sentence(self) -> str:
         """The outcome, in words."""
@@ -129,14 +120,8 @@ class MicroBatched:
         listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
-    def remarked(self, found: ScheduleT) -> ScheduleT:
-        """The schedule of the network, with a remark on what dividing did, and the divided units as an option."""
-        return found.model_copy(
-            update={
-                "remarks": [*found.remarks, self.sentence()],
-                "options": {**found.options, OPTION: dict(self.units)},
-            }
-        )
+    def noted(self) -> dict[str, Any]:
+        return {OPTION: dict(self.units)}
 
 
 @dataclass(frozen=True)
@@ -167,15 +152,7 @@ class MicroBatch:
         if self.count is None:
             refuse_measuring(prices, "`micro_batch` auto", "give simulator, or say how many")
 
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> MicroBatched:
+    def apply(self, network: Network, setting: Setting) -> MicroBatched:
         """The divided network; raises OptionError where the batch or no block can be divided into equal parts."""
         batch = batch_of(network)
         if batch is None:
@@ -183,25 +160,22 @@ class MicroBatch:
                 f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
                 "one that has"
             )
-        narrow, limit = narrow_blocks(network), options.workspace_limit_bytes
+        narrow, limit = narrow_blocks(network), setting.options.workspace_limit_bytes
         if self.count is None:
-            self.check(prices, scheduler)
-            found = _chosen(narrow, prices, scheduler, options, progress("micro-batches (ways)"))
+            self.check(setting.prices, setting.scheduler)
+            found = _chosen(narrow, setting)
         else:
             found = _in_equal_parts(narrow, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
         # What is not divided stays as it was, with blocks of any number of units.
         return found if found.parts or found.units else replace(found, network=network)
 
 
-def _chosen(
-    network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: Progress
-) -> MicroBatched:
+def _chosen(network: Network, setting: Setting) -> MicroBatched:
     """The blocks in as many micro-batches as is fastest."""
-    limit = options.workspace_limit_bytes
-    if limit is not None:
-        prices = workspace_limited(prices, network, limit)
-    cost = BySchedule(prices, scheduler, replace(options, workspace_limit_bytes=None), SearchMemo(prices))
-    choices = DivisionChoices(cost, cost, limit is not None, lambda seen: progress(seen, seen))
+    bar, has_limit = setting.progress("micro-batches (ways)"), setting.options.workspace_limit_bytes is not None
+    setting = setting.limited(network)
+    cost = BySchedule(setting.prices, setting.scheduler, setting.options, SearchMemo(setting.prices))
+    choices = DivisionChoices(cost, cost, has_limit, lambda seen: bar(seen, seen))
     choices.way_us(network, choices.given(network))
     try:
         choices.search(network)

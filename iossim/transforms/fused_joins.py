@@ -18,10 +18,9 @@ from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchLimits, SearchOptions
-from iossim.search.scheduler import StartProgress
+from iossim.search.options import SearchLimits
 from iossim.transforms.choices import EVERY, LEAST_GAIN, BySchedule, Choices, GraphCost
-from iossim.transforms.transform import ScheduleT
+from iossim.transforms.transform import Outcome, Setting
 
 #: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
@@ -133,7 +132,7 @@ def _by_block(
 
 
 @dataclass(frozen=True, eq=False)
-class JoinsChosen:
+class JoinsChosen(Outcome):
     """``network`` has ``fused`` of the ``joins`` fused that the given network has apart, and ``apart`` the reverse.
 
     ``latency_us`` is by the scheduler that it was chosen for: of the network as ``given``, with all joins ``fused``
@@ -159,13 +158,8 @@ class JoinsChosen:
         how = {0: "apart", len(self.joins): "fused"}.get(self.fused_count, "partly fused")
         return {how: self.network} if self.fused or self.apart else {}
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "joins": len(self.joins),
-            "fused": self.fused_count,
-            "latency_us": dict(self.latency_us),
-            "sentence": self.sentence(),
-        }
+    def figures(self) -> dict[str, Any]:
+        return {"joins": len(self.joins), "fused": self.fused_count, "latency_us": dict(self.latency_us)}
 
     def sentence(self) -> str:
         """The choice, the cost of the other ways, and the option that asks for them; empty without a choice."""
@@ -190,11 +184,6 @@ class JoinsChosen:
         than = "faster" if faster else "no slower"
         return f"{said}: {than} here ({chosen_us / 1e3:.3f} ms against {listed}); {remedy}"
 
-    def remarked(self, found: ScheduleT) -> ScheduleT:
-        """The schedule of the network, with the sentence as a remark."""
-        sentence = self.sentence()
-        return found.model_copy(update={"remarks": [*found.remarks, sentence]}) if sentence else found
-
 
 @dataclass(frozen=True)
 class ChooseJoins:
@@ -207,21 +196,14 @@ class ChooseJoins:
     def check(self, prices: CostModel, scheduler: str) -> None:
         """It goes with all of them."""
 
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> JoinsChosen:
+    def apply(self, network: Network, setting: Setting) -> JoinsChosen:
         joins = joins_of(network)
         if not joins:
             return JoinsChosen(network, joins)
-        bar = progress("joins (ways)")
-        quick = replace(options, limits=options.limits.least(_LIMITS))
-        cost = BySchedule(prices, scheduler, quick, memo or SearchMemo(prices))
+        bar = setting.progress("joins (ways)")
+        quick = replace(setting.options, limits=setting.options.limits.least(_LIMITS))
+        memo = setting.memo or SearchMemo(setting.prices)
+        cost = BySchedule(setting.prices, setting.scheduler, quick, memo)
         choices = JoinChoices(cost, cost, lambda seen: bar(seen, seen))
         try:
             chosen_us = choices.search(network)

@@ -39,7 +39,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import schedule, silent
+from iossim.search.scheduler import schedule
 from iossim.tasks.measured_schedules import for_backend
 from iossim.tasks.stream_explain import search_streams
 from iossim.transforms.choices import BySchedule, GraphCost
@@ -54,6 +54,7 @@ from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import Rewrite
+from iossim.transforms.transform import Setting
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 #: Graphs that are all looked at.
@@ -134,7 +135,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
 def jointly(network: Network, *, company: bool = False, scheduler: str = "ios-both") -> JointlyFound:
     prices = api.cost_model("simulator", "v100-sxm2", engine="graph")
     rewrite = Rewrite(RULES, budget=RewriteBudget(graphs=6))
-    return JointSearch(rewrite).apply(network, prices, scheduler, SearchOptions(company=company), silent)
+    return JointSearch(rewrite).apply(network, Setting(prices, scheduler, SearchOptions(company=company)))
 
 
 @pytest.mark.slow
@@ -215,7 +216,7 @@ def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[],
 def test_it_ends_in_time_with_the_best_so_far() -> None:
     network = residual_network()
     prices = api.cost_model("simulator", "v100-sxm2")
-    soon = JointSearch(Rewrite(RULES)).apply(network, prices, "ios-both", SearchOptions(seconds=0.1), silent)
+    soon = JointSearch(Rewrite(RULES)).apply(network, Setting(prices, "ios-both", SearchOptions(seconds=0.1)))
     assert not soon.interrupted
     assert soon.us <= soon.tried[frozenset()].us
     assert "the time was up" in soon.sentence()
@@ -228,7 +229,7 @@ def test_it_ends_in_time_with_the_best_so_far() -> None:
 
         return bar
 
-    cut = JointSearch(Rewrite(RULES)).apply(network, prices, "ios-both", SearchOptions(), stops)  # type: ignore[arg-type]
+    cut = JointSearch(Rewrite(RULES)).apply(network, Setting(prices, "ios-both", SearchOptions(), stops))  # type: ignore[arg-type]
     assert cut.interrupted
     assert cut.us <= cut.tried[frozenset()].us
     assert json.loads(json.dumps(cut.to_json()))["seen"] > 0

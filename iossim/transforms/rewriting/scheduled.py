@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from time import perf_counter
 from typing import Any, Literal, get_args
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cost.model import CostModel
-from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.search.ios import STRATEGIES
-from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
-from iossim.search.scheduler import StartProgress
 from iossim.transforms.choices import GraphCost, refuse_measuring
 from iossim.transforms.rewriting.application import Step
 from iossim.transforms.rewriting.backtracking import (
@@ -39,7 +36,7 @@ from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.verdict import trusted
-from iossim.transforms.transform import ScheduleT
+from iossim.transforms.transform import Outcome, Setting
 
 #: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule,
 #: from what both find.
@@ -100,88 +97,65 @@ def _names(network: Network) -> tuple[str, ...]:
     return tuple(node.name for node in network.graph.nodes)
 
 
-@dataclass(frozen=True, eq=False)
-class JointlyFound:
-    """The best network under the sum of operators, by backtracking (``summed``) and by saturation (``saturated``),
-    and the best under its optimal schedule (``joint``).
-
-    ``first_us``: the optimal schedules of the former two, by the search, where no interrupt came before.
-    """
-
-    summed: Found
-    saturated: Found
-    joint: Found
-    first_us: Mapping[RewriteSearch, float]
-
-    @property
-    def seen(self) -> int:
-        """Graphs of all searches."""
-        return self.summed.seen + self.saturated.seen + self.joint.seen
-
-
-def search_operators(
-    network: Network,
-    rules: Sequence[Rule],
-    operators: SumOfOperators,
-    search: RewriteSearch,
-    *,
-    alpha: float = ALPHA,
-    budget: RewriteBudget | None = None,
-    progress: RewriteProgress = ignore,
-) -> Found:
-    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better one's."""
-    saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)
-    if search == "saturation":
-        return saturation.search(network)
-    summed = search_in_parts(network, rules, operators, alpha=alpha, budget=budget, progress=progress)
-    if search == "backtracking" or summed.interrupted:
-        return summed
-    saturated = saturation.search(network)
-    return replace(
-        saturated,
-        best=cheaper(summed.best, saturated.best),
-        seen=summed.seen + saturated.seen,
-        expanded=summed.expanded + saturated.expanded,
-        complete=summed.complete and not saturated.interrupted,
-    )
-
-
 @dataclass(eq=False)
 class ByOperators:
-    """Results of backtracking and saturation for the least sum of operators, found once for all searches they guide."""
+    """The networks of the least sum of operators, by backtracking (``summed``) and by saturation (``saturated``), each
+    found once for all searches that they guide.
+    """
 
     network: Network
     rules: Sequence[Rule]
     cost_model: CostModel
     alpha: float = ALPHA
-    budget: RewriteBudget | None = None
+    budget: RewriteBudget = field(default_factory=RewriteBudget)
     progress: RewriteProgress = ignore
 
     def __post_init__(self) -> None:
         self.operators = SumOfOperators(self.cost_model)
-        self.saturation = Saturation(self.rules, self.operators, self.budget or RewriteBudget(), self.progress)
-        self.summed = search_in_parts(
+        self.saturation = Saturation(self.rules, self.operators, self.budget, self.progress)
+
+    @cached_property
+    def summed(self) -> Found:
+        return search_in_parts(
             self.network, self.rules, self.operators, alpha=self.alpha, budget=self.budget, progress=self.progress
         )
-        before_us = self.summed.before_us
-        nothing = Found(Candidate(self.network, (), before_us), before_us, 1, 0, False, True, self.summed.matched)
-        self.saturated = nothing if self.summed.interrupted else self.saturation.search(self.network)
 
-    def search(self, cost: GraphCost, seeds: Sequence[Candidate] = ()) -> JointlyFound:
-        """The network of the least cost; never worse than what was found here, or than the seeds. KeyboardInterrupt
-        ends it with the best so far.
+    @cached_property
+    def saturated(self) -> Found:
+        if self.summed.interrupted:
+            before_us = self.summed.before_us
+            return Found(Candidate(self.network, (), before_us), before_us, 1, 0, False, True, self.summed.matched)
+        return self.saturation.search(self.network)
+
+    def of(self, search: RewriteSearch) -> Found:
+        """The network that one of the searches finds, or where ``joint`` the better one's."""
+        if search == "saturation":
+            return self.saturation.search(self.network)
+        if search == "backtracking" or self.summed.interrupted:
+            return self.summed
+        return replace(
+            self.saturated,
+            best=cheaper(self.summed.best, self.saturated.best),
+            seen=self.summed.seen + self.saturated.seen,
+            expanded=self.summed.expanded + self.saturated.expanded,
+            complete=self.summed.complete and not self.saturated.interrupted,
+        )
+
+    def search(self, cost: GraphCost, seeds: Sequence[Candidate] = ()) -> tuple[Found, dict[RewriteSearch, Candidate]]:
+        """The network of the least cost, never worse than what was found here, or than the seeds; and the former, at
+        that cost. KeyboardInterrupt ends it with the best so far, and without some of them.
         """
         before_us = cost.us(self.network)
         known, interrupted = Candidate(self.network, (), before_us), self.saturated.interrupted
-        first_us: dict[RewriteSearch, float] = {}
+        first: dict[RewriteSearch, Candidate] = {}
         try:
             for seed in seeds:
                 known = cheaper(known, replace(seed, cost_us=cost.us(seed.network)))
             ways: tuple[tuple[RewriteSearch, Found], ...]
             ways = (("backtracking", self.summed), ("saturation", self.saturated))
             for name, found in ways:
-                first_us[name] = cost.us(found.best.network)
-                known = cheaper(known, replace(found.best, cost_us=first_us[name]))
+                first[name] = replace(found.best, cost_us=cost.us(found.best.network))
+                known = cheaper(known, first[name])
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
@@ -199,7 +173,7 @@ class ByOperators:
                 progress=self.progress,
             )
         joint = replace(joint, best=cheaper(joint.best, known))
-        return JointlyFound(self.summed, self.saturated, joint, first_us)
+        return joint, first
 
 
 #: How many graphs are searched on unless a budget says otherwise.
@@ -218,7 +192,7 @@ class RewrittenFirst:
 
 
 @dataclass(frozen=True, eq=False)
-class Rewriting:
+class Rewriting(Outcome):
     """``network`` is the rewritten one, and says how in its source; or the original, where none is faster.
 
     ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly
@@ -253,21 +227,13 @@ class Rewriting:
         rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
         return f"{self._found()}; {rules} not used, being unproved (see 'iossim rules verify')"
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "scheduler": self.scheduler,
-            "search": self.search,
-            "seen": self.seen,
-            "complete": self.complete,
-            "matched": self.matched,
-            "left_out": self.left_out,
-            "sentence": self.sentence(),
-        }
+    def figures(self) -> dict[str, Any]:
+        names = ("scheduler", "search", "seen", "complete", "matched", "left_out")
+        return {name: getattr(self, name) for name in names}
 
-    def remarked(self, schedule: ScheduleT) -> ScheduleT:
-        """The schedule of the network, with a remark that says what rewriting did."""
+    def remark(self) -> str:
         said = self.sentence()
-        return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
+        return f"{said[0].upper()}{said[1:]}."
 
     def _found(self) -> str:
         if not self.matched and not self.interrupted:
@@ -319,58 +285,41 @@ class Rewrite:
             raise OptionError(f"`rewrite` cannot price graphs for `scheduler` {scheduler}; give one of {known}")
         refuse_measuring(prices, "`rewrite`")
 
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> Rewriting:
+    def apply(self, network: Network, setting: Setting) -> Rewriting:
         """The rewritten network. KeyboardInterrupt ends the search with the best so far."""
-        self.check(prices, scheduler)
-        bar = progress("rewriting (graphs)")
-
-        def tell(seen: int, best_us: float) -> None:
-            bar(seen, seen)
-
-        if options.workspace_limit_bytes is not None:
-            prices = workspace_limited(prices, network, options.workspace_limit_bytes)
-            options = replace(options, workspace_limit_bytes=None)
+        self.check(setting.prices, setting.scheduler)
+        bar = setting.progress("rewriting (graphs)")
+        setting = setting.limited(network)
+        prices, scheduler = setting.prices, setting.scheduler
         used, without_proof = trusted(self.rules, self.unproved)
-        if scheduler == "sequential" or self.search != "joint":
-            found = search_operators(
-                network, used, SumOfOperators(prices), self.search, alpha=self.alpha, budget=self.budget, progress=tell
-            )
-            if scheduler != "sequential":
-                cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
+        every = ByOperators(network, used, prices, self.alpha, self.budget, lambda seen, best_us: bar(seen, seen))
+        seen, first = 0, dict[RewriteSearch, Candidate]()
+        if scheduler == "sequential":
+            found = every.of(self.search)
+        else:
+            cost = OptimalSchedule(prices, setting.options, *STRATEGIES[scheduler])
+            if self.search == "joint":
+                found, first = every.search(cost)
+                seen = every.summed.seen + every.saturated.seen
+            else:
+                found = every.of(self.search)
                 best = replace(found.best, cost_us=cost.us(found.best.network))
                 found = replace(found, best=best, before_us=cost.us(network))
-            return _rewriting(found, used, scheduler, self.search, len(without_proof))
-        cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
-        every = ByOperators(network, used, prices, self.alpha, self.budget, tell).search(cost)
-        ways = {"backtracking": every.summed, "saturation": every.saturated}
-        first = tuple(
-            RewrittenFirst(name, with_rewriting(ways[name].best.network, ways[name].best.steps, used), latency_us)
-            for name, latency_us in every.first_us.items()
+
+        def rewritten(best: Candidate) -> Network:
+            return with_rewriting(best.network, best.steps, used)
+
+        return Rewriting(
+            rewritten(found.best),
+            found.best.steps,
+            scheduler,
+            found.before_us,
+            found.best.cost_us,
+            self.search,
+            seen + found.seen,
+            found.complete,
+            found.interrupted,
+            found.matched,
+            len(without_proof),
+            tuple(RewrittenFirst(name, rewritten(best), best.cost_us) for name, best in first.items()),
         )
-        found_jointly = _rewriting(every.joint, used, scheduler, self.search, len(without_proof))
-        return replace(found_jointly, seen=every.seen, first=first)
-
-
-def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int) -> Rewriting:
-    best = found.best
-    return Rewriting(
-        with_rewriting(best.network, best.steps, rules),
-        best.steps,
-        scheduler,
-        found.before_us,
-        best.cost_us,
-        search,
-        found.seen,
-        found.complete,
-        found.interrupted,
-        found.matched,
-        left_out,
-    )

@@ -28,7 +28,7 @@ from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.saturation import SaturationLimits, grow, saturate
-from iossim.transforms.rewriting.scheduled import search_operators
+from iossim.transforms.rewriting.scheduled import ByOperators
 
 ALL = (*rule_set("metaflow"), *rule_set("simplify"))
 NAMED = {rule.name: rule for rule in ALL}
@@ -172,18 +172,16 @@ def test_parts_are_saturated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(scheduled, "WHOLE_OPS", 1)
     monkeypatch.setattr(scheduled, "MOST_OPS", 1)
     network = seeded_network(2, units=4, blocks=2)
-    cost = SumOfOperators(RandomCostModel(seed=2))
-    found = search_operators(network, FEW, cost, "saturation")
-    assert found.best.cost_us == cost.us(found.best.network) < found.before_us
+    search = ByOperators(network, FEW, RandomCostModel(seed=2))
+    found = search.of("saturation")
+    assert found.best.cost_us == search.operators.us(found.best.network) < found.before_us
     assert replay(network.graph, found.best.steps, NAMED).hash == found.best.network.graph.hash
-    both = search_operators(network, FEW, cost, "joint")
-    assert both.best.cost_us <= found.best.cost_us
+    assert search.of("joint").best.cost_us <= found.best.cost_us
 
 
 def test_seconds_that_are_spent_end_it() -> None:
     network = seeded_network(2, units=4, blocks=2)
-    cost = SumOfOperators(RandomCostModel(seed=2))
-    found = search_operators(network, FEW, cost, "saturation", budget=RewriteBudget(seconds=1e-9))
+    found = ByOperators(network, FEW, RandomCostModel(seed=2), budget=RewriteBudget(seconds=1e-9)).of("saturation")
     assert found.best.network.graph.hash == network.graph.hash
     assert not found.complete
 
