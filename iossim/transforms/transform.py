@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from iossim.cost.model import CostModel
-from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.memo import SearchMemo
@@ -39,6 +38,8 @@ class Setting:
         """The setting with the options' limit on workspace, if there is one, as part of the prices of a network."""
         if (limit := self.options.workspace_limit_bytes) is None:
             return self
+        from iossim.cost.workspace_limit import workspace_limited  # most settings have no limit
+
         options = replace(self.options, workspace_limit_bytes=None)
         return replace(self, prices=workspace_limited(self.prices, network, limit), options=options)
 
