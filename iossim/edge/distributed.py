@@ -14,7 +14,7 @@ from iossim.edge.collectives import synchronisation
 from iossim.edge.distribution import MIXES, NOTHING, Boxes, Distribution, Price, Pricer, distribute, waited_us
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
-from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_us, unit_work
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Partition
 from iossim.execution.box import Box
@@ -164,7 +164,7 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
 
     def box_price(operator: Operator, step: OperatorStep, space: Box) -> Price:
         def price_us(partition: Partition) -> float:
-            return slice_us(placed, step, OutputSlice(partition))
+            return slice_load(placed, step, OutputSlice(partition)).us
 
         partition = search.split(placed, operator, space, units, price_us)
         return Price(price_us(partition), max(1, len(unit_work(placed, step, OutputSlice(partition), 0))))
@@ -172,7 +172,7 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
     def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]
         if step.whole:
-            return Price(sum(slice_us(placed, step, part) for part in step.slices))
+            return Price(step_load(placed, step).us)
         return max(box_price(operator, step, box) for box in dict.fromkeys(boxes))
 
     return price

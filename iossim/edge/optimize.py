@@ -16,7 +16,7 @@ from iossim.edge.linking import (
     MemoryKind,
     PlacedMap,
     aligned,
-    largest_gap,
+    gaps,
     place,
     visit,
     wanted,
@@ -30,7 +30,7 @@ from iossim.edge.plan import (
     Stages,
     Variant,
     one_by_one,
-    slice_us,
+    slice_load,
     step_load,
     unit_work,
 )
@@ -236,9 +236,11 @@ def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: 
         return Even(space, 1, ())
     key = (operator.signature, space, units, placed.lies(operator), len(part.inputs), part.output is None)
     if key not in search.known:
-        search.known[key] = search.split(
-            placed, operator, space, units, lambda partition: slice_us(placed, step, replace(part, partition=partition))
-        )
+
+        def price_us(partition: Partition) -> float:
+            return slice_load(placed, step, replace(part, partition=partition)).us
+
+        search.known[key] = search.split(placed, operator, space, units, price_us)
     return search.known[key]
 
 
@@ -289,7 +291,7 @@ def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
     stage, lane = placed.places[index]
     inside = (each for each in placed.buffers.values() if each.memory is MemoryKind.SHARED)
     beside = [each for each in inside if each.first <= stage <= each.last]
-    start, room = largest_gap(beside, placed.device.shared.bytes.value)
+    start, room = max(gaps(beside, end=placed.device.shared.bytes.value), key=lambda gap: gap[1])
     units = sum(each.units for each in placed.stages[stage])
     first, end = (
         room * unit // units // ALIGNMENT * ALIGNMENT for unit in (lane.first_unit, lane.first_unit + lane.units)

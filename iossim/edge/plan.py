@@ -11,6 +11,7 @@ and that of shared resources; the event-driven simulator times whole plans.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -271,11 +272,8 @@ def dma_us(plan: EdgePlan, sizes: Sequence[int], units: int = 1) -> float:
 
 def busy_units(part: OutputSlice) -> int:
     """Number of units with any work: they come first."""
-    low, high = 1, part.partition.units
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if part.partition.boxes(middle - 1) else (low, middle - 1)
-    return low
+    partition = part.partition
+    return bisect_left(range(partition.units), True, 1, key=lambda unit: not partition.boxes(unit))
 
 
 class Load(NamedTuple):
@@ -284,11 +282,6 @@ class Load(NamedTuple):
     us: float
     shared_us: float
     external_us: float
-
-
-def slice_us(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> float:
-    """Time of a slice."""
-    return slice_load(plan, step, part).us
 
 
 def slice_load(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Load:

@@ -47,9 +47,10 @@ from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
 from iossim.transforms.replay import network_of
 from iossim.transforms.rewriting.application import apply
-from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -125,7 +126,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
     divisions = DivisionChoices(own, own)
     joins = JoinChoices(divisions, own)
     divisions.exhausts = joins.exhausts = True
-    found = search(network, rules, joins, alpha=inf)
+    found = search_in_parts(network, rules, joins, alpha=inf)
     assert found.best.cost_us == pytest.approx(best_us)
     # Each block is solved once: all networks that were scheduled have fewer solutions than blocks.
     scheduled = sum(len(each.blocks) for each in own._found)

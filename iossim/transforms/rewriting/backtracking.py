@@ -112,12 +112,6 @@ class Found:
     matched: bool
 
 
-def check_alpha(alpha: float) -> None:
-    """Raise OptionError for what is no alpha; ``inf`` searches all there is."""
-    if not alpha >= 1:
-        raise OptionError(f"`alpha` {alpha:g} is not possible: give 1 or more")
-
-
 @dataclass(eq=False)
 class _Node:
     """A graph of the search. ``parent`` is what it was made of, until its own matches are known."""
@@ -188,7 +182,7 @@ class Search:
     It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they
     match one of these nodes, by name, or what was made of them. A step that costs too much is looked ``ahead`` steps
     further. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs, ``expanded`` those to
-    which all rules were applied; ``matched``: did any rule match? Raises OptionError for an impossible alpha.
+    which all rules were applied; ``matched``: did any rule match?
     """
 
     def __init__(
@@ -202,7 +196,6 @@ class Search:
         focus: frozenset[str] | None = None,
         ahead: int = AHEAD,
     ) -> None:
-        check_alpha(alpha)
         self.network = network
         self.before_us = cost.us(network)
         self.best = Candidate(network, (), self.before_us)
@@ -270,32 +263,6 @@ class Search:
             for rule in self._joining:
                 for further in find_matches(application.graph, rule, application.made):
                     yield from self._made(made, further, ahead - 1)
-
-
-def search(
-    network: Network,
-    rules: Sequence[Rule],
-    cost: GraphCost,
-    *,
-    alpha: float = ALPHA,
-    budget: RewriteBudget | None = None,
-    seeds: Iterable[Candidate] = (),
-    progress: RewriteProgress = ignore,
-) -> Found:
-    """The cheapest network that the rules make of this one, as far as alpha and the budget reach: see
-    :class:`Search`. KeyboardInterrupt ends the search with the best so far.
-    """
-    meter = Meter(budget or RewriteBudget())
-    work = Search(network, rules, cost, alpha=alpha, seeds=seeds)
-    interrupted = False
-    try:
-        while not work.complete and not meter.is_spent(work.expanded):
-            work.expand()
-            progress(work.seen, work.best.cost_us)
-    except KeyboardInterrupt:
-        interrupted = True
-    complete = work.complete and not interrupted
-    return Found(work.best, work.before_us, work.seen, work.expanded, complete, interrupted, work.matched)
 
 
 def cheaper(best: Candidate, other: Candidate) -> Candidate:

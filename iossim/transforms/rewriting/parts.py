@@ -21,6 +21,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.models.passes.block_parts import units_alone
@@ -36,7 +37,6 @@ from iossim.transforms.rewriting.backtracking import (
     RewriteProgress,
     Search,
     cheaper,
-    check_alpha,
     ignore,
 )
 from iossim.transforms.rewriting.matching import find_matches
@@ -152,14 +152,16 @@ def search_in_parts(
     most_ops: int = MOST_OPS,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """:func:`~iossim.transforms.rewriting.backtracking.search` in parts of up to ``most_ops`` ops; never worse
-    than the network as it is.
+    """The cheapest network that the rules make of this one, as far as alpha and the budget reach, by a
+    :class:`~iossim.transforms.rewriting.backtracking.Search` of each part of up to ``most_ops`` ops; never worse than
+    the network as it is. Raises OptionError for what is no alpha; ``inf`` searches all there is.
 
     The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of
     the search under ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts between blocks alone, since
     the schedule of a part of a block says little of the whole.
     """
-    check_alpha(alpha)
+    if not alpha >= 1:
+        raise OptionError(f"`alpha` {alpha:g} is not possible: give 1 or more")
     begun = Candidate(network, (), cost.us(network))
     work = _PartSearch(network, rules, cost, guides, proposes, alpha, Meter(budget or RewriteBudget()), progress, begun)
     try:

@@ -16,7 +16,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.unary import Relu
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting.application import replay
-from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -34,7 +34,7 @@ def test_parts_find_what_the_whole_finds(seed: int) -> None:
     """Where nothing spans their seams, the sum of operators is the sum of the parts."""
     network = seeded_network(seed, units=4, blocks=2)
     cost = SumOfOperators(RandomCostModel(seed))
-    whole = search(network, FEW, cost, alpha=inf)
+    whole = search_in_parts(network, FEW, cost, alpha=inf)
     parts = search_in_parts(network, FEW, cost, alpha=inf, most_ops=6, blocks_whole=True)
     assert parts.best.cost_us == pytest.approx(whole.best.cost_us)
     assert parts.complete

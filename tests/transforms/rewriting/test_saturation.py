@@ -19,11 +19,12 @@ from iossim.models.passes.unit_fusion import with_units
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting import scheduled
 from iossim.transforms.rewriting.application import apply, replay
-from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.egraph import EGraph, operator_prices
 from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -114,7 +115,7 @@ def test_it_is_no_worse_than_backtracking(name: str, block: str) -> None:
     network = single_block(iossim.load(name), block)
     cost = SumOfOperators(api.cost_model("simulator", "v100-sxm2"))
     result = saturate(network, ALL, cost)
-    best_us = search(network, ALL, cost, budget=RewriteBudget(graphs=60)).best.cost_us
+    best_us = search_in_parts(network, ALL, cost, budget=RewriteBudget(graphs=60)).best.cost_us
     assert result.found.best.cost_us <= best_us * (1 + 1e-9)
     # An e-graph has no order, by which activations of the extracted graph may be in L2 or not.
     assert result.estimated_us == pytest.approx(result.extracted_us, rel=5e-3)
