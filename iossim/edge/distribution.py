@@ -115,13 +115,17 @@ class Distribution:
     @cached_property
     def latency_us(self) -> float:
         """Latency with operators in order: each output is sent as soon as it is made, then all devices compute."""
-        waits_us: list[float] = []
+        times_us = [step.price.us for step in self.steps]
+        return sum(times_us) + sum(self.waits_us(times_us))
+
+    def waits_us(self, times_us: Sequence[float]) -> list[float]:
+        """Wait before each step, if the steps take so long, and for the network's outputs at the end."""
+        found: list[float] = []
         made, before = NOTHING
-        for step in self.steps:
-            waits_us.append(waited_us(step.exchanges, made, before))
-            made, before = step.operator.outputs, step.price
-        waits_us.append(waited_us(self.gathers, made, before))
-        return sum(step.price.us for step in self.steps) + sum(waits_us)
+        for step, us in zip(self.steps, times_us, strict=True):
+            found.append(waited_us(step.exchanges, made, before))
+            made, before = step.operator.outputs, step.price._replace(us=us)
+        return [*found, waited_us(self.gathers, made, before)]
 
     def share(self, device: int) -> DeviceShare:
         """Share of one device: what it computes, and the most that it ever holds of each value."""
