@@ -213,7 +213,7 @@ class MicroBatching(Printed):
     memory_limit_bytes: int | None = None
     memory: InMemory | None = None
 
-    drawn_by: ClassVar[str] = "iossim.microbatching.notebook"
+    drawn_by: ClassVar[str] = "iossim.microbatching.words"
 
     def __repr__(self) -> str:
         return f"<MicroBatching of {len(self.kernels)} kernels, policy {self.policy}: {self.time_us:,.1f} us>"

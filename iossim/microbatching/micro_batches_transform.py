@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import inf, prod
+from math import inf
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
@@ -28,7 +27,7 @@ from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
-from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost, refuse_measuring
+from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
 from iossim.transforms.transform import Outcome, Setting
 
 AUTO = "auto"
@@ -222,7 +221,7 @@ class _Blocks:
         return tuple(max(own for own in choices if own <= count) for choices in self.choices)
 
 
-class DivisionChoices(Choices[Counts]):
+class DivisionChoices(Choices[int]):
     """The cost of a network with each block in as many micro-batches as is best; begun undivided, in as many as can
     be, and as it is best one unit after another.
     """
@@ -283,8 +282,14 @@ class DivisionChoices(Choices[Counts]):
             self._transitions[key] = estimated_transitions(problem, count)
         return self._transitions[key]
 
+    def keys(self, network: Network) -> list[tuple[str, ...]]:
+        return [_nodes(network, block) for block in network.blocks]
+
+    def options(self, network: Network) -> tuple[Counts, ...]:
+        return self.blocks(network).choices
+
     def given(self, network: Network) -> Counts:
-        return (1,) * len(network.blocks)
+        return (1,) * len(network.blocks)  # known without looking at the blocks, which takes time
 
     def starts(self, network: Network) -> Iterator[Counts]:
         blocks = self.blocks(network)
@@ -293,29 +298,13 @@ class DivisionChoices(Choices[Counts]):
             self._guided.search(network)
             yield self._guided.best(network)
 
-    def coordinates(self, network: Network) -> int:
-        return len(network.blocks)
-
-    def changes(self, network: Network, way: Counts, place: int) -> list[Counts]:
-        own = self.blocks(network).choices[place]
-        return [(*way[:place], count, *way[place + 1 :]) for count in own if count != way[place]]
-
-    def every(self, network: Network) -> list[Counts]:
-        choices = self.blocks(network).choices
-        return list(product(*choices)) if prod(map(len, choices)) <= EVERY else []
-
     def moved(self, way: Counts, like: Network, network: Network) -> Counts:
-        pairs = zip(like.blocks, way, strict=True)
-        counts = {name: count for block, count in pairs for name in _nodes(like, block)}
+        counts = {name: count for nodes, count in zip(self.keys(like), way, strict=True) for name in nodes}
         moved = []
-        for block, choices in zip(network.blocks, self.blocks(network).choices, strict=True):
-            count = next((counts[name] for name in _nodes(network, block) if name in counts), 1)
+        for nodes, choices in zip(self.keys(network), self.options(network), strict=True):
+            count = next((counts[name] for name in nodes if name in counts), 1)
             moved.append(count if count in choices else 1)
         return tuple(moved)
-
-    def touched(self, like: Network, network: Network) -> list[int]:
-        known = {_nodes(like, block) for block in like.blocks}
-        return [place for place, block in enumerate(network.blocks) if _nodes(network, block) not in known]
 
     def made(self, network: Network, way: Counts) -> Network | None:
         try:

@@ -1,8 +1,10 @@
-"""Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace
-of each kernel (u-cuDNN's figures 10 and 12).
+"""Micro-batches as a table, sentences and pictures, and in a notebook. Pictures show the time against the workspace of
+one kernel, and the workspace of each kernel (u-cuDNN's figures 10 and 12).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from rich.table import Table
 
@@ -12,6 +14,7 @@ from iossim.microbatching.division import Configuration
 from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, DividedKernel, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
+from iossim.report.notebook import parts, records
 
 
 def micro_batch_table(found: MicroBatching) -> Table:
@@ -42,6 +45,16 @@ def micro_batch_table(found: MicroBatching) -> Table:
     table = records_table("", rows, columns)
     table.columns[-2].justify = "right"
     return table
+
+
+@parts.register
+def _(found: MicroBatching) -> list[str | Table]:
+    return [total_words(found), micro_batch_table(found)]
+
+
+@records.register
+def _(found: MicroBatching) -> list[dict[str, Any]]:
+    return [{**one.to_json(), "configuration": str(one.configuration)} for one in found.kernels]
 
 
 def total_words(found: MicroBatching) -> str:
