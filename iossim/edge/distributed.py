@@ -130,10 +130,13 @@ def distributed(
         found: Distributed(found, *_timed(found, device, policy), device, name, way.name, mix, one_us)
         for found in dict.fromkeys(candidates.values())
     }
-    timed = {each: distinct[found] for each, found in candidates.items()}
-    best = min(timed.values(), key=lambda one: one.latency_us)
-    by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
-    return replace(best, by_mode_us=by_mode_us, optimise_s=optimise_s)
+    totals_us = {
+        found: sum(row.waited_us + row.compute_us for row in one.rows) + one.gather_us
+        for found, one in distinct.items()
+    }
+    best = min(distinct, key=lambda found: totals_us[found])
+    by_mode_us = {each: totals_us[found] for each, found in candidates.items() if each != "mix"}
+    return replace(distinct[best], by_mode_us=by_mode_us, optimise_s=optimise_s)
 
 
 def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:

@@ -141,7 +141,9 @@ def plan(
     if variant is not Variant.FULL:
         return _with_steps(placed, search, share)
     # Links are chosen with all operators split: vanilla's reads of unlinked maps predict nothing of linked ones.
-    layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
+    costs_of = _costs(_with_steps(placed, search, share, leaves_whole=False))
+    best = {value: min(costs, key=lambda each: (costs[each], each.is_linked)) for value, costs in costs_of}
+    layouts = {value: layout for value, layout in best.items() if layout.is_linked}
     found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
     return replace(found, links=tuple(_links(found)))
 
@@ -323,14 +325,6 @@ def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
     low, high = part.starts[2], part.starts[2] + part.shape[2]
     rows = sum(max(0, min(high, start + size) - max(low, start)) for start, size in bands.of(height))
     return rows / part.shape[2]
-
-
-def _linked(found: EdgePlan) -> Iterator[tuple[str, Layout]]:
-    """Layout of each feature map that moves the fewest bytes: as made, or as preferred by one of its readers."""
-    for value, costs in _costs(found):
-        best = min(costs, key=lambda layout: (costs[layout], layout.is_linked))
-        if best.is_linked:
-            yield value, best
 
 
 def _links(found: EdgePlan) -> Iterator[LinkedMap]:

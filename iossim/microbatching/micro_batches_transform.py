@@ -283,7 +283,10 @@ class DivisionChoices(Choices[int]):
         return self._transitions[key]
 
     def keys(self, network: Network) -> list[tuple[str, ...]]:
-        return [_nodes(network, block) for block in network.blocks]
+        nodes, units = network.graph.nodes, network.units
+        return [
+            tuple(nodes[node].name for unit in block.units for node in units[unit].nodes) for block in network.blocks
+        ]
 
     def options(self, network: Network) -> tuple[Counts, ...]:
         return self.blocks(network).choices
@@ -348,10 +351,6 @@ class DivisionChoices(Choices[int]):
             tuple(name for name, count in division.parts.items() if self.blocks(network).is_wide(name, count)),
             interrupted,
         )
-
-
-def _nodes(network: Network, block: Block) -> tuple[str, ...]:
-    return tuple(node.name for unit in block.units for node in network.unit_nodes(network.units[unit]))
 
 
 def with_micro_batches(network: Network, division: Division) -> Network:

@@ -29,7 +29,7 @@ from iossim.schedule.schedule import AnySchedule
 from iossim.search.anytime import Clock, Steps, TimeIsUp
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
-from iossim.search.scheduler import schedule_any, without_search
+from iossim.search.scheduler import ignore, schedule_any, without_search
 from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
 from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.rewriting.backtracking import Candidate
@@ -262,7 +262,8 @@ class _Search:
             if (part_s := self.now.part_s(_GUIDES)) is not None:
                 budget = replace(budget, seconds=min(part_s, budget.seconds or inf))
             alpha = self.rewrite.alpha
-            by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, self._told)
+            told = lambda seen, best_us: self.tell(seen)  # noqa: E731
+            by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, told)
             is_cut = by_operators.saturated.interrupted or by_operators.summed.interrupted
             by_operators.budget = self.rewrite.budget
             self.by_operators = None if is_cut else by_operators  # to be looked for anew once there is time
@@ -271,9 +272,6 @@ class _Search:
         found, _ = by_operators.search(cost, self._seeds())
         self.steps.interrupted |= found.interrupted and not self.now.is_up
         return self._made(found.best, cost)
-
-    def _told(self, seen: int, best_us: float) -> None:
-        self.tell(seen)
 
     def _again(self, every: frozenset[str]) -> None:
         """Price the graphs that were found without some ingredients with all of them."""
@@ -309,7 +307,9 @@ class _Search:
             if key not in known:
                 asked = replace(self.options, seconds=self.steps.clock.part_s(), company=COMPANY in names)
                 by = self.finishes[names[-1]]
-                search = partial(schedule_any, each.network, self.prices, by, asked, self._searching, self.memo)
+                search = partial(
+                    schedule_any, each.network, self.prices, by, asked, self.steps.clock.telling(ignore), self.memo
+                )
                 made = self.steps.take(search, None)
                 if made is None or not made.complete:
                     break
@@ -317,6 +317,3 @@ class _Search:
             made = known[key]
             better = {"us": made.latency_us, "schedule": made} if made.latency_us < each.us else {}
             self.tried[own | {*names}] = replace(each, **better)  # type: ignore[arg-type]
-
-    def _searching(self, done: int, total: int) -> None:
-        self.steps.clock.check()
