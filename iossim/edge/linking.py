@@ -172,9 +172,8 @@ def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
 
 
 class MemoryKind(StrEnum):
-    """Memories of an edge device."""
+    """Memories of an edge device that its units share."""
 
-    PRIVATE = "private"
     SHARED = "shared"
     EXTERNAL = "external"
 

@@ -21,7 +21,7 @@ from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.edge.capacity import check, uses
 from iossim.edge.distribution import Distribution, Exchange
-from iossim.edge.linking import MemoryKind, linked_form
+from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Variant, Work, unit_work
@@ -300,7 +300,7 @@ def _transfer(each: Transfer) -> dict[str, Any]:
     told: dict[str, Any] = {"what": each.what, "memory": str(each.memory), "address": each.address, "bytes": each.size}
     if each.bytes != each.size:
         told["moved_bytes"] = each.bytes
-    return told if each.memory is MemoryKind.PRIVATE or each.streamed else told | {"waits": True}
+    return told if each.streamed else told | {"waits": True}
 
 
 _REMEDY = "give a plan.json that 'iossim dataflow optimize' wrote"

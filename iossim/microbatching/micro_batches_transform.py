@@ -5,7 +5,6 @@ Also how a saved schedule says that its network is in micro-batches (:class:`Div
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -28,7 +27,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
-from iossim.transforms.transform import Outcome, Setting
+from iossim.transforms.transform import Outcome, Setting, with_option
 
 AUTO = "auto"
 #: What ``auto`` tries of each block.
@@ -359,8 +358,7 @@ def with_micro_batches(network: Network, division: Division) -> Network:
         return network
     if OPTION in dict(network.source.options):
         raise OptionError(f"network {network.name!r} is in micro-batches already; divide the model that it was made of")
-    option = (OPTION, json.dumps(division.to_json(), separators=(",", ":")))
-    return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
+    return with_option(replace(division.of(network), source=network.source), OPTION, division.to_json())
 
 
 def again(network: Network, text: str) -> Network:

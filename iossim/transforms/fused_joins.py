@@ -13,14 +13,13 @@ from itertools import compress
 from typing import Any
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits
 from iossim.transforms.choices import LEAST_GAIN, BySchedule, Choices, GraphCost
-from iossim.transforms.transform import Outcome, Setting
+from iossim.transforms.transform import Outcome, Setting, Transform, with_option
 
 #: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
@@ -160,15 +159,12 @@ class JoinsChosen(Outcome):
 
 
 @dataclass(frozen=True)
-class ChooseJoins:
+class ChooseJoins(Transform):
     """Each join of branches fused or apart, whichever makes the schedule faster; never slower than as given.
 
     All joins fused, all apart, and those of each block as that block is faster are scheduled, and the fastest is
     taken. Blocks that are too wide to be solved at once are searched in windows.
     """
-
-    def check(self, prices: CostModel, scheduler: str) -> None:
-        """It goes with all of them."""
 
     def apply(self, network: Network, setting: Setting) -> JoinsChosen:
         joins = joins_of(network)
@@ -193,8 +189,7 @@ def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str
     """The network, whose source says which joins are otherwise than the model has them."""
     if not fused and not apart:
         return network
-    option = (OPTION, json.dumps({"fused": fused, "apart": apart}, separators=(",", ":")))
-    return replace(network, source=replace(network.source, options=(*network.source.options, option)))
+    return with_option(network, OPTION, {"fused": fused, "apart": apart})
 
 
 def joined_again(network: Network, text: str) -> Network:

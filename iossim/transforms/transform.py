@@ -7,6 +7,7 @@ from a saved schedule.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -85,12 +86,17 @@ class Outcome:
         return {**self.figures(), "sentence": self.sentence()}
 
 
+def with_option(network: Network, name: str, value: Any) -> Network:
+    """The network, an option of whose source says as JSON how a transform made it."""
+    option = (name, json.dumps(value, separators=(",", ":")))
+    return replace(network, source=replace(network.source, options=(*network.source.options, option)))
+
+
 class Transform(Protocol):
     """A change of a network for its schedule, with its options."""
 
     def check(self, prices: CostModel, scheduler: str) -> None:
-        """Raise OptionError where it cannot be combined with such prices or with the scheduler."""
-        ...
+        """Raise OptionError where it cannot be combined with such prices or with the scheduler; here never."""
 
     def apply(self, network: Network, setting: Setting) -> Outcome:
         """The network that the scheduler makes the most of; raises OptionError where it cannot be changed."""

@@ -17,7 +17,6 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from time import perf_counter
 
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
@@ -44,6 +43,11 @@ class RewriteBudget:
     graphs: int | None = None
     seconds: float | None = None
 
+    def is_spent(self, graphs: int, seconds: float, part: float) -> bool:
+        """Whether ``part`` of the budget is, once so many graphs were searched on, for so many seconds."""
+        limits = ((graphs, self.graphs), (seconds, self.seconds))
+        return any(most is not None and spent >= part * most for spent, most in limits)
+
     @staticmethod
     def parse(text: str) -> RewriteBudget:
         """``200``, ``30s`` or ``all``; raises OptionError for anything else."""
@@ -61,21 +65,6 @@ class RewriteBudget:
         if self.seconds is not None:
             return f"{self.seconds:g}s"
         return "all" if self.graphs is None else str(self.graphs)
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Tells when a budget is spent; its seconds begin with it."""
-
-    budget: RewriteBudget
-    started: float = field(default_factory=perf_counter)
-
-    def is_spent(self, graphs: int, part: float = 1.0) -> bool:
-        """Whether ``part`` of the budget is, once so many graphs were searched on."""
-        most, seconds = self.budget.graphs, self.budget.seconds
-        if most is not None and graphs >= part * most:
-            return True
-        return seconds is not None and perf_counter() - self.started >= part * seconds
 
 
 #: Told as the search goes on: graphs that were seen, and the cost of the best of them in us.

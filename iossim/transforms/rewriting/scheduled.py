@@ -183,20 +183,11 @@ _LABELS: Mapping[RewriteSearch, str] = {"backtracking": "rewritten", "saturation
 
 
 @dataclass(frozen=True, eq=False)
-class RewrittenFirst:
-    """A network of the least sum of operators that ``search`` found, and its latency by the scheduler."""
-
-    search: RewriteSearch
-    network: Network
-    latency_us: float
-
-
-@dataclass(frozen=True, eq=False)
 class Rewriting(Outcome):
     """``network`` is the rewritten one, and says how in its source; or the original, where none is faster.
 
     ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly
-    with the schedule, ``first`` are the networks that are rewritten for the least sum of operators and scheduled then.
+    with the schedule, ``first`` are the networks that each search rewrote for the least sum of operators.
     ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not proved.
     """
 
@@ -211,14 +202,15 @@ class Rewriting(Outcome):
     interrupted: bool
     matched: bool
     left_out: int = 0
-    first: tuple[RewrittenFirst, ...] = ()
+    first: Mapping[RewriteSearch, Candidate] = field(default_factory=dict)
 
     name = "rewriting"
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
         """The networks that each search found, by what tables call them."""
-        return {_LABELS[each.search]: each.network for each in self.first} | {_LABELS[self.search]: self.network}
+        first = {_LABELS[name]: each.network for name, each in self.first.items()}
+        return first | {_LABELS[self.search]: self.network}
 
     def sentence(self) -> str:
         """The outcome, in words."""
@@ -243,7 +235,7 @@ class Rewriting(Outcome):
         if not self.steps:
             return f"no rewriting is faster: the graph is unchanged; {looked}"
         gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
-        first_us = ", ".join(f"{each.latency_us / 1e3:.3f} ms by {each.search}" for each in self.first)
+        first_us = ", ".join(f"{each.cost_us / 1e3:.3f} ms by {name}" for name, each in self.first.items())
         first = f"; rewriting first and scheduling afterwards gives {first_us}" if self.first else ""
         return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
 
@@ -321,5 +313,5 @@ class Rewrite:
             found.interrupted,
             found.matched,
             len(without_proof),
-            tuple(RewrittenFirst(name, rewritten(best), best.cost_us) for name, best in first.items()),
+            {name: replace(best, network=rewritten(best)) for name, best in first.items()},
         )
