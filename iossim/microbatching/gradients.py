@@ -168,13 +168,16 @@ RULES.register(MaxPool)(
 )
 
 
+def convolution_gradients(op: Conv, x: TensorType, weight: TensorType) -> tuple[ConvBackwardData, ConvBackwardFilter]:
+    """Ops of the gradients of a convolution's input and filter."""
+    shared = (op.strides, op.pads, op.dilations, op.groups)
+    return ConvBackwardData(*shared, input_size=x.shape[2:]), ConvBackwardFilter(*shared, kernel_size=weight.shape[2:])
+
+
 @RULES.register(Conv)
 def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (x, weight, *bias) = op_of(node, Conv), node.inputs
-    shared = (op.strides, op.pads, op.dilations, op.groups)
-    sizes = tape.types[x].shape[2:], tape.types[weight].shape[2:]
-    data = ConvBackwardData(*shared, input_size=sizes[0])
-    filters = ConvBackwardFilter(*shared, kernel_size=sizes[1])
+    x, weight, *bias = node.inputs
+    data, filters = convolution_gradients(op_of(node, Conv), tape.types[x], tape.types[weight])
     spatial = (0, *range(2, len(tape.types[grad].shape)))
     return [
         tape.add(data, grad, weight) if tape.needed(x) else None,

@@ -80,12 +80,9 @@ def in_field(numbers: Any) -> Array:
     if (array == np.floor(array)).all():
         whole: Array = np.mod(array, PRIME)
         return whole
-    return np.array([_fraction(value) for value in array.ravel().tolist()], dtype=np.float64).reshape(array.shape)
-
-
-def _fraction(value: float) -> int:
-    exact = Fraction(value)
-    return exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
+    exact = map(Fraction, array.ravel().tolist())
+    elements = [value.numerator * pow(value.denominator, -1, PRIME) % PRIME for value in exact]
+    return np.array(elements, dtype=np.float64).reshape(array.shape)
 
 
 def evaluate_op(op: Op, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -213,15 +210,16 @@ def compare(placed: Placed, seed: int) -> Counterexample | None:
     except NotMadeError as error:
         return Counterexample(placed.attributes, shapes, str(error), seed)
     source = placed.source
+    pairs = list(zip(source.outputs, target.outputs, strict=True))
     if is_exact_graph(source, target):
         elements = _inputs(source, seed, random_elements)
         made, by = evaluate_exact(source, elements), evaluate_exact(target, elements)
-        if all((made[one] == by[other]).all() for one, other in _pairs(source, target)):
+        if all((made[one] == by[other]).all() for one, other in pairs):
             return None
     for draw in (np.random.Generator.standard_normal, _positive):
         numbers = _inputs(source, seed, draw)
         made, by = evaluate_real(source, numbers), evaluate_real(target, numbers)
-        for (name, _), (one, other) in zip(placed.rule.outputs, _pairs(source, target), strict=True):
+        for (name, _), (one, other) in zip(placed.rule.outputs, pairs, strict=True):
             differs = _differs(made[one], by[other])
             if differs.any():
                 first = tuple(int(place) for place in np.argwhere(differs)[0])
@@ -230,10 +228,6 @@ def compare(placed: Placed, seed: int) -> Counterexample | None:
                 finite = (value if math.isfinite(value) else None for value in values)
                 return Counterexample(placed.attributes, shapes, reason, seed, name, first, *finite)
     return None
-
-
-def _pairs(source: Graph, target: Graph) -> list[tuple[str, str]]:
-    return list(zip(source.outputs, target.outputs, strict=True))
 
 
 def _inputs(graph: Graph, seed: int, draw: Any) -> dict[str, Array]:

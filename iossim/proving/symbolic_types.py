@@ -92,7 +92,7 @@ def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]
 
     def sizes(place: Any) -> tuple[Any, Any]:
         return tuple(
-            z3.If(integer(place) < missing, 1, each.at(_minus(place, missing)))
+            z3.If(integer(place) < missing, 1, each.at(plus(place, -missing)))
             for each, missing in ((a, missing_a), (b, missing_b))
         )
 
@@ -106,10 +106,6 @@ def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]
 
     shape = Tuple.made(length, at)
     return everywhere(shape, fits), shape
-
-
-def _minus(a: Any, b: Any) -> Any:
-    return a - b if isinstance(a, int) and isinstance(b, int) else z3.simplify(integer(a) - b)
 
 
 @TYPINGS.register("concat")

@@ -156,11 +156,6 @@ class Choices(GraphCost, Generic[V]):
             self.way_us(network, self.given(network))
         return self._tried[network]
 
-    def network(self, network: Network) -> Network:
-        """The network in its best way, including the best ways of the inner choices."""
-        made = self.tried(network)[self.best(network)][1]
-        return self.inner.network(made) if isinstance(self.inner, Choices) else made
-
     def search(self, network: Network) -> float:
         """Look for the best way; its cost in us."""
         if network not in self._best:

@@ -180,8 +180,9 @@ class ChooseJoins(Transform):
         except KeyboardInterrupt:
             return JoinsChosen(network, joins, interrupted=True)
         latency_us = {name: choices.way_us(network, way) for name, way in choices.ways(network).items()}
-        fused, apart = choices.otherwise(network, choices.best(network))
-        chosen = with_chosen_joins(choices.network(network), fused, apart)
+        best = choices.best(network)
+        fused, apart = choices.otherwise(network, best)
+        chosen = with_chosen_joins(choices.tried(network)[best][1], fused, apart)
         return JoinsChosen(chosen, joins, fused, apart, latency_us | {"chosen": chosen_us})
 
 

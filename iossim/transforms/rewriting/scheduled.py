@@ -49,50 +49,6 @@ _NODES, _NODES_PER_OP = 200, 5
 _GRAPHS = 100
 
 
-@dataclass(eq=False)
-class Saturation:
-    """Equality saturation of networks and of parts of them, each once, for the least sum of operators. Seconds of the
-    budget are for all of them together; its graphs limit the search for steps.
-    """
-
-    rules: Sequence[Rule]
-    cost: SumOfOperators
-    budget: RewriteBudget = field(default_factory=RewriteBudget)
-    progress: RewriteProgress = ignore
-    _known: dict[tuple[str, ...], Found] = field(default_factory=dict, repr=False)
-    _spent_s: float = 0.0
-
-    def search(self, network: Network) -> Found:
-        """The best of the whole network, or of its parts where it is large."""
-        most_ops = WHOLE_OPS if len(network.graph.nodes) <= WHOLE_OPS else MOST_OPS
-        proposed = search_in_parts(
-            network,
-            self.rules,
-            self.cost,
-            budget=RewriteBudget(graphs=0),
-            proposes=self.of,
-            blocks_whole=True,
-            most_ops=most_ops,
-            progress=self.progress,
-        )
-        whole = self._known.get(_names(network))
-        return proposed if whole is None else replace(proposed, complete=whole.complete)
-
-    def of(self, network: Network) -> Found:
-        """The best of one e-graph after another."""
-        names = _names(network)
-        if names not in self._known:
-            started = perf_counter()
-            limits = SaturationLimits(
-                nodes=max(_NODES, _NODES_PER_OP * len(network.graph.nodes)),
-                graphs=min(_GRAPHS, self.budget.graphs or _GRAPHS),
-                seconds=inf if self.budget.seconds is None else self.budget.seconds - self._spent_s,
-            )
-            self._known[names] = saturate(network, self.rules, self.cost, limits, self.progress).found
-            self._spent_s += perf_counter() - started
-        return self._known[names]
-
-
 def _names(network: Network) -> tuple[str, ...]:
     return tuple(node.name for node in network.graph.nodes)
 
@@ -100,7 +56,8 @@ def _names(network: Network) -> tuple[str, ...]:
 @dataclass(eq=False)
 class ByOperators:
     """The networks of the least sum of operators, by backtracking (``summed``) and by saturation (``saturated``), each
-    found once for all searches that they guide.
+    found once for all searches that they guide. Networks and parts of them are saturated once each; seconds of the
+    budget are for all of them together, and its graphs limit the search for steps.
     """
 
     network: Network
@@ -112,7 +69,8 @@ class ByOperators:
 
     def __post_init__(self) -> None:
         self.operators = SumOfOperators(self.cost_model)
-        self.saturation = Saturation(self.rules, self.operators, self.budget, self.progress)
+        self._saturation_budget, self._spent_s = self.budget, 0.0
+        self._known: dict[tuple[str, ...], Found] = {}
 
     @cached_property
     def summed(self) -> Found:
@@ -125,12 +83,42 @@ class ByOperators:
         if self.summed.interrupted:
             before_us = self.summed.before_us
             return Found(Candidate(self.network, (), before_us), before_us, 1, 0, False, True, self.summed.matched)
-        return self.saturation.search(self.network)
+        return self._by_saturation()
+
+    def _by_saturation(self) -> Found:
+        """The best of the whole network, or of its parts where it is large."""
+        most_ops = WHOLE_OPS if len(self.network.graph.nodes) <= WHOLE_OPS else MOST_OPS
+        proposed = search_in_parts(
+            self.network,
+            self.rules,
+            self.operators,
+            budget=RewriteBudget(graphs=0),
+            proposes=self._saturate,
+            blocks_whole=True,
+            most_ops=most_ops,
+            progress=self.progress,
+        )
+        whole = self._known.get(_names(self.network))
+        return proposed if whole is None else replace(proposed, complete=whole.complete)
+
+    def _saturate(self, network: Network) -> Found:
+        """The best of one e-graph after another."""
+        names, budget = _names(network), self._saturation_budget
+        if names not in self._known:
+            started = perf_counter()
+            limits = SaturationLimits(
+                nodes=max(_NODES, _NODES_PER_OP * len(network.graph.nodes)),
+                graphs=min(_GRAPHS, budget.graphs or _GRAPHS),
+                seconds=inf if budget.seconds is None else budget.seconds - self._spent_s,
+            )
+            self._known[names] = saturate(network, self.rules, self.operators, limits, self.progress).found
+            self._spent_s += perf_counter() - started
+        return self._known[names]
 
     def of(self, search: RewriteSearch) -> Found:
         """The network that one of the searches finds, or where ``joint`` the better one's."""
         if search == "saturation":
-            return self.saturation.search(self.network)
+            return self._by_saturation()
         if search == "backtracking" or self.summed.interrupted:
             return self.summed
         return replace(
@@ -168,7 +156,7 @@ class ByOperators:
                 alpha=self.alpha,
                 budget=self.budget,
                 guides=[self.operators],
-                proposes=self.saturation.of,
+                proposes=self._saturate,
                 blocks_whole=True,
                 progress=self.progress,
             )
