@@ -24,8 +24,8 @@ from iossim import api
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.types import Precision
 from iossim.models.passes.blocks import cut_blocks
-from iossim.search.scheduler import silent
 from iossim.transforms.joint import COMPANY, DIVISION, JOINS, REWRITING, STREAMS, JointlyFound, JointSearch
+from iossim.transforms.transform import Setting
 
 app = typer.Typer(add_completion=False)
 #: The ingredients in the order in which commands apply them; what searches the second of two in turn, where the joint
@@ -82,7 +82,7 @@ def joint(
         if limit is None:
             search = replace(search, streams="ios-streams")
         started = process_time()
-        found = search.apply(network, prices, "ios-both", task.options, silent)
+        found = search.apply(network, Setting(prices, "ios-both", task.options))
         taken_s = process_time() - started
         made = found.best.schedule or api.optimize(
             found.network, None, cost_model=prices, options=task.options, choose_joins=False

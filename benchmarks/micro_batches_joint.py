@@ -21,7 +21,8 @@ from iossim import api
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.microbatching.divided_blocks import JOINED, divide_blocks
 from iossim.microbatching.micro_batches_transform import JOINED_LIMITED, MicroBatch
-from iossim.search.scheduler import schedule, silent
+from iossim.search.scheduler import schedule
+from iossim.transforms.transform import Setting
 
 app = typer.Typer(add_completion=False)
 
@@ -43,13 +44,13 @@ def joint(
         for size in limit:
             options = api.search_options(workspace_limit=None if size == "none" else size)
             started = process_time()
-            together = MicroBatch("auto").apply(network, given, "ios-both", options, silent)
+            together = MicroBatch("auto").apply(network, Setting(given, "ios-both", options))
             seconds = process_time() - started
             limited = options.workspace_limit_bytes
             prices = given if limited is None else workspace_limited(given, network, limited)
             options = replace(options, workspace_limit_bytes=None)
             found = schedule(network, prices, "ios-both", options)
-            first = MicroBatch("auto").apply(network, prices, "sequential", options, silent)
+            first = MicroBatch("auto").apply(network, Setting(prices, "sequential", options))
             divided = divide_blocks(network, first.parts, JOINED if limited is None else JOINED_LIMITED)
             divided_us = schedule(divided, prices, "ios-both", options).latency_us
             _, scheduled_us = scheduled_first(network, prices, found)

@@ -40,17 +40,18 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.onnx.export import write_onnx
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import silent
 from iossim.transforms.rewriting.application import apply
-from iossim.transforms.rewriting.backtracking import ALPHA, RELATIVE_TOLERANCE, Found, RewriteBudget, search
+from iossim.transforms.rewriting.backtracking import ALPHA, RELATIVE_TOLERANCE, Found, RewriteBudget
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.rewriting.verdict import trusted
+from iossim.transforms.transform import Setting
 
 #: Each of these makes a convolution of another's input beside it, and of that again.
 ENDLESS = ("identity-beside-sum", "identity-beside-concat")
@@ -80,7 +81,7 @@ def of_searches(
     for name in SEARCHES:
         started = process_time()
         transform = Rewrite(tuple(rules), name, budget=RewriteBudget.parse(budget))  # type: ignore[arg-type]
-        found = transform.apply(network, prices, "ios-both", SearchOptions(), silent)
+        found = transform.apply(network, Setting(prices, "ios-both", SearchOptions()))
         row = {
             "network": network.name,
             "search": name,
@@ -145,7 +146,7 @@ def of_exhaustive(network: Network, prices: CostModel, seconds: float) -> dict[s
 
     def searched(rules: Sequence[Rule], alpha: float) -> tuple[float, dict[str, Any]]:
         started = process_time()
-        found: Found = search(network, rules, cost, alpha=alpha, budget=budget)
+        found: Found = search_in_parts(network, rules, cost, alpha=alpha, budget=budget)
         said = {"seen": found.seen, "complete": found.complete, "cpu_s": process_time() - started}
         return found.best.cost_us, {"rules": len(rules), "us": found.best.cost_us, **said}
 

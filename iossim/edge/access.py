@@ -7,8 +7,9 @@ has no :class:`Piece`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from iossim.execution.box import Box
@@ -45,12 +46,20 @@ AS_IT_LIES = Order()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """An op that computes a box from the boxes of its inputs; only ``crop`` of its result is needed, by default all."""
+    """An op that computes a box from the boxes of its inputs; only ``crop`` of its result is needed, by default all.
+
+    ``orders`` are those in which the first inputs are visited; the others are visited as they lie.
+    """
 
     op: Op
     inputs: tuple[Box, ...]
-    orders: tuple[Order, ...]
+    orders: tuple[Order, ...] = ()
     crop: Box | None = None
+
+    @property
+    def reads(self) -> Iterator[tuple[Box, Order]]:
+        """Box of each input, and the order in which it is visited."""
+        return zip(self.inputs, chain(self.orders, repeat(AS_IT_LIES)), strict=False)
 
     def evaluate(self, arrays: Sequence[Array]) -> Array:
         (made,) = self.op.evaluate(arrays)
@@ -74,8 +83,7 @@ def is_known(op: Op) -> bool:
 
 @ACCESS.register(Add, Cast, Clip, Identity, Mul, Nary, Relu, Sigmoid, Unary, Where)
 def _elementwise(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
-    boxes = tuple(_broadcast(value.shape, box) for value in inputs)
-    return Piece(op, boxes, (AS_IT_LIES,) * len(boxes))
+    return Piece(op, tuple(_broadcast(value.shape, box) for value in inputs))
 
 
 def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
@@ -140,9 +148,9 @@ def _conv(op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box) 
     part = Box((first, *(0,) * (len(weight.shape) - 1)), (count, *weight.shape[1:]))
     axes = channels_first(len(x.shape)) if inner > 1 else None
     extent = (weight.shape[2] - 1) * op.dilations[0] + 1
-    orders = (Order(axes, extent, op.strides[0], op.pads[0]), *(AS_IT_LIES,) * (len(inputs) - 1))
     bias = (Box((first,), (count,)),) if len(inputs) == 3 else ()
-    return Piece(replace(op, pads=pads, groups=groups), (read, part, *bias), orders)
+    order = Order(axes, extent, op.strides[0], op.pads[0])
+    return Piece(replace(op, pads=pads, groups=groups), (read, part, *bias), (order,))
 
 
 @ACCESS.register(ConvTranspose)
@@ -167,9 +175,7 @@ def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: Ten
     read = Box((box.starts[0], 0, *starts), (box.shape[0], x.shape[1], *sizes))
     part = Box((0, first, *(0,) * rank), (weight.shape[0], count, *weight.shape[2:]))
     bias = (Box((first,), (count,)),) if len(inputs) == 3 else ()
-    orders = (Order(channels_first(len(x.shape))), *(AS_IT_LIES,) * (len(inputs) - 1))
-    wanted = Box((0, 0, *crop), box.shape)
-    return Piece(bare, (read, part, *bias), orders, wanted)
+    return Piece(bare, (read, part, *bias), (Order(channels_first(len(x.shape))),), Box((0, 0, *crop), box.shape))
 
 
 @ACCESS.register(MaxPool, AveragePool)
@@ -185,7 +191,7 @@ def _pool(op: MaxPool | AveragePool, inputs: Sequence[TensorType], output: Tenso
 @ACCESS.register(GlobalAveragePool, GlobalMaxPool)
 def _global_pool(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     size = inputs[0].shape[2:]
-    return Piece(op, (Box((*box.starts[:2], *(0,) * len(size)), (*box.shape[:2], *size)),), (AS_IT_LIES,))
+    return Piece(op, (Box((*box.starts[:2], *(0,) * len(size)), (*box.shape[:2], *size)),))
 
 
 @ACCESS.register(Gemm)
@@ -196,7 +202,7 @@ def _gemm(op: Gemm, inputs: Sequence[TensorType], output: TensorType, box: Box) 
     b = Box((column, 0), (columns, inner)) if op.trans_b else Box((0, column), (inner, columns))
     orders = (Order((1, 0)) if op.trans_a else AS_IT_LIES, AS_IT_LIES if op.trans_b else Order((1, 0)))
     c = (_broadcast(inputs[2].shape, box),) if len(inputs) == 3 else ()
-    return Piece(op, (a, b, *c), (*orders, *(AS_IT_LIES,) * len(c)))
+    return Piece(op, (a, b, *c), orders)
 
 
 @ACCESS.register(MatMul)
@@ -218,7 +224,7 @@ def _matmul(op: MatMul, inputs: Sequence[TensorType], output: TensorType, box: B
 def _softmax(op: Softmax, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     first = op.axis % len(output.shape)
     last = len(output.shape) if op.flatten else first + 1
-    return Piece(op, (box,), (AS_IT_LIES,)) if box.shape[first:last] == output.shape[first:last] else None
+    return Piece(op, (box,)) if box.shape[first:last] == output.shape[first:last] else None
 
 
 @ACCESS.register(LayerNorm)
@@ -226,14 +232,13 @@ def _layer_norm(op: LayerNorm, inputs: Sequence[TensorType], output: TensorType,
     first = op.axis % len(output.shape)
     if box.shape[first:] != output.shape[first:]:
         return None
-    boxes = (box, *(Box.whole(value.shape) for value in inputs[1:]))
-    return Piece(op, boxes, (AS_IT_LIES,) * len(boxes))
+    return Piece(op, (box, *(Box.whole(value.shape) for value in inputs[1:])))
 
 
 @ACCESS.register(BatchNorm)
 def _batch_norm(op: BatchNorm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     channels = Box(box.starts[1:2], box.shape[1:2])
-    return Piece(op, (box, *(channels,) * (len(inputs) - 1)), (AS_IT_LIES,) * len(inputs))
+    return Piece(op, (box, *(channels,) * (len(inputs) - 1)))
 
 
 @ACCESS.register(Concat)
@@ -246,7 +251,7 @@ def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: B
         size = max(0, high - low)
         boxes.append(box.along(axis, low - offset if size else 0, size))
         offset += value.shape[axis]
-    return Piece(op, tuple(boxes), (AS_IT_LIES,) * len(boxes))
+    return Piece(op, tuple(boxes))
 
 
 @ACCESS.register(Transpose)
@@ -265,7 +270,7 @@ def _slice(op: Slice, inputs: Sequence[TensorType], output: TensorType, box: Box
         if step != 1:
             return None
         starts[axis] += slice(begin, None).indices(inputs[0].shape[axis])[0]
-    return Piece(Identity(), (Box(tuple(starts), tuple(shape)),), (AS_IT_LIES,))
+    return Piece(Identity(), (Box(tuple(starts), tuple(shape)),))
 
 
 @ACCESS.register(Reshape, Flatten)
@@ -287,4 +292,4 @@ def _reshape(op: Reshape | Flatten, inputs: Sequence[TensorType], output: Tensor
     end = len(after) - tail
     starts = (*box.starts[:head], *(0,) * len(between), *box.starts[end:])
     shape = (*box.shape[:head], *between, *box.shape[end:])
-    return Piece(Reshape(box.shape), (Box(starts, shape),), (AS_IT_LIES,))
+    return Piece(Reshape(box.shape), (Box(starts, shape),))

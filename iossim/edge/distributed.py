@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from iossim.api import network_of
 from iossim.base.errors import DeviceError, OptionError, did_you_mean, public
 from iossim.edge.collectives import synchronisation
-from iossim.edge.distribution import MIXES, NOTHING, Boxes, Distribution, Price, Pricer, distribute, waited_us
+from iossim.edge.distribution import MIXES, Boxes, Distribution, Price, Pricer, distribute
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
-from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_us, unit_work
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Partition
 from iossim.execution.box import Box
@@ -37,23 +37,11 @@ class DistributedRow:
     compute_us: float
 
 
-class _Timed(NamedTuple):
-    """A distribution timed event by event; ``gather_us`` is the wait at the end."""
-
-    distribution: Distribution
-    plans: tuple[EdgePlan, ...]
-    rows: tuple[DistributedRow, ...]
-    gather_us: float
-
-    @property
-    def latency_us(self) -> float:
-        return sum(row.waited_us + row.compute_us for row in self.rows) + self.gather_us
-
-
 @dataclass(frozen=True)
 class Distributed:
-    """``one_us`` is the latency on one device, ``plans`` are those of the devices. ``mix``: ``mix``, or the one mode
-    requested; ``by_mode_us`` has the latency of each mode that was tried alone.
+    """A distribution timed event by event. ``one_us`` is the latency on one device, ``plans`` are those of the devices,
+    ``gather_us`` is the wait at the end. ``mix``: ``mix``, or the one mode requested; ``by_mode_us`` has the latency of
+    each mode that was tried alone.
     """
 
     distribution: Distribution
@@ -65,8 +53,8 @@ class Distributed:
     sync: str
     mix: str
     one_us: float
-    by_mode_us: Mapping[str, float]
-    optimise_s: float
+    by_mode_us: Mapping[str, float] = field(default_factory=dict)
+    optimise_s: float = 0.0
 
     def __repr__(self) -> str:
         where = f"{self.distribution.network.name} on {self.distribution.devices} x {self.device.name}"
@@ -138,11 +126,17 @@ def distributed(
         for each in (MIXES if mix == "mix" else [mix])
     }
     optimise_s = time.perf_counter() - start
-    distinct = {found: _timed(found, device, policy) for found in dict.fromkeys(candidates.values())}
-    timed = {each: distinct[found] for each, found in candidates.items()}
-    best = min(timed.values(), key=lambda one: one.latency_us)
-    by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
-    return Distributed(*best, device, name, way.name, mix, one_us, by_mode_us, optimise_s)
+    distinct = {
+        found: Distributed(found, *_timed(found, device, policy), device, name, way.name, mix, one_us)
+        for found in dict.fromkeys(candidates.values())
+    }
+    totals_us = {
+        found: sum(row.waited_us + row.compute_us for row in one.rows) + one.gather_us
+        for found, one in distinct.items()
+    }
+    best = min(distinct, key=lambda found: totals_us[found])
+    by_mode_us = {each: totals_us[found] for each, found in candidates.items() if each != "mix"}
+    return replace(distinct[best], by_mode_us=by_mode_us, optimise_s=optimise_s)
 
 
 def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
@@ -164,7 +158,7 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
 
     def box_price(operator: Operator, step: OperatorStep, space: Box) -> Price:
         def price_us(partition: Partition) -> float:
-            return slice_us(placed, step, OutputSlice(partition))
+            return slice_load(placed, step, OutputSlice(partition)).us
 
         partition = search.split(placed, operator, space, units, price_us)
         return Price(price_us(partition), max(1, len(unit_work(placed, step, OutputSlice(partition), 0))))
@@ -172,23 +166,25 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
     def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]
         if step.whole:
-            return Price(sum(slice_us(placed, step, part) for part in step.slices))
+            return Price(step_load(placed, step).us)
         return max(box_price(operator, step, box) for box in dict.fromkeys(boxes))
 
     return price
 
 
-def _timed(found: Distribution, device: EdgeDevice, policy: str) -> _Timed:
+def _timed(
+    found: Distribution, device: EdgeDevice, policy: str
+) -> tuple[tuple[EdgePlan, ...], tuple[DistributedRow, ...], float]:
+    """Plans of the devices, a row for each operator, and the wait at the end, all timed event by event."""
     shares = [found.share(each) for each in range(found.devices)]
     plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
     times = [simulate(each).steps for each in plans]
     types = found.network.graph.types
+    times_us = [max(end - start for start, end in each) for each in zip(*times, strict=True)]
+    *waits_us, gather_us = found.waits_us(times_us)
     rows: list[DistributedRow] = []
-    made, before = NOTHING
-    for index, step in enumerate(found.steps):
-        price = step.price._replace(us=max(steps[index][1] - steps[index][0] for steps in times))
+    for step, wait_us, us in zip(found.steps, waits_us, times_us, strict=True):
         sent = sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges)
-        wait_us, operator, mode = waited_us(step.exchanges, made, before), step.operator, str(step.mode)
-        rows.append(DistributedRow(operator.name, operator.kind, mode, sent, step.exchange_us, wait_us, price.us))
-        made, before = operator.outputs, price
-    return _Timed(found, tuple(plans), tuple(rows), waited_us(found.gathers, made, before))
+        operator, mode = step.operator, str(step.mode)
+        rows.append(DistributedRow(operator.name, operator.kind, mode, sent, step.exchange_us, wait_us, us))
+    return tuple(plans), tuple(rows), gather_us

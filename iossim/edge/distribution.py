@@ -43,6 +43,9 @@ MIXES: Mapping[str, tuple[Mode, ...]] = {
     **{str(mode): (mode,) for mode in Mode if mode is not Mode.REPLICATED},
 }
 
+#: States with which the search goes on after an operator.
+MOST_STATES = 1024
+
 #: Box of an output that each device computes, or of a value that each holds.
 Boxes = tuple[Box, ...]
 
@@ -115,13 +118,17 @@ class Distribution:
     @cached_property
     def latency_us(self) -> float:
         """Latency with operators in order: each output is sent as soon as it is made, then all devices compute."""
-        waits_us: list[float] = []
+        times_us = [step.price.us for step in self.steps]
+        return sum(times_us) + sum(self.waits_us(times_us))
+
+    def waits_us(self, times_us: Sequence[float]) -> list[float]:
+        """Wait before each step, if the steps take so long, and for the network's outputs at the end."""
+        found: list[float] = []
         made, before = NOTHING
-        for step in self.steps:
-            waits_us.append(waited_us(step.exchanges, made, before))
-            made, before = step.operator.outputs, step.price
-        waits_us.append(waited_us(self.gathers, made, before))
-        return sum(step.price.us for step in self.steps) + sum(waits_us)
+        for step, us in zip(self.steps, times_us, strict=True):
+            found.append(waited_us(step.exchanges, made, before))
+            made, before = step.operator.outputs, step.price._replace(us=us)
+        return [*found, waited_us(self.gathers, made, before)]
 
     def share(self, device: int) -> DeviceShare:
         """Share of one device: what it computes, and the most that it ever holds of each value."""
@@ -183,17 +190,16 @@ def distribute(
     way: Synchronisation,
     pricer: Pricer,
     modes: Sequence[Mode] = MIXES["mix"],
-    most_states: int = 1024,
 ) -> Distribution:
     """Modes with the least latency of the whole network, among those that ``modes`` allows.
 
     Inputs and parameters are on every device from the start, and the outputs must be in the end. A state is which
     device holds what of the values still read; this determines how the previous operator was divided, and so the wait
     for an exchange. Each mode alone is tried first: states that cannot beat the best of those, however little the
-    remaining operators take, are pruned. If more than ``most_states`` remain after an operator, only the cheapest are
-    kept, and the answer is not called exact.
+    remaining operators take, are pruned. If more than :data:`MOST_STATES` remain after an operator, only the cheapest
+    are kept, and the answer is not called exact.
     """
-    search = _Search(network, devices, link, way, pricer, most_states)
+    search = _Search(network, devices, link, way, pricer)
     best = None
     for mode in modes if len(modes) > 1 else ():
         best = search.run((mode,), best) or best
@@ -211,7 +217,6 @@ class _Search:
     link: Link
     way: Synchronisation
     pricer: Pricer
-    most_states: int
 
     def __post_init__(self) -> None:
         self.operators = operators(self.network)
@@ -247,8 +252,8 @@ class _Search:
                     known = reached.get(after)
                     if known is None or cost_us < known.cost_us:
                         reached[after] = _State(cost_us, state, choice, exchanges)
-            if len(reached) > self.most_states:
-                cheapest = sorted(reached.items(), key=lambda item: item[1].cost_us)[: self.most_states]
+            if len(reached) > MOST_STATES:
+                cheapest = sorted(reached.items(), key=lambda item: item[1].cost_us)[:MOST_STATES]
                 reached, exact = dict(cheapest), False
             states = reached
         ends = [

@@ -19,7 +19,7 @@ from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.tables import Cell, Column, records_table
 from iossim.edge.distributed import Distributed
 from iossim.edge.optimize import SplitSearch
-from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_us, unit_work
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
 from iossim.edge.planned import Dataflow
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Grid, Partition
@@ -197,13 +197,15 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
 
 def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
     """Price of a step's own split, of each axis alone, and of the best of all grids if that is searched."""
-    own_us = sum(slice_us(plan, step, part) for part in step.slices)
+    own_us = step_load(plan, step).us
     operator, units = step.operator, plan.device.units.value
     if step.whole or not operator.axes:
         return own_us, ()
 
     def priced_us(split: Callable[[OutputSlice], Partition]) -> float:
-        return sum(slice_us(plan, step, replace(part, partition=split(part))) for part in step.slices)
+        return step_load(
+            plan, replace(step, slices=tuple(replace(part, partition=split(part)) for part in step.slices))
+        ).us
 
     def along(part: OutputSlice, axis: int) -> Partition:
         space = part.partition.space
@@ -211,7 +213,7 @@ def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[floa
 
     def best(part: OutputSlice) -> Partition:
         def split_us(partition: Partition) -> float:
-            return slice_us(plan, step, replace(part, partition=partition))
+            return slice_load(plan, step, replace(part, partition=partition)).us
 
         return SplitSearch("exhaustive").split(plan, operator, part.partition.space, units, split_us)
 

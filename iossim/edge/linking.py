@@ -9,7 +9,8 @@ that needs them (the halo), so that no earlier row is looked up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -171,9 +172,8 @@ def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
 
 
 class MemoryKind(StrEnum):
-    """Memories of an edge device."""
+    """Memories of an edge device that its units share."""
 
-    PRIVATE = "private"
     SHARED = "shared"
     EXTERNAL = "external"
 
@@ -209,7 +209,8 @@ def place(
     for value, size, first, last, layout in lives:
         for memory, taken, room in ((MemoryKind.SHARED, shared, shared_bytes), (MemoryKind.EXTERNAL, external, None)):
             beside = [each for each in taken if each.first <= last and first <= each.last]
-            address = lowest_gap(beside, size, 0 if memory is MemoryKind.SHARED else external_from)
+            free = gaps(beside, 0 if memory is MemoryKind.SHARED else external_from)
+            address = next(start for start, free_bytes in free if free_bytes >= size)
             if room is None or address + size <= room:
                 found[value] = PlacedMap(value, memory, address, size, first, last, layout)
                 taken.append(found[value])
@@ -217,20 +218,9 @@ def place(
     return found
 
 
-def lowest_gap(taken: Sequence[PlacedMap], size: int, start: int = 0) -> int:
-    """Lowest address from which ``size`` bytes are free."""
+def gaps(taken: Sequence[PlacedMap], start: int = 0, end: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+    """Start and bytes of each free range of a memory from ``start`` to ``end``; none of the bytes overlaps a map."""
     for each in sorted(taken, key=lambda one: one.address):
-        if each.address - start >= size:
-            break
+        yield start, each.address - start
         start = max(start, aligned(each.address + each.bytes))
-    return start
-
-
-def largest_gap(taken: Sequence[PlacedMap], end: int) -> tuple[int, int]:
-    """Start of the largest free range of the shared memory, and its bytes."""
-    best, start = (0, 0), 0
-    for each in sorted(taken, key=lambda one: one.address):
-        if each.address - start > best[1]:
-            best = (start, each.address - start)
-        start = max(start, aligned(each.address + each.bytes))
-    return max(best, (start, max(0, end - start)), key=lambda gap: gap[1])
+    yield start, max(0, end - start)

@@ -73,34 +73,19 @@ class ParameterPart:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator; ``index`` is that of the network's unit."""
+    """An operator, of the network's unit ``index``; ``signature`` is equal for those that compute the same."""
 
     network: Network
     index: int
-
-    @cached_property
-    def name(self) -> str:
-        return self.network.units[self.index].name
-
-    @cached_property
-    def kind(self) -> str:
-        return self.network.units[self.index].kind
+    name: str
+    kind: str
+    signature: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         return tuple(self.network.unit_nodes(self.network.units[self.index]))
-
-    @cached_property
-    def outputs(self) -> tuple[str, ...]:
-        return self.network.units[self.index].outputs
-
-    @cached_property
-    def inputs(self) -> tuple[str, ...]:
-        return self.network.units[self.index].inputs
-
-    @cached_property
-    def signature(self) -> str:
-        return self.network.signatures[self.index]
 
     @property
     def output(self) -> TensorType:
@@ -191,7 +176,11 @@ class Operator:
 @lru_cache(maxsize=16)
 def operators(network: Network) -> tuple[Operator, ...]:
     """Units of a network, in order; the same objects for the same network, so that results stay memoised."""
-    return tuple(Operator(network, index) for index in range(len(network.units)))
+    pairs = enumerate(zip(network.units, network.signatures, strict=True))
+    return tuple(
+        Operator(network, index, unit.name, unit.kind, signature, unit.inputs, unit.outputs)
+        for index, (unit, signature) in pairs
+    )
 
 
 def _trace(operator: Operator, box: Box) -> Demand | None:
@@ -218,7 +207,7 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
         products = node.op.multiply_adds(sliced, made)
         multiply_adds += products
         other += node.op.flops(sliced, made) - 2 * products
-        for name, part, order in zip(node.inputs, found.inputs, found.orders, strict=True):
+        for name, (part, order) in zip(node.inputs, found.reads, strict=True):
             if name in graph.constants:
                 parameters[name] = part.hull(parameters.get(name, part))
             elif name in makers:
@@ -262,8 +251,8 @@ Reader = Callable[[str, Box, Order], Array]
 def run_calls(calls: Iterable[Call], read: Reader, known: dict[tuple[str, Box], Array]) -> None:
     """Compute calls in order into ``known``, by value and box; missing boxes are read."""
     for call in calls:
-        wanted = zip(call.node.inputs, call.piece.inputs, call.piece.orders, strict=False)  # a partial sum has no bias
-        arrays = [known[name, box] if (name, box) in known else read(name, box, order) for name, box, order in wanted]
+        wanted = zip(call.node.inputs, call.piece.reads, strict=False)  # a partial sum has no bias
+        arrays = [known[name, box] if (name, box) in known else read(name, box, order) for name, (box, order) in wanted]
         known[call.node.outputs[0], call.box] = call.piece.evaluate(arrays)
 
 

@@ -16,7 +16,7 @@ from iossim.edge.linking import (
     MemoryKind,
     PlacedMap,
     aligned,
-    largest_gap,
+    gaps,
     place,
     visit,
     wanted,
@@ -30,7 +30,7 @@ from iossim.edge.plan import (
     Stages,
     Variant,
     one_by_one,
-    slice_us,
+    slice_load,
     step_load,
     unit_work,
 )
@@ -141,7 +141,9 @@ def plan(
     if variant is not Variant.FULL:
         return _with_steps(placed, search, share)
     # Links are chosen with all operators split: vanilla's reads of unlinked maps predict nothing of linked ones.
-    layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
+    costs_of = _costs(_with_steps(placed, search, share, leaves_whole=False))
+    best = {value: min(costs, key=lambda each: (costs[each], each.is_linked)) for value, costs in costs_of}
+    layouts = {value: layout for value, layout in best.items() if layout.is_linked}
     found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
     return replace(found, links=tuple(_links(found)))
 
@@ -236,9 +238,11 @@ def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: 
         return Even(space, 1, ())
     key = (operator.signature, space, units, placed.lies(operator), len(part.inputs), part.output is None)
     if key not in search.known:
-        search.known[key] = search.split(
-            placed, operator, space, units, lambda partition: slice_us(placed, step, replace(part, partition=partition))
-        )
+
+        def price_us(partition: Partition) -> float:
+            return slice_load(placed, step, replace(part, partition=partition)).us
+
+        search.known[key] = search.split(placed, operator, space, units, price_us)
     return search.known[key]
 
 
@@ -289,7 +293,7 @@ def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
     stage, lane = placed.places[index]
     inside = (each for each in placed.buffers.values() if each.memory is MemoryKind.SHARED)
     beside = [each for each in inside if each.first <= stage <= each.last]
-    start, room = largest_gap(beside, placed.device.shared.bytes.value)
+    start, room = max(gaps(beside, end=placed.device.shared.bytes.value), key=lambda gap: gap[1])
     units = sum(each.units for each in placed.stages[stage])
     first, end = (
         room * unit // units // ALIGNMENT * ALIGNMENT for unit in (lane.first_unit, lane.first_unit + lane.units)
@@ -321,14 +325,6 @@ def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
     low, high = part.starts[2], part.starts[2] + part.shape[2]
     rows = sum(max(0, min(high, start + size) - max(low, start)) for start, size in bands.of(height))
     return rows / part.shape[2]
-
-
-def _linked(found: EdgePlan) -> Iterator[tuple[str, Layout]]:
-    """Layout of each feature map that moves the fewest bytes: as made, or as preferred by one of its readers."""
-    for value, costs in _costs(found):
-        best = min(costs, key=lambda layout: (costs[layout], layout.is_linked))
-        if best.is_linked:
-            yield value, best
 
 
 def _links(found: EdgePlan) -> Iterator[LinkedMap]:

@@ -11,6 +11,7 @@ and that of shared resources; the event-driven simulator times whole plans.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -259,23 +260,17 @@ def work_us(plan: EdgePlan, work: Work) -> float:
     return moving_us(plan, waited) + max(work.compute_us, moving_us(plan, [*streamed, *work.writes]))
 
 
-def dma_us(plan: EdgePlan, sizes: Sequence[int], units: int = 1) -> float:
-    """Time of DMA to move each of ``sizes`` for ``units`` units."""
+def dma_us(plan: EdgePlan, size: int, units: int = 1) -> float:
+    """Time of DMA to move so many bytes for each of ``units`` units."""
     dma, external = plan.device.dma, plan.device.external.bandwidth_gbps.value
-    if not sizes:
-        return 0.0
-    channels = min(dma.channels.value, units * len(sizes))
-    rate = min(external, channels * dma.channel_gbps.value)
-    return dma.setup_us.value + units * sum(sizes) / rate / 1e3
+    rate = min(external, min(dma.channels.value, units) * dma.channel_gbps.value)
+    return dma.setup_us.value + units * size / rate / 1e3
 
 
 def busy_units(part: OutputSlice) -> int:
     """Number of units with any work: they come first."""
-    low, high = 1, part.partition.units
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if part.partition.boxes(middle - 1) else (low, middle - 1)
-    return low
+    partition = part.partition
+    return bisect_left(range(partition.units), True, 1, key=lambda unit: not partition.boxes(unit))
 
 
 class Load(NamedTuple):
@@ -286,18 +281,13 @@ class Load(NamedTuple):
     external_us: float
 
 
-def slice_us(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> float:
-    """Time of a slice."""
-    return slice_load(plan, step, part).us
-
-
 def slice_load(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Load:
     """Load of a slice, from the work of unit 0, which has the most."""
     works, units = unit_work(plan, step, part, 0), busy_units(part)
     device = plan.device
-    ahead = [_parameter_bytes(work) for work in works[1:] if work.by_dma and work.ahead]
-    waited = [_parameter_bytes(work) for work in works[:1] if work.by_dma]
-    waited += [_parameter_bytes(work) for work in works[1:] if work.by_dma and not work.ahead]
+    brought = [(sum(each.bytes for each in work.parameters), work) for work in works if work.by_dma]
+    ahead = [size for size, work in brought if work.ahead and work is not works[0]]
+    waited = [size for size, work in brought if not work.ahead or work is works[0]]
     unit_us = sum(work_us(plan, work) for work in works)
     moved = {MemoryKind.SHARED: 0, MemoryKind.EXTERNAL: 0}
     for work in works:
@@ -305,20 +295,15 @@ def slice_load(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Load:
             moved[transfer.memory] += units * transfer.bytes
     shared_us = moved[MemoryKind.SHARED] / device.shared.bandwidth_gbps.value / 1e3
     external_us = moved[MemoryKind.EXTERNAL] / device.external.bandwidth_gbps.value / 1e3
-    waited_us = sum(dma_us(plan, [size], units) for size in waited)
-    ahead_us = sum(dma_us(plan, [size], units) for size in ahead)
+    waited_us, ahead_us = (sum(dma_us(plan, size, units) for size in sizes) for sizes in (waited, ahead))
     staged: list[Staged] = [*part.inputs, *([part.output] if part.output else [])]
-    staged_us = sum(dma_us(plan, [each.bytes]) for each in staged)
+    staged_us = sum(dma_us(plan, each.bytes) for each in staged)
     by_dma = units * (sum(waited) + sum(ahead)) + sum(each.bytes for each in staged)
     return Load(
         staged_us + waited_us + max(unit_us, shared_us, external_us, ahead_us),
         shared_us,
         external_us + by_dma / device.external.bandwidth_gbps.value / 1e3,
     )
-
-
-def _parameter_bytes(work: Work) -> int:
-    return sum(each.bytes for each in work.parameters)
 
 
 def step_load(plan: EdgePlan, step: OperatorStep) -> Load:

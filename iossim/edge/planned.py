@@ -21,7 +21,7 @@ from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.edge.capacity import check, uses
 from iossim.edge.distribution import Distribution, Exchange
-from iossim.edge.linking import MemoryKind, linked_form
+from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Variant, Work, unit_work
@@ -217,32 +217,20 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
         "parameters": dict(plan.parameters),
         "buffers": [
             {
-                "value": each.value,
-                "memory": str(each.memory),
-                "address": each.address,
-                "bytes": each.bytes,
+                **_fields(each, "value", "memory", "address", "bytes"),
                 "first_stage": each.first,
                 "last_stage": each.last,
-                "axes": list(each.layout.axes) if each.layout.axes else None,
-                "rows_per_band": each.layout.bands.rows if each.layout.bands else None,
+                "axes": each.layout.axes,
+                "rows_per_band": each.layout.bands and each.layout.bands.rows,
             }
             for each in plan.buffers.values()
         ],
-        "links": [
-            {
-                "value": each.value,
-                "readers": list(each.readers),
-                "bytes": each.bytes,
-                "unlinked_bytes": each.unlinked_bytes,
-            }
-            for each in plan.links
-        ],
+        "links": [_fields(each, "value", "readers", "bytes", "unlinked_bytes") for each in plan.links],
         "steps": [
             {
                 "operator": step.operator.name,
                 "stage": stage,
-                "first_unit": lane.first_unit,
-                "units": lane.units,
+                **_fields(lane, "first_unit", "units"),
                 "whole": step.whole,
                 "slices": [_slice(plan, step, part) for part in step.slices],
             }
@@ -250,6 +238,10 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
             for step in [plan.steps[index]]
         ],
     }
+
+
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
 
 
 def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
@@ -267,22 +259,15 @@ def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
 
 
 def _exchange(exchange: Exchange) -> dict[str, Any]:
-    return {
-        "value": exchange.value,
-        "messages": [
-            {
-                "round": each.round,
-                "source": each.source,
-                "target": each.target,
-                "boxes": [_box(box) for box in each.boxes],
-            }
-            for each in exchange.collective.messages
-        ],
-    }
+    messages = [
+        {**_fields(each, "round", "source", "target"), "boxes": [_box(box) for box in each.boxes]}
+        for each in exchange.collective.messages
+    ]
+    return {"value": exchange.value, "messages": messages}
 
 
 def _box(box: Box) -> dict[str, Any]:
-    return {"from": list(box.starts), "shape": list(box.shape)}
+    return {"from": box.starts, "shape": box.shape}
 
 
 def _slice(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> dict[str, Any]:
@@ -315,7 +300,7 @@ def _transfer(each: Transfer) -> dict[str, Any]:
     told: dict[str, Any] = {"what": each.what, "memory": str(each.memory), "address": each.address, "bytes": each.size}
     if each.bytes != each.size:
         told["moved_bytes"] = each.bytes
-    return told if each.memory is MemoryKind.PRIVATE or each.streamed else told | {"waits": True}
+    return told if each.streamed else told | {"waits": True}
 
 
 _REMEDY = "give a plan.json that 'iossim dataflow optimize' wrote"

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate, groupby
 from math import inf
 
@@ -323,8 +322,11 @@ class _Division:
     def _clusters(self) -> Iterator[tuple[str, ...]]:
         """The clusters of each micro-batch of a divided block, with the views that one alone makes or reads."""
         of_place: dict[int, list[list[str]]] = {}
+        place_of = {
+            self.of.units[unit].name: place for place, block in enumerate(self.of.blocks) for unit in block.units
+        }
         for names in self.of.clusters:
-            place = self._place_of_unit[names[0]]
+            place = place_of[names[0]]
             count = self._count(place)
             of_place.setdefault(place, []).extend(
                 [part_name(name, index, count) for name in names] for index in range(count if count > 1 else 0)
@@ -345,12 +347,6 @@ class _Division:
                     cluster.append(view.name)
                     holding[view.name] = cluster
             yield from map(tuple, clusters)
-
-    @cached_property
-    def _place_of_unit(self) -> dict[str, int]:
-        """The place of each unit's block."""
-        units = self.of.units
-        return {units[unit].name: place for place, block in enumerate(self.of.blocks) for unit in block.units}
 
 
 def estimated_transitions(problem: ScheduleProblem, parts: int) -> float:

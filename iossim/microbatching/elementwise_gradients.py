@@ -115,14 +115,14 @@ def _unary(tape: Tape, node: Node, grad: str) -> Gradients:
     op = op_of(node, Unary)
     if op.function not in SLOPES:
         raise ModelError(f"op {node.name!r} ({UNARY[op.function].onnx_type}) has no gradient here")
-    with tape.unit(UNARY[op.function].onnx_type):
+    with tape.fused(UNARY[op.function].onnx_type):
         slope = SLOPES[op.function](_Value(tape, node.inputs[0]), _Value(tape, node.outputs[0]), *op.parameters)
         return [tape.add(Mul(), grad, slope.name)]
 
 
 @RULES.register(Relu)
 def _relu(tape: Tape, node: Node, grad: str) -> Gradients:
-    with tape.unit("Relu"):
+    with tape.fused("Relu"):
         return [tape.add(Mul(), grad, tape.add(Unary("sign"), node.outputs[0]))]
 
 
@@ -130,7 +130,7 @@ def _relu(tape: Tape, node: Node, grad: str) -> Gradients:
 def _clip(tape: Tape, node: Node, grad: str) -> Gradients:
     """Zero gradient where a bound is reached, as in PyTorch's ReLU6."""
     op = op_of(node, Clip)
-    with tape.unit("Clip"):
+    with tape.fused("Clip"):
         inside = _between(_Value(tape, node.outputs[0]), op.minimum, op.maximum)
         return [tape.add(Mul(), grad, inside.name) if inside else grad]
 
@@ -138,7 +138,7 @@ def _clip(tape: Tape, node: Node, grad: str) -> Gradients:
 @RULES.register(Sigmoid)
 def _sigmoid(tape: Tape, node: Node, grad: str) -> Gradients:
     (y,) = node.outputs
-    with tape.unit("Sigmoid"):
+    with tape.fused("Sigmoid"):
         rest = tape.add(Add(), tape.add(Unary("neg"), y), tape.filled((1,), 1.0))
         return [tape.add(Mul(), grad, tape.add(Mul(), y, rest))]
 
@@ -165,7 +165,7 @@ def _nary(tape: Tape, node: Node, grad: str) -> Gradients:
         raise ModelError(f"op {node.name!r} ({function}) has no gradient here")
     second, upstream = _Value(tape, b), _Value(tape, grad)
     found: list[str | None] = [None, None]
-    with tape.unit(function.capitalize()):
+    with tape.fused(function.capitalize()):
         if tape.needed(a):
             match function:
                 case "sub":
@@ -188,7 +188,7 @@ def _where(tape: Tape, node: Node, grad: str) -> Gradients:
     condition, *chosen = node.inputs
     zero = tape.filled((), 0.0)
     found: list[str | None] = [None]
-    with tape.unit("Where"):
+    with tape.fused("Where"):
         for value, operands in zip(chosen, ((grad, zero), (zero, grad)), strict=True):
             found.append(summed(tape, tape.add(Where(), condition, *operands), value) if tape.needed(value) else None)
     return found

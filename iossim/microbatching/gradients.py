@@ -8,14 +8,15 @@ gradient of each input, None for an input without one. A rule for another op kin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from iossim.base.errors import ModelError
-from iossim.ir.constants import Constant, FilledConstant
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.op import KindTable, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
@@ -37,27 +38,22 @@ from iossim.ir.types import TensorType
 BACKWARD = ".backward."
 
 
-@dataclass
-class Tape:
-    """The gradients' ops as rules add them, each in a unit; ``types`` are those of all values."""
+class Tape(GraphBuilder):
+    """The gradients' ops as rules add them, each in a unit; ``types`` are those of all values. ``node`` and
+    ``at_block`` are the op whose rule runs, and the number of its block.
+    """
 
-    graph: Graph
-    weights: Collection[str]
-    types: dict[str, TensorType] = field(init=False)
-    nodes: list[Node] = field(default_factory=list)
-    constants: dict[str, Constant] = field(default_factory=dict)
-    #: Name, kind, block and nodes of each unit.
-    units: list[tuple[str, str, int, list[Node]]] = field(default_factory=list)
-    #: The block of each value's producer.
-    blocks: dict[str, int] = field(default_factory=dict)
-    node: Node = field(init=False)
-    block: int = 0
-    _open: list[Node] | None = None
+    node: Node
+    at_block: int
 
-    def __post_init__(self) -> None:
-        self.types = dict(self.graph.types)
-        learnt = set(self.weights)
-        for node in self.graph.nodes:
+    def __init__(self, graph: Graph, weights: Collection[str]) -> None:
+        super().__init__("gradients")
+        self.forward, self.weights, self.types = graph, weights, dict(graph.types)
+        #: The block of each value's producer, and of each unit.
+        self.blocks: dict[str, int] = {}
+        self.block_of_unit: list[int] = []
+        learnt = set(weights)
+        for node in graph.nodes:
             if learnt.intersection(node.inputs):
                 learnt.update(value for value in node.outputs if self.types[value].dtype.is_floating)
         self._needed = learnt
@@ -68,48 +64,61 @@ class Tape:
 
     def filled(self, shape: Sequence[int], value: float) -> str:
         """A constant with equal elements."""
-        kind = TensorType(tuple(shape), self.types[self.node.outputs[0]].dtype)
         name = f"{self.node.name}.backward.{value:g}.{'x'.join(map(str, shape))}"
-        self.constants[name] = FilledConstant(kind, value)
-        self.types[name] = kind
-        return name
+        return self.constant(name, shape, self.types[self.node.outputs[0]].dtype, value)
 
-    def add(self, op: Op, *inputs: str) -> str:
-        """The output of a new op: a unit of its own outside :meth:`unit`."""
-        (value,) = self.add_all(op, *inputs)
-        return value
-
-    def add_all(self, op: Op, *inputs: str) -> tuple[str, ...]:
-        name = f"{self.node.name}{BACKWARD}{op.kind}{len(self.nodes)}"
-        types = op.infer([self.types[value] for value in inputs])
-        values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
-        node = Node(name, op, inputs, values)
-        self.nodes.append(node)
-        self.types.update(zip(values, types, strict=True))
-        self.blocks.update(dict.fromkeys(values, self.block))
-        if self._open is None:
-            self.units.append((name, op.kind.capitalize(), self.block, [node]))
-        else:
-            self._open.append(node)
+    def add_all(self, op: Op, *inputs: str, name: str | None = None) -> tuple[str, ...]:
+        values = super().add_all(op, *inputs, name=f"{self.node.name}{BACKWARD}{op.kind}{len(self._nodes)}")
+        self.blocks.update(dict.fromkeys(values, self.at_block))
         return values
 
     @contextmanager
-    def unit(self, kind: str) -> Iterator[None]:
+    def fused(self, kind: str) -> Iterator[None]:
         """Ops added inside are one unit."""
-        if self._open is not None:  # a nested rule: part of the open unit
+        with nullcontext() if self._open_unit is not None else self.unit("", f"{kind}-backward"):  # or part of another
             yield
-            return
-        self._open = []
-        yield
-        nodes, self._open = self._open, None
+
+    def _start_unit(self, name: str, kind: str, nodes: list[int]) -> None:
         if nodes:
-            self.units.append((nodes[-1].name, f"{kind}-backward", self.block, nodes))
+            super()._start_unit(name or self._nodes[nodes[-1]].name, kind, nodes)
+            self.block_of_unit.append(self.at_block)
 
     def total(self, value: str, parts: list[str]) -> str:
         """The sum of a value's gradients from all of its consumers; computed once."""
         if len(parts) > 1:
             parts[:] = [self.add(Add(), *parts)]
         return parts[0]
+
+    def extended(self, network: Network, inputs: Mapping[str, TensorType], renamed: Mapping[str, str]) -> Network:
+        """The network with the gradients in blocks behind its own, in reverse order; values are ``renamed``."""
+
+        def own(values: Sequence[str]) -> tuple[str, ...]:
+            return tuple(renamed.get(value, value) for value in values)
+
+        graph = Graph.create(
+            inputs,
+            [*network.graph.outputs, *renamed.values()],
+            [
+                *network.graph.nodes,
+                *(replace(one, inputs=own(one.inputs), outputs=own(one.outputs)) for one in self._nodes),
+            ],
+            {**network.graph.constants, **self._constants},
+        )
+        units = [
+            make_unit(graph, unit.name, unit.kind, [graph.position[node.name] for node in network.unit_nodes(unit)])
+            for unit in network.units
+        ]
+        blocks = list(network.blocks)
+        for number in sorted(set(self.block_of_unit), reverse=True):
+            first = len(units)
+            units += [
+                make_unit(graph, name, kind, [graph.position[self._nodes[node].name] for node in nodes])
+                for (name, kind, nodes), block in zip(self._units, self.block_of_unit, strict=True)
+                if block == number
+            ]
+            blocks.append(Block(f"{network.blocks[number].name}.backward", tuple(range(first, len(units)))))
+        name = f"{network.name}.training"
+        return replace(network, name=name, graph=graph, units=tuple(units), blocks=tuple(blocks))
 
 
 Gradients = Sequence[str | None]
@@ -140,7 +149,7 @@ def summed(tape: Tape, grad: str, like: str) -> str:
         return grad
     added = len(have) - len(want)
     axes = tuple(axis for axis, size in enumerate(have) if axis < added or (want[axis - added] == 1 and size != 1))
-    with tape.unit("Sum"):
+    with tape.fused("Sum"):
         total = tape.add(Reduce("sum", axes, keepdims=True), grad) if axes else grad
         return total if tape.types[total].shape == want else tape.add(Reshape(want), total)
 
@@ -159,13 +168,16 @@ RULES.register(MaxPool)(
 )
 
 
+def convolution_gradients(op: Conv, x: TensorType, weight: TensorType) -> tuple[ConvBackwardData, ConvBackwardFilter]:
+    """Ops of the gradients of a convolution's input and filter."""
+    shared = (op.strides, op.pads, op.dilations, op.groups)
+    return ConvBackwardData(*shared, input_size=x.shape[2:]), ConvBackwardFilter(*shared, kernel_size=weight.shape[2:])
+
+
 @RULES.register(Conv)
 def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (x, weight, *bias) = op_of(node, Conv), node.inputs
-    shared = (op.strides, op.pads, op.dilations, op.groups)
-    sizes = tape.types[x].shape[2:], tape.types[weight].shape[2:]
-    data = ConvBackwardData(*shared, input_size=sizes[0])
-    filters = ConvBackwardFilter(*shared, kernel_size=sizes[1])
+    x, weight, *bias = node.inputs
+    data, filters = convolution_gradients(op_of(node, Conv), tape.types[x], tape.types[weight])
     spatial = (0, *range(2, len(tape.types[grad].shape)))
     return [
         tape.add(data, grad, weight) if tape.needed(x) else None,
@@ -202,12 +214,12 @@ def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
     rows, columns = tape.types[a], tape.types[b]
     if len(columns.shape) == 2 and len(rows.shape) >= 2:
         inner, width = columns.shape
-        with tape.unit("MatMul"):
+        with tape.fused("MatMul"):
             flat = tape.add(Reshape((-1, width)), grad)
             grad_a = tape.add(Reshape(rows.shape), tape.add(Gemm(trans_b=True), flat, b)) if tape.needed(a) else None
         if not tape.needed(b):
             return [grad_a, None]
-        with tape.unit("MatMul"):
+        with tape.fused("MatMul"):
             left, right = tape.add(Reshape((-1, inner)), a), tape.add(Reshape((-1, width)), grad)
             return [grad_a, tape.add(Gemm(trans_a=True), left, right)]
     if min(len(rows.shape), len(columns.shape)) < 2:
@@ -216,10 +228,10 @@ def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
         )
     found: list[str | None] = [None, None]
     if tape.needed(a):
-        with tape.unit("MatMul"):
+        with tape.fused("MatMul"):
             found[0] = summed(tape, tape.add(MatMul(), grad, _turned(tape, b)), a)
     if tape.needed(b):
-        with tape.unit("MatMul"):
+        with tape.fused("MatMul"):
             found[1] = summed(tape, tape.add(MatMul(), _turned(tape, a), grad), b)
     return found
 
@@ -236,7 +248,7 @@ def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
     if op.flatten:
         raise ModelError(f"op {node.name!r} (softmax over several axes) has no gradient here")
     total = Reduce("sum", (op.axis % len(tape.types[y].shape),))
-    with tape.unit("Softmax"):
+    with tape.fused("Softmax"):
         if isinstance(op, LogSoftmax):
             return [tape.add(Nary("sub"), grad, tape.add(Mul(), tape.add(Unary("exp"), y), tape.add(total, grad)))]
         mean = tape.add(total, tape.add(Mul(), grad, y))
@@ -252,7 +264,7 @@ def _average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
 @RULES.register(GlobalAveragePool)
 def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
     shape = tape.types[node.inputs[0]].shape
-    with tape.unit("AveragePool"):
+    with tape.fused("AveragePool"):
         share = tape.add(Mul(), grad, tape.filled((1,), 1 / math.prod(shape[2:])))
         return [tape.add(Expand(shape), share)]
 
@@ -264,19 +276,19 @@ def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     channels, norm = tape.types[scale].shape, op_of(node, BatchNorm)
     zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)
     others = tuple(axis for axis in range(len(tape.types[x].shape)) if axis != 1)
-    makers = [tape.graph.producer.get(value) for value in (mean, variance)]
+    makers = [tape.forward.producer.get(value) for value in (mean, variance)]
     of_batch = makers[0] is not None and (makers[0].op, makers[0].inputs) == (mean_of_batch(len(others) + 1), (x,))
     if not of_batch and any(maker is not None for maker in makers):
         raise ModelError(f"op {node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here")
     found: list[str | None] = [None] * 5
     if tape.needed(scale) or of_batch:
-        with tape.unit("BatchNorm"):
+        with tape.fused("BatchNorm"):
             normal = tape.add(norm, x, ones, zeros, mean, variance)
             found[1] = tape.add(Reduce("sum", others, keepdims=False), tape.add(Mul(), grad, normal))
     if tape.needed(bias) or of_batch:
         found[2] = tape.add(Reduce("sum", others, keepdims=False), grad)
     if tape.needed(x):
-        with tape.unit("BatchNorm"):
+        with tape.fused("BatchNorm"):
             centred = grad
             if of_batch:
                 share = tape.filled((1,), 1 / math.prod(tape.types[x].shape[axis] for axis in others))
@@ -291,7 +303,7 @@ def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x, scale, *bias) = op_of(node, LayerNorm), node.inputs
     rank = len(tape.types[x].shape)
     mean = Reduce("mean", tuple(range(op.axis % rank, rank)))
-    with tape.unit("LayerNorm"):
+    with tape.fused("LayerNorm"):
         centred = tape.add(Nary("sub"), x, tape.add(mean, x))
         variance = tape.add(mean, tape.add(Mul(), centred, centred))
         deviation = tape.add(Unary("sqrt"), tape.add(Add(), variance, tape.filled((1,), op.epsilon)))
@@ -327,7 +339,7 @@ def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     if not axes:
         raise ModelError(f"op {node.name!r} (reduce) reduces nothing, and has no gradient here")
-    with tape.unit("Reduce"):
+    with tape.fused("Reduce"):
         if not op.keepdims:
             grad = tape.add(Reshape(kept), grad)
         if op.function in ("sum", "mean"):

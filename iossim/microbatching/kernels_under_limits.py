@@ -58,7 +58,11 @@ def divide_in_memory(
     """
     runs = _runs(plan)
     moments = _moments(plan, runs, kernels)
-    needed = max((moment.alive_bytes + _least(fronts, moment) for moment in moments), default=0)
+    least = {kernel: aligned(front[-1].workspace_bytes) for kernel, front in fronts.items()}
+    needed = max(
+        (each.alive_bytes + sum(max(least[kernel] for kernel in row) for row in each.queues) for each in moments),
+        default=0,
+    )
     target, bound_us = limit_bytes, -inf
     for _ in range(_ATTEMPTS):
         if needed > target:
@@ -106,10 +110,6 @@ def _in_a_row(fronts: Sequence[Sequence[Configuration]]) -> list[Configuration]:
 
 def _fastest(front: Sequence[Configuration], room_bytes: int) -> Configuration:
     return next(one for one in front if aligned(one.workspace_bytes) <= room_bytes)
-
-
-def _least(fronts: Mapping[str, Sequence[Configuration]], moment: Moment) -> int:
-    return sum(max(aligned(fronts[kernel][-1].workspace_bytes) for kernel in row) for row in moment.queues)
 
 
 def _runs(plan: Plan) -> list[list[Queued]]:
@@ -213,7 +213,7 @@ class MicroBatching(Printed):
     memory_limit_bytes: int | None = None
     memory: InMemory | None = None
 
-    drawn_by: ClassVar[str] = "iossim.microbatching.notebook"
+    drawn_by: ClassVar[str] = "iossim.microbatching.words"
 
     def __repr__(self) -> str:
         return f"<MicroBatching of {len(self.kernels)} kernels, policy {self.policy}: {self.time_us:,.1f} us>"

@@ -5,17 +5,14 @@ Also how a saved schedule says that its network is in micro-batches (:class:`Div
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import inf, prod
+from math import inf
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
 from iossim.base.user_files import read_json
 from iossim.cost.model import CostModel
-from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, Network
 from iossim.microbatching.divided_blocks import (
     JOINED,
@@ -29,10 +26,8 @@ from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, StartProgress
-from iossim.transforms.choices import EVERY, BySchedule, Choices, GraphCost, refuse_measuring
-from iossim.transforms.transform import ScheduleT
+from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
+from iossim.transforms.transform import Outcome, Setting, with_option
 
 AUTO = "auto"
 #: What ``auto`` tries of each block.
@@ -81,7 +76,7 @@ class Division:
 
 
 @dataclass(frozen=True, eq=False)
-class MicroBatched:
+class MicroBatched(Outcome):
     """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or
     none, where none gain.
 
@@ -97,7 +92,6 @@ class MicroBatched:
     after_us: float | None = None
     seen: int = 0
     wide: tuple[str, ...] = ()
-
     interrupted: bool = False
 
     name = "micro_batches"
@@ -106,14 +100,9 @@ class MicroBatched:
     def alternatives(self) -> Mapping[str, Network]:
         return {"in micro-batches": self.network} if self.parts else {}
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "blocks": dict(self.parts),
-            "before_us": self.before_us,
-            "after_us": self.after_us,
-            "seen": self.seen,
-            "sentence": self.sentence(),
-        }
+    def figures(self) -> dict[str, Any]:
+        times_us = {"before_us": self.before_us, "after_us": self.after_us}
+        return {"blocks": dict(self.parts), **times_us, "seen": self.seen}
 
     def sentence(self) -> str:
         """The outcome, in words."""
@@ -129,14 +118,8 @@ class MicroBatched:
         listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
-    def remarked(self, found: ScheduleT) -> ScheduleT:
-        """The schedule of the network, with a remark on what dividing did, and the divided units as an option."""
-        return found.model_copy(
-            update={
-                "remarks": [*found.remarks, self.sentence()],
-                "options": {**found.options, OPTION: dict(self.units)},
-            }
-        )
+    def noted(self) -> dict[str, Any]:
+        return {OPTION: dict(self.units)}
 
 
 @dataclass(frozen=True)
@@ -167,15 +150,7 @@ class MicroBatch:
         if self.count is None:
             refuse_measuring(prices, "`micro_batch` auto", "give simulator, or say how many")
 
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> MicroBatched:
+    def apply(self, network: Network, setting: Setting) -> MicroBatched:
         """The divided network; raises OptionError where the batch or no block can be divided into equal parts."""
         batch = batch_of(network)
         if batch is None:
@@ -183,25 +158,22 @@ class MicroBatch:
                 f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
                 "one that has"
             )
-        narrow, limit = narrow_blocks(network), options.workspace_limit_bytes
+        narrow, limit = narrow_blocks(network), setting.options.workspace_limit_bytes
         if self.count is None:
-            self.check(prices, scheduler)
-            found = _chosen(narrow, prices, scheduler, options, progress("micro-batches (ways)"))
+            self.check(setting.prices, setting.scheduler)
+            found = _chosen(narrow, setting)
         else:
             found = _in_equal_parts(narrow, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
         # What is not divided stays as it was, with blocks of any number of units.
         return found if found.parts or found.units else replace(found, network=network)
 
 
-def _chosen(
-    network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: Progress
-) -> MicroBatched:
+def _chosen(network: Network, setting: Setting) -> MicroBatched:
     """The blocks in as many micro-batches as is fastest."""
-    limit = options.workspace_limit_bytes
-    if limit is not None:
-        prices = workspace_limited(prices, network, limit)
-    cost = BySchedule(prices, scheduler, replace(options, workspace_limit_bytes=None), SearchMemo(prices))
-    choices = DivisionChoices(cost, cost, limit is not None, lambda seen: progress(seen, seen))
+    bar, has_limit = setting.progress("micro-batches (ways)"), setting.options.workspace_limit_bytes is not None
+    setting = setting.limited(network)
+    cost = BySchedule(setting.prices, setting.scheduler, setting.options, SearchMemo(setting.prices))
+    choices = DivisionChoices(cost, cost, has_limit, lambda seen: bar(seen, seen))
     choices.way_us(network, choices.given(network))
     try:
         choices.search(network)
@@ -248,7 +220,7 @@ class _Blocks:
         return tuple(max(own for own in choices if own <= count) for choices in self.choices)
 
 
-class DivisionChoices(Choices[Counts]):
+class DivisionChoices(Choices[int]):
     """The cost of a network with each block in as many micro-batches as is best; begun undivided, in as many as can
     be, and as it is best one unit after another.
     """
@@ -309,8 +281,17 @@ class DivisionChoices(Choices[Counts]):
             self._transitions[key] = estimated_transitions(problem, count)
         return self._transitions[key]
 
+    def keys(self, network: Network) -> list[tuple[str, ...]]:
+        nodes, units = network.graph.nodes, network.units
+        return [
+            tuple(nodes[node].name for unit in block.units for node in units[unit].nodes) for block in network.blocks
+        ]
+
+    def options(self, network: Network) -> tuple[Counts, ...]:
+        return self.blocks(network).choices
+
     def given(self, network: Network) -> Counts:
-        return (1,) * len(network.blocks)
+        return (1,) * len(network.blocks)  # known without looking at the blocks, which takes time
 
     def starts(self, network: Network) -> Iterator[Counts]:
         blocks = self.blocks(network)
@@ -319,29 +300,13 @@ class DivisionChoices(Choices[Counts]):
             self._guided.search(network)
             yield self._guided.best(network)
 
-    def coordinates(self, network: Network) -> int:
-        return len(network.blocks)
-
-    def changes(self, network: Network, way: Counts, place: int) -> list[Counts]:
-        own = self.blocks(network).choices[place]
-        return [(*way[:place], count, *way[place + 1 :]) for count in own if count != way[place]]
-
-    def every(self, network: Network) -> list[Counts]:
-        choices = self.blocks(network).choices
-        return list(product(*choices)) if prod(map(len, choices)) <= EVERY else []
-
     def moved(self, way: Counts, like: Network, network: Network) -> Counts:
-        pairs = zip(like.blocks, way, strict=True)
-        counts = {name: count for block, count in pairs for name in _nodes(like, block)}
+        counts = {name: count for nodes, count in zip(self.keys(like), way, strict=True) for name in nodes}
         moved = []
-        for block, choices in zip(network.blocks, self.blocks(network).choices, strict=True):
-            count = next((counts[name] for name in _nodes(network, block) if name in counts), 1)
+        for nodes, choices in zip(self.keys(network), self.options(network), strict=True):
+            count = next((counts[name] for name in nodes if name in counts), 1)
             moved.append(count if count in choices else 1)
         return tuple(moved)
-
-    def touched(self, like: Network, network: Network) -> list[int]:
-        known = {_nodes(like, block) for block in like.blocks}
-        return [place for place, block in enumerate(network.blocks) if _nodes(network, block) not in known]
 
     def made(self, network: Network, way: Counts) -> Network | None:
         try:
@@ -387,18 +352,13 @@ class DivisionChoices(Choices[Counts]):
         )
 
 
-def _nodes(network: Network, block: Block) -> tuple[str, ...]:
-    return tuple(node.name for unit in block.units for node in network.unit_nodes(network.units[unit]))
-
-
 def with_micro_batches(network: Network, division: Division) -> Network:
     """The divided network, whose source says how. Raises OptionError for a network that was divided before."""
     if not division.parts and not division.units:
         return network
     if OPTION in dict(network.source.options):
         raise OptionError(f"network {network.name!r} is in micro-batches already; divide the model that it was made of")
-    option = (OPTION, json.dumps(division.to_json(), separators=(",", ":")))
-    return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
+    return with_option(replace(division.of(network), source=network.source), OPTION, division.to_json())
 
 
 def again(network: Network, text: str) -> Network:

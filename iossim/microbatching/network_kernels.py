@@ -11,7 +11,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
-from iossim.microbatching.gradients import BACKWARD
+from iossim.microbatching.gradients import BACKWARD, convolution_gradients
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,11 @@ def convolution_kernels(network: Network, training: bool = False) -> dict[Kernel
             continue
         x, weight = (graph.types[value] for value in node.inputs[:2])
         (y,) = graph.output_types(node)
-        own = op.strides, op.pads, op.dilations, op.groups
         found[KernelName(node.name, FORWARD)] = ConvKernel(op, (x, weight), network.precision)
         if not training:
             continue
+        data, gradient = convolution_gradients(op, x, weight)
         if node.inputs[0] in graph.producer:
-            data = ConvBackwardData(*own, input_size=x.shape[2:])
             found[KernelName(node.name, BACKWARD_DATA)] = ConvKernel(data, (y, weight), network.precision)
-        gradient = ConvBackwardFilter(*own, kernel_size=weight.shape[2:])
         found[KernelName(node.name, BACKWARD_FILTER)] = ConvKernel(gradient, (x, y), network.precision)
     return found

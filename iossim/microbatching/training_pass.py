@@ -16,12 +16,11 @@ from dataclasses import replace
 import iossim.microbatching.elementwise_gradients  # noqa: F401  (importing it registers its rules)
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Graph, Node, free_name
-from iossim.ir.network import Block, Network, make_unit
+from iossim.ir.network import Network
 from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.reshape import Reshape
-from iossim.ir.types import TensorType
 from iossim.microbatching.gradients import Tape, gradients, mean_of_batch
 from iossim.models.passes.blocks import split_blocks
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
@@ -44,7 +43,7 @@ def training_network(network: Network, max_block: int | None = None) -> Network:
             contributions.setdefault(value, []).append(name)
     unit_of_node = {graph.nodes[index].name: place for place, unit in enumerate(network.units) for index in unit.nodes}
     for node in reversed(graph.nodes):
-        tape.node, tape.block = node, of_block[unit_of_node[node.name]]
+        tape.node, tape.at_block = node, of_block[unit_of_node[node.name]]
         if contributions.keys().isdisjoint(node.outputs) or not any(map(tape.needed, node.inputs)):
             continue
         grads = [
@@ -61,39 +60,9 @@ def training_network(network: Network, max_block: int | None = None) -> Network:
         raise ModelError(f"network {network.name!r} has no weight that its outputs depend on; leave out `training`")
     renamed = {}
     for name in learnt:
-        tape.block = max(tape.blocks[each] for each in contributions[name])
+        tape.at_block = max(tape.blocks[each] for each in contributions[name])
         renamed[tape.total(name, contributions[name])] = f"{PREFIX}{name}"
-    return split_blocks(_assembled(network, tape, inputs, renamed), max_block)
-
-
-def _assembled(network: Network, tape: Tape, inputs: dict[str, TensorType], renamed: dict[str, str]) -> Network:
-    """One network of both; the producer of a weight's gradient outputs it under its final name."""
-
-    def own(value: str) -> str:
-        return renamed.get(value, value)
-
-    made = [
-        replace(node, inputs=tuple(map(own, node.inputs)), outputs=tuple(map(own, node.outputs))) for node in tape.nodes
-    ]
-    graph = Graph.create(
-        inputs,
-        [*network.graph.outputs, *renamed.values()],
-        [*network.graph.nodes, *made],
-        {**network.graph.constants, **tape.constants},
-    )
-    units = [
-        make_unit(graph, unit.name, unit.kind, [graph.position[node.name] for node in network.unit_nodes(unit)])
-        for unit in network.units
-    ]
-    blocks = list(network.blocks)
-    for number in sorted({block for _, _, block, _ in tape.units}, reverse=True):
-        members = []
-        for name, kind, block, nodes in tape.units:
-            if block == number:
-                members.append(len(units))
-                units.append(make_unit(graph, name, kind, [graph.position[node.name] for node in nodes]))
-        blocks.append(Block(f"{network.blocks[number].name}.backward", tuple(members)))
-    return replace(network, name=f"{network.name}.training", graph=graph, units=tuple(units), blocks=tuple(blocks))
+    return split_blocks(tape.extended(network, inputs, renamed), max_block)
 
 
 class BatchStatistics(GraphPass):

@@ -1,17 +1,20 @@
-"""Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace
-of each kernel (u-cuDNN's figures 10 and 12).
+"""Micro-batches as a table, sentences and pictures, and in a notebook. Pictures show the time against the workspace of
+one kernel, and the workspace of each kernel (u-cuDNN's figures 10 and 12).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from rich.table import Table
 
 from iossim.base.memory import size_text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.microbatching.division import Configuration
-from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, DividedKernel, MicroBatching
+from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
+from iossim.report.notebook import parts, records
 
 
 def micro_batch_table(found: MicroBatching) -> Table:
@@ -42,6 +45,16 @@ def micro_batch_table(found: MicroBatching) -> Table:
     table = records_table("", rows, columns)
     table.columns[-2].justify = "right"
     return table
+
+
+@parts.register
+def _(found: MicroBatching) -> list[str | Table]:
+    return [total_words(found), micro_batch_table(found)]
+
+
+@records.register
+def _(found: MicroBatching) -> list[dict[str, Any]]:
+    return [{**one.to_json(), "configuration": str(one.configuration)} for one in found.kernels]
 
 
 def total_words(found: MicroBatching) -> str:
@@ -78,7 +91,8 @@ _HEIGHT_PIXELS, _ROW_PIXELS = 300, 20
 def front_figure(found: MicroBatching, title: str) -> Figure:
     """Configurations of the kernel that gains most: the Pareto front, the chosen one, and the undivided one."""
     alt = need_altair()
-    kernel = max(found.kernels, key=_gained_us)
+    gained_us = (one.undivided.time_us - one.configuration.time_us if one.undivided else 0.0 for one in found.kernels)
+    _, kernel = max(zip(gained_us, found.kernels, strict=True), key=lambda pair: pair[0])
     records: list[dict[str, Cell]] = [_point("front", one) for one in kernel.front]
     records.append(_point("chosen", kernel.configuration))
     if kernel.undivided is not None:
@@ -174,7 +188,3 @@ def _point(what: str, one: Configuration) -> dict[str, Cell]:
         "time_ms": one.time_us / 1e3,
         "workspace_mib": one.workspace_bytes / _MIB,
     }
-
-
-def _gained_us(one: DividedKernel) -> float:
-    return 0.0 if one.undivided is None else one.undivided.time_us - one.configuration.time_us

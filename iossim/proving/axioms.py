@@ -7,14 +7,23 @@ inputs are written with two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from itertools import product
+from itertools import compress, product
 from typing import Any
 
-from iossim.transforms.rewriting.expression import Expression, Literal, Part, Sequence, Shape, Spread, Variable
+from iossim.transforms.rewriting.expression import (
+    Expression,
+    Literal,
+    Part,
+    Sequence,
+    Shape,
+    Spread,
+    Variable,
+    shapes_in,
+)
 from iossim.transforms.rewriting.instance import Zeros, operands
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 from iossim.transforms.rewriting.rule_file import read_rules
@@ -55,15 +64,15 @@ def equations() -> tuple[Equation, ...]:
     return tuple(equation for axiom in axioms() for equation in _equations(axiom))
 
 
-def without_optional(rule: Rule) -> Iterator[frozenset[str]]:
-    """All choices of what is left out of a rule's optional inputs; first none."""
-    names = sorted(rule.optional)
-    for choice in product((False, True), repeat=len(names)):
-        yield frozenset(name for name, left_out in zip(names, choice, strict=True) if left_out)
+def subsets(names: Iterable[str]) -> Iterator[frozenset[str]]:
+    """All choices of some names, as what is left out of a rule's optional inputs; first none."""
+    ordered = sorted(names)
+    for choice in product((False, True), repeat=len(ordered)):
+        yield frozenset(compress(ordered, choice))
 
 
 def _equations(axiom: Rule) -> Iterator[Equation]:
-    for left_out in without_optional(axiom):
+    for left_out in subsets(axiom.optional):
         values: dict[str, str | None] = {name: None if name in left_out else name for name in axiom.inputs}
         source = _tensors(axiom, axiom.source, values)
         target = _tensors(axiom, axiom.target, values)
@@ -114,7 +123,7 @@ def literal(value: Any) -> Expression:
 
 def _says_all(left: Pattern, right: Pattern | Filled | str, conditions: tuple[Expression, ...]) -> bool:
     tensors, attributes = set[str](), set[str]()
-    for part in _parts(left):
+    for part in parts(left):
         if isinstance(part, str):
             tensors.add(part)
         elif isinstance(part, Pattern):
@@ -123,10 +132,10 @@ def _says_all(left: Pattern, right: Pattern | Filled | str, conditions: tuple[Ex
         elif (rest := spread(part)) is not None:
             attributes.add(rest)
     expressions = list(conditions)
-    if not {part.tensor for each in conditions for part in each.walk() if isinstance(part, Shape)} <= tensors:
+    if not shapes_in(conditions) <= tensors:
         return False
     for side in (left, right):
-        for part in _parts(side):
+        for part in parts(side):
             match part:
                 case str() if part not in tensors:
                     return False
@@ -135,14 +144,13 @@ def _says_all(left: Pattern, right: Pattern | Filled | str, conditions: tuple[Ex
                 case Pattern():
                     expressions += part.attributes
                     tensors.add(part.name)
-    read = [part for expression in expressions for part in expression.walk()]
-    return {part.name for part in read if isinstance(part, Variable)} <= attributes and {
-        part.tensor for part in read if isinstance(part, Shape)
-    } <= tensors
+    read = {part.name for each in expressions for part in each.walk() if isinstance(part, Variable)}
+    return read <= attributes and shapes_in(expressions) <= tensors
 
 
-def _parts(tree: Pattern | Filled | str) -> Iterator[Pattern | Filled | str]:
+def parts(tree: Pattern | Filled | str) -> Iterator[Pattern | Filled | str]:
+    """A tree and all inside it."""
     yield tree
     if isinstance(tree, Pattern):
         for argument in tree.arguments:
-            yield from _parts(argument)
+            yield from parts(argument)

@@ -20,7 +20,7 @@ from typing import Any
 
 import z3
 
-from iossim.proving.axioms import Equation, Pattern, equations, spread, without_optional
+from iossim.proving.axioms import Equation, Pattern, equations, parts, spread, subsets
 from iossim.proving.congruence import Congruence, Symbol, Term
 from iossim.proving.symbolic import Claim, NotSymbolicError, Tuple
 from iossim.proving.symbolic_expressions import Evaluator
@@ -49,24 +49,21 @@ def prove(rule: Rule, seconds: float = 20.0) -> Proof:
     deadline = time.process_time() + seconds
     used: set[str] = set()
     applies = False
-    rests = sorted(rule.rests)
-    for left_out in without_optional(rule):
-        for are_empty in product((False, True), repeat=len(rests)):
-            empty = frozenset(name for name, is_empty in zip(rests, are_empty, strict=True) if is_empty)
-            case = "".join(f" without {name}" for name in sorted(left_out | empty))
-            try:
-                sides = _sides(rule, left_out, empty)
-                if sides is None:
-                    continue
-                applies = True
-                search = _Search(sides, deadline)
-                reason = search.run()
-                if reason is None:
-                    used |= search.check()
-            except NotSymbolicError as error:
-                reason = str(error)
-            if reason is not None:
-                return Proof(False, f"{reason}{case and f';{case}'}")
+    for left_out, empty in product(subsets(rule.optional), subsets(rule.rests)):
+        case = "".join(f" without {name}" for name in sorted(left_out | empty))
+        try:
+            sides = _sides(rule, left_out, empty)
+            if sides is None:
+                continue
+            applies = True
+            search = _Search(sides, deadline)
+            reason = search.run()
+            if reason is None:
+                used |= search.check()
+        except NotSymbolicError as error:
+            reason = str(error)
+        if reason is not None:
+            return Proof(False, f"{reason}{case and f';{case}'}")
     if not applies:
         return Proof(False, "its conditions and ops allow no shapes at all")
     return Proof(True, "", tuple(sorted(used)))
@@ -145,7 +142,7 @@ class _Search:
         return all(find(a) == find(b) for a, b in self._sides.outputs)
 
     def _strangers(self) -> str:
-        known = {part.kind for equation in equations() for part in _patterns(equation.left)}
+        known = {part.kind for equation in equations() for part in parts(equation.left) if isinstance(part, Pattern)}
         kinds = {term.symbol.kind for _, term in self._congruence.all_terms()}
         strangers = sorted(kind for kind in kinds - known if not kind.startswith(("tensor ", "filled")))
         return f"; no axioms of {', '.join(strangers)}" if strangers else ""
@@ -342,10 +339,3 @@ def _fits(pattern: Pattern, term: Term) -> bool:
 
 def _is_literal(expression: Expression) -> bool:
     return not any(isinstance(part, Variable | Shape) for part in expression.walk())
-
-
-def _patterns(tree: Pattern | Filled | str) -> Iterator[Pattern]:
-    if isinstance(tree, Pattern):
-        yield tree
-        for argument in tree.arguments:
-            yield from _patterns(argument)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.functions import Nary, Unary
@@ -79,12 +80,9 @@ def in_field(numbers: Any) -> Array:
     if (array == np.floor(array)).all():
         whole: Array = np.mod(array, PRIME)
         return whole
-    return np.array([_fraction(value) for value in array.ravel().tolist()], dtype=np.float64).reshape(array.shape)
-
-
-def _fraction(value: float) -> int:
-    exact = Fraction(value)
-    return exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
+    exact = map(Fraction, array.ravel().tolist())
+    elements = [value.numerator * pow(value.denominator, -1, PRIME) % PRIME for value in exact]
+    return np.array(elements, dtype=np.float64).reshape(array.shape)
 
 
 def evaluate_op(op: Op, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -120,27 +118,16 @@ def evaluate_op(op: Op, inputs: Sequence[Array]) -> tuple[Array, ...]:
 
 def evaluate_exact(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a graph whose ops are all exact, by name, from elements by name; constants are taken for elements."""
-    return _evaluate(graph, inputs, in_field, evaluate_op)
+    values = {**inputs, **{name: in_field(constant.load()) for name, constant in graph.constants.items()}}
+    for node in graph.nodes:
+        values.update(zip(node.outputs, evaluate_op(node.op, [values[name] for name in node.inputs]), strict=True))
+    return {name: values[name] for name in graph.outputs}
 
 
 def evaluate_real(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a graph by name, from real numbers by name, in float64 where an op's evaluation keeps to it."""
     with np.errstate(all="ignore"):  # what divides by zero is infinite on both sides
-        return _evaluate(
-            graph, inputs, lambda array: np.asarray(array, np.float64), lambda op, given: op.evaluate(given)
-        )
-
-
-def _evaluate(
-    graph: Graph,
-    inputs: Mapping[str, Array],
-    take: Callable[[Array], Array],
-    run: Callable[[Op, Sequence[Array]], Iterable[Array]],
-) -> dict[str, Array]:
-    values = {**inputs, **{name: take(constant.load()) for name, constant in graph.constants.items()}}
-    for node in graph.nodes:
-        values.update(zip(node.outputs, run(node.op, [values[name] for name in node.inputs]), strict=True))
-    return {name: values[name] for name in graph.outputs}
+        return evaluate_graph(graph, inputs)
 
 
 def _is_positive(x: Array) -> NDArray[np.bool_]:
@@ -223,15 +210,16 @@ def compare(placed: Placed, seed: int) -> Counterexample | None:
     except NotMadeError as error:
         return Counterexample(placed.attributes, shapes, str(error), seed)
     source = placed.source
+    pairs = list(zip(source.outputs, target.outputs, strict=True))
     if is_exact_graph(source, target):
         elements = _inputs(source, seed, random_elements)
         made, by = evaluate_exact(source, elements), evaluate_exact(target, elements)
-        if all((made[one] == by[other]).all() for one, other in _pairs(source, target)):
+        if all((made[one] == by[other]).all() for one, other in pairs):
             return None
-    for draw in (_normal, _positive):
+    for draw in (np.random.Generator.standard_normal, _positive):
         numbers = _inputs(source, seed, draw)
         made, by = evaluate_real(source, numbers), evaluate_real(target, numbers)
-        for (name, _), (one, other) in zip(placed.rule.outputs, _pairs(source, target), strict=True):
+        for (name, _), (one, other) in zip(placed.rule.outputs, pairs, strict=True):
             differs = _differs(made[one], by[other])
             if differs.any():
                 first = tuple(int(place) for place in np.argwhere(differs)[0])
@@ -242,17 +230,9 @@ def compare(placed: Placed, seed: int) -> Counterexample | None:
     return None
 
 
-def _pairs(source: Graph, target: Graph) -> list[tuple[str, str]]:
-    return list(zip(source.outputs, target.outputs, strict=True))
-
-
 def _inputs(graph: Graph, seed: int, draw: Any) -> dict[str, Array]:
     random = np.random.default_rng(seed)
     return {name: draw(random, graph.types[name].shape) for name in graph.inputs}
-
-
-def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return random.standard_normal(shape)
 
 
 def _positive(random: np.random.Generator, shape: tuple[int, ...]) -> Array:

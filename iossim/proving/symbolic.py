@@ -100,6 +100,10 @@ def integer(value: Any) -> Any:
     return z3.IntVal(value) if isinstance(value, int) else value
 
 
+def plus(a: Any, b: Any) -> Any:
+    return a + b if isinstance(a, int) and isinstance(b, int) else z3.simplify(integer(a) + integer(b))
+
+
 class Claim:
     """A statement in two forms: what may be assumed once it is known (``given``), what shows it (``shown``).
 
@@ -357,19 +361,9 @@ def equal(a: Any, b: Any, arithmetic: Arithmetic) -> Claim:
         return Claim(False)
     if is_integer(a) and is_integer(b):
         return Claim(integer(a) == integer(b))
-    if is_opaque(a) or is_opaque(b):
-        if _is_unknown_integer(a) or _is_unknown_integer(b):
-            raise NotSymbolicError("compares a whole number with what may be none")
-        return Claim(_opaque(a, arithmetic) == _opaque(b, arithmetic))
-    if _is_unknown_integer(a) or _is_unknown_integer(b):
+    if any(isinstance(value, z3.ExprRef) and z3.is_int(value) for value in (a, b)):
         raise NotSymbolicError("compares a whole number with what may be none")
+    if is_opaque(a) or is_opaque(b):
+        a, b = (value if is_opaque(value) else arithmetic.literal(value) for value in (a, b))
+        return Claim(a == b)
     return Claim(bool(a == b))
-
-
-def _opaque(value: Any, arithmetic: Arithmetic) -> Any:
-    """A Python value as one that z3 can compare."""
-    return value if is_opaque(value) else arithmetic.literal(value)
-
-
-def _is_unknown_integer(value: Any) -> bool:
-    return isinstance(value, z3.ExprRef) and z3.is_int(value)

@@ -18,6 +18,7 @@ from iossim.proving.symbolic import (
     integer,
     is_inside,
     is_integer,
+    plus,
 )
 from iossim.transforms.rewriting import expression as ex
 
@@ -134,7 +135,7 @@ class Evaluator:
         first, last = bound(start, z3.IntVal(0)), bound(stop, length)
         # Where the tuple is long enough, places are shifted by a number, so that what is assumed at places fits.
         shift = start if start is not None and start >= 0 else first
-        return Tuple(z3.simplify(z3.If(last > first, last - first, 0)), lambda place: whole.at(_sum(place, shift)))
+        return Tuple(z3.simplify(z3.If(last > first, last - first, 0)), lambda place: whole.at(plus(place, shift)))
 
     def _sequence(self, items: Sequence[ex.Expression]) -> Tuple:
         parts: list[Any] = []
@@ -152,7 +153,7 @@ class Evaluator:
         pieces = [part if isinstance(part, Tuple) else Tuple.of([integer(part)]) for part in parts]
         starts: list[Any] = [0]
         for piece in pieces:
-            starts.append(_sum(starts[-1], piece.length))
+            starts.append(plus(starts[-1], piece.length))
 
         def at(place: Any) -> Any:
             found = z3.IntVal(0)
@@ -162,7 +163,3 @@ class Evaluator:
             return found
 
         return Tuple(starts[-1], at)
-
-
-def _sum(a: Any, b: Any) -> Any:
-    return a + b if isinstance(a, int) and isinstance(b, int) else z3.simplify(integer(a) + integer(b))

@@ -18,7 +18,18 @@ import z3
 
 from iossim.ir.op import KindTable
 from iossim.ir.types import TO_FIRST, TO_LAST
-from iossim.proving.symbolic import Arithmetic, Claim, Tuple, distinct, everywhere, integer, is_inside, is_opaque, same
+from iossim.proving.symbolic import (
+    Arithmetic,
+    Claim,
+    Tuple,
+    distinct,
+    everywhere,
+    integer,
+    is_inside,
+    is_opaque,
+    plus,
+    same,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]
 
     def sizes(place: Any) -> tuple[Any, Any]:
         return tuple(
-            z3.If(integer(place) < missing, 1, each.at(_minus(place, missing)))
+            z3.If(integer(place) < missing, 1, each.at(plus(place, -missing)))
             for each, missing in ((a, missing_a), (b, missing_b))
         )
 
@@ -95,10 +106,6 @@ def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]
 
     shape = Tuple.made(length, at)
     return everywhere(shape, fits), shape
-
-
-def _minus(a: Any, b: Any) -> Any:
-    return a - b if isinstance(a, int) and isinstance(b, int) else z3.simplify(integer(a) - b)
 
 
 @TYPINGS.register("concat")
@@ -232,11 +239,7 @@ def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     def spatial(place: Any) -> Any:
         return arithmetic.quotient(spans(place), strides.at(place), cancels=False) + 1
 
-    return Typed(tuple(needs), (Tuple.made(_plus(rank, 2), at),))
-
-
-def _plus(length: Any, more: int) -> Any:
-    return length + more if isinstance(length, int) else z3.simplify(length + more)
+    return Typed(tuple(needs), (Tuple.made(plus(rank, 2), at),))
 
 
 _pooled = z3.Function("pooled", *[z3.IntSort()] * 6, z3.DeclareSort("Value"), z3.IntSort())
@@ -278,7 +281,7 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
         everywhere(kernel, padding),
         everywhere(kernel, lambda place: count(place) >= 1),
     )
-    return Typed(needs, (Tuple.made(_plus(rank, 2), at),))
+    return Typed(needs, (Tuple.made(plus(rank, 2), at),))
 
 
 @TYPINGS.register("global_average_pool", "global_max_pool")

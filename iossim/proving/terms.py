@@ -25,7 +25,7 @@ from iossim.proving.symbolic import (
 )
 from iossim.proving.symbolic_expressions import Evaluator
 from iossim.proving.symbolic_types import Typed, always, typed
-from iossim.transforms.rewriting.expression import Comparison, Expression, Shape, Variable
+from iossim.transforms.rewriting.expression import Comparison, Shape, Variable, shapes_in
 from iossim.transforms.rewriting.instance import Zeros, operands
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 
@@ -259,7 +259,7 @@ class Sides:
         """Those that read shapes which are known by now."""
         waiting = []
         for condition in self._conditions:
-            if _tensors(condition) <= set(self._shapes):
+            if shapes_in([condition]) <= set(self._shapes):
                 evaluator = self._evaluator()
                 claim = evaluator.claim(condition)
                 self.terms.arithmetic.assume(*evaluator.needed, claim)
@@ -325,7 +325,3 @@ class Sides:
         channels = 3 if reader.kind == "conv_nhwc" else 1
         shape = Tuple.of([integer(self._shapes[reader.outputs[0]].at(channels))])
         return self.terms.constant(Filled(Variable("zeros")), shape)
-
-
-def _tensors(expression: Expression) -> set[str]:
-    return {part.tensor for part in expression.walk() if isinstance(part, Shape)}

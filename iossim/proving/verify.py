@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import combinations
 from multiprocessing import get_context
+from operator import and_
 
 from iossim.base.errors import OptionError
 from iossim.ir.op import Role, op_class
@@ -50,15 +51,10 @@ def missing_conditions(rule: Rule, tried: Sequence[Trial], memory: Memory) -> tu
     chosen = _weakest(words, wrong, held, misfits) if wrong else []
     if chosen is None:
         return None
-    left = misfits
-    for word in chosen:
-        left &= word.holds
-        held &= word.holds
-    more = _weakest(words, left, held, 0) if left else None
-    for word in more or ():
-        chosen.append(word)
-        left &= word.holds
-    needed = _without_needless(chosen, wrong | misfits & ~left)
+    left = misfits & _together(chosen)
+    more = _weakest(words, left, held & _together(chosen), 0) if left else None
+    chosen += more or ()
+    needed = _without_needless(chosen, wrong | misfits & ~_together(chosen))
     return tuple(word.condition for word in sorted(needed, key=words.index))
 
 
@@ -90,6 +86,11 @@ class _Word:
     oddity: int
 
 
+def _together(words: Iterable[_Word]) -> int:
+    """The places where all of the words hold."""
+    return reduce(and_, (word.holds for word in words), -1)
+
+
 def _weakest(words: Sequence[_Word], failures: int, held: int, besides: int) -> list[_Word] | None:
     """The conjunction that excludes ``failures`` and keeps most of ``held``; of equal ones that with fewer words,
     then with plainer ones, then that which excludes more ``besides``, then the first.
@@ -113,14 +114,10 @@ def _weakest(words: Sequence[_Word], failures: int, held: int, besides: int) -> 
     best: tuple[tuple[int, ...], list[_Word]] | None = None
     for count in range(1, _MOST + 1):
         for chosen in combinations(useful, count):
-            left, kept, beside = failures, held, besides
-            for word in chosen:
-                left &= word.holds
-                kept &= word.holds
-                beside &= word.holds
+            places = _together(chosen)
             odd = sum(word.oddity for word in chosen)
-            rank = (kept.bit_count(), -count, -odd, -beside.bit_count())
-            if not left and rank[0] >= _FEWEST_KEPT and (best is None or rank > best[0]):
+            rank = ((held & places).bit_count(), -count, -odd, -(besides & places).bit_count())
+            if not failures & places and rank[0] >= _FEWEST_KEPT and (best is None or rank > best[0]):
                 best = rank, list(chosen)
     return None if best is None else best[1]
 
@@ -128,11 +125,9 @@ def _weakest(words: Sequence[_Word], failures: int, held: int, besides: int) -> 
 def _without_needless(chosen: list[_Word], failures: int) -> list[_Word]:
     """Without those that the others make needless."""
     for word in list(chosen):
-        left = failures
-        for other in chosen:
-            left &= other.holds if other is not word else -1
-        if not left:
-            chosen = [other for other in chosen if other is not word]
+        others = [other for other in chosen if other is not word]
+        if not failures & _together(others):
+            chosen = others
     return chosen
 
 
@@ -256,12 +251,6 @@ def verify_all(
             remember(rule, verification)
         yield verification
     progress(len(rules), len(rules))
-
-
-def proved(rules: Sequence[Rule], seconds: float = PROOF_SECONDS, workers: int = 1) -> tuple[Rule, ...]:
-    """Those of the rules that are proved, each under all its conditions: what may be applied."""
-    verdicts = zip(rules, verify_all(rules, seconds, workers), strict=True)
-    return tuple(found.restricted(rule) for rule, found in verdicts if found.verdict is Verdict.PROVED)
 
 
 def _verify_each(rules: Sequence[Rule], seconds: float, workers: int) -> Iterator[Verification]:

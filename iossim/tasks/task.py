@@ -44,7 +44,7 @@ from iossim.search.scheduler import (
     without_search,
 )
 from iossim.tasks.comparison import ChangedSchedule, Comparison, OtherEngine
-from iossim.transforms.transform import Changed, Outcome, Transform, change
+from iossim.transforms.transform import Changed, Outcome, Setting, Transform, change
 
 if TYPE_CHECKING:
     from iossim.search.measured import Budget
@@ -186,7 +186,8 @@ class Task:
         return Scheduled(found, changed)
 
     def change(self, progress: StartProgress = silent, memo: SearchMemo | None = None) -> Changed:
-        return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress, memo)
+        setting = Setting(self.prices, self.scheduler, self.options, progress, memo)
+        return change(self.network, self.transforms, setting)
 
     def search(
         self,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from math import inf
+from itertools import chain, product
+from math import inf, prod
 from typing import Generic, Protocol, TypeVar
 
 from iossim.base.errors import OptionError, ScheduleError
@@ -27,7 +27,7 @@ EVERY = 64
 #: Relative difference of costs below which the first way stays.
 LEAST_GAIN = 1e-9
 
-W = TypeVar("W", bound=Hashable)
+V = TypeVar("V", bound=Hashable)
 
 
 def refuse_measuring(prices: CostModel, option: str, remedy: str = "give simulator") -> None:
@@ -89,8 +89,9 @@ class BySchedule(GraphCost):
         return 0.0
 
 
-class Choices(GraphCost, Generic[W]):
-    """Cost of a network run in the best of several ways, each priced once by ``inner``.
+class Choices(GraphCost, Generic[V]):
+    """Cost of a network run in the best of several ways, each priced once by ``inner``: a way has a value for each of
+    the network's coordinates.
 
     Coordinate descent from the given way and from :meth:`starts`: one coordinate after the other changes to its best
     value with the others fixed, until none gains. If there are few ways, all are tried. Never worse than the given way.
@@ -103,15 +104,19 @@ class Choices(GraphCost, Generic[W]):
     def __init__(self, inner: GraphCost, tell: Callable[[int], None] = lambda seen: None) -> None:
         self.inner, self.tell = inner, tell
         self.seen = 0
-        self._tried: dict[Network, dict[W, tuple[float, Network]]] = {}
-        self._best: dict[Network, W] = {}
-        self._begin: dict[Network, tuple[W, Sequence[int]]] = {}
+        self._tried: dict[Network, dict[tuple[V, ...], tuple[float, Network]]] = {}
+        self._best: dict[Network, tuple[V, ...]] = {}
+        self._begin: dict[Network, tuple[tuple[V, ...], Sequence[int]]] = {}
 
-    def given(self, network: Network) -> W:
-        """The way that a network is in."""
+    def keys(self, network: Network) -> Sequence[Hashable]:
+        """The coordinates of a network: equal ones in networks that differ little."""
         raise NotImplementedError
 
-    def made(self, network: Network, way: W) -> Network | None:
+    def options(self, network: Network) -> Sequence[Sequence[V]]:
+        """The values of each coordinate; first that of the given way."""
+        raise NotImplementedError
+
+    def made(self, network: Network, way: tuple[V, ...]) -> Network | None:
         """The network in another way; None where it cannot be."""
         raise NotImplementedError
 
@@ -121,59 +126,49 @@ class Choices(GraphCost, Generic[W]):
         """
         raise NotImplementedError
 
-    def starts(self, network: Network) -> Iterable[W]:
+    def starts(self, network: Network) -> Iterable[tuple[V, ...]]:
         """Ways to begin with, each made once the one before is priced."""
         return ()
 
-    def coordinates(self, network: Network) -> int:
-        """Number of coordinates of a way."""
-        return 0
+    def given(self, network: Network) -> tuple[V, ...]:
+        """The way that a network is in."""
+        return tuple(values[0] for values in self.options(network))
 
-    def changes(self, network: Network, way: W, place: int) -> Sequence[W]:
-        """The ways that differ from one in a coordinate alone."""
-        raise NotImplementedError
-
-    def every(self, network: Network) -> Sequence[W]:
+    def every(self, network: Network) -> Iterable[tuple[V, ...]]:
         """All ways, where they are at most :data:`EVERY`; else none."""
-        return ()
+        options = self.options(network)
+        return product(*options) if prod(map(len, options)) <= EVERY else ()
 
-    def moved(self, way: W, like: Network, network: Network) -> W:
+    def moved(self, way: tuple[V, ...], like: Network, network: Network) -> tuple[V, ...]:
         """A way of one network in another, which differs from it little."""
-        return way
+        known = dict(zip(self.keys(like), way, strict=True))
+        pairs = zip(self.keys(network), self.given(network), strict=True)
+        return tuple(known.get(key, value) for key, value in pairs)
 
-    def touched(self, like: Network, network: Network) -> Sequence[int]:
-        """The coordinates of a network that are others than those of one from which it differs little."""
-        return range(self.coordinates(network))
-
-    def best(self, network: Network) -> W:
+    def best(self, network: Network) -> tuple[V, ...]:
         """The best way: of equal ones the one that was tried first."""
         tried = self.tried(network)
         return min(tried, key=lambda way: tried[way][0] * (1 + LEAST_GAIN * (way != self.given(network))))
 
-    def tried(self, network: Network) -> dict[W, tuple[float, Network]]:
+    def tried(self, network: Network) -> dict[tuple[V, ...], tuple[float, Network]]:
         """Cost in us, and the network, of each tried way."""
         if not self._tried.get(network):  # none, or its first way took too long
             self.way_us(network, self.given(network))
         return self._tried[network]
-
-    def network(self, network: Network) -> Network:
-        """The network in its best way, including the best ways of the inner choices."""
-        made = self.tried(network)[self.best(network)][1]
-        return self.inner.network(made) if isinstance(self.inner, Choices) else made
 
     def search(self, network: Network) -> float:
         """Look for the best way; its cost in us."""
         if network not in self._best:
             begun = self._begin.get(network)
             self.way_us(network, self.given(network))
-            every = self.every(network) if self.exhausts else ()
+            every = list(self.every(network)) if self.exhausts else []
             for way in every:
                 self.way_us(network, way, min(us for us, _ in self.tried(network).values()))
             if not every:
                 if begun is not None:
                     self._climb(network, *begun)
                 for way in () if begun else chain((self.given(network),), self.starts(network)):
-                    self._climb(network, way, range(self.coordinates(network)))
+                    self._climb(network, way, range(len(way)))
             self._best[network] = self.best(network)
         return self.tried(network)[self._best[network]][0]
 
@@ -192,11 +187,12 @@ class Choices(GraphCost, Generic[W]):
         made = self.made(network, way)
         if made is None:
             return inf
-        self._begin[network] = way, self.touched(like, network)
+        known = set(self.keys(like))
+        self._begin[network] = way, [place for place, key in enumerate(self.keys(network)) if key not in known]
         least_us = self.inner.at_least_us(made)
         return least_us if least_us > most_us else self._keep(network, way, made, self.inner.us(made))
 
-    def way_us(self, network: Network, way: W, most_us: float = inf) -> float:
+    def way_us(self, network: Network, way: tuple[V, ...], most_us: float = inf) -> float:
         """Cost of the network in a way, us: inf if it is impossible, or a lower bound that exceeds ``most_us``."""
         known = self._tried.setdefault(network, {}).get(way)
         if known is not None:
@@ -207,18 +203,19 @@ class Choices(GraphCost, Generic[W]):
         least_us = self.inner.at_least_us(made) if most_us < inf else 0.0
         return least_us if least_us > most_us else self._keep(network, way, made, self.inner.us(made))
 
-    def _keep(self, network: Network, way: W, made: Network, us: float) -> float:
+    def _keep(self, network: Network, way: tuple[V, ...], made: Network, us: float) -> float:
         self._tried.setdefault(network, {})[way] = us, made
         self.seen += 1
         self.tell(self.seen)
         return us
 
-    def _climb(self, network: Network, way: W, places: Sequence[int]) -> None:
+    def _climb(self, network: Network, way: tuple[V, ...], places: Sequence[int]) -> None:
         """Coordinate descent from a way."""
-        gained, best_us = self.climbs, self.way_us(network, way)
+        gained, best_us, options = self.climbs, self.way_us(network, way), self.options(network)
         while gained:
             gained = False
             for place in places:
-                for one in self.changes(network, way, place):
+                others = [value for value in options[place] if value != way[place]]
+                for one in [(*way[:place], value, *way[place + 1 :]) for value in others]:
                     if (us := self.way_us(network, one, best_us)) < best_us:
                         way, best_us, gained = one, us, True

@@ -9,30 +9,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import compress
 from typing import Any
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchLimits, SearchOptions
-from iossim.search.scheduler import StartProgress
-from iossim.transforms.choices import EVERY, LEAST_GAIN, BySchedule, Choices, GraphCost
-from iossim.transforms.transform import ScheduleT
+from iossim.search.options import SearchLimits
+from iossim.transforms.choices import LEAST_GAIN, BySchedule, Choices, GraphCost
+from iossim.transforms.transform import Outcome, Setting, Transform, with_option
 
 #: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 #: The option of a source that names the joins that are otherwise than the model has them.
 OPTION = "joins"
-#: The joins to fuse, and those to set apart, that are otherwise in the given network.
-Way = tuple[frozenset[str], frozenset[str]]
-_NONE = frozenset[str]()
+#: Of each join whether it is otherwise than in the given network.
+Way = tuple[bool, ...]
 
 
-class JoinChoices(Choices[Way]):
+class JoinChoices(Choices[bool]):
     """The cost of a network with its joins as they are best: as given, all fused, all apart, those of each block as
     that block is faster in schedules ``by_schedule``, and if it climbs, each by itself.
     """
@@ -49,67 +46,46 @@ class JoinChoices(Choices[Way]):
             self._joins[network] = joins_of(network)
         return self._joins[network]
 
-    def given(self, network: Network) -> Way:
-        return _NONE, _NONE
+    def keys(self, network: Network) -> list[tuple[str, str]]:
+        """What each join would be otherwise, and its name."""
+        joins = self.joins(network)
+        return [("fused", name) for name in joins.apart] + [("apart", name) for name in joins.fused]
+
+    def options(self, network: Network) -> list[tuple[bool, bool]]:
+        return [(False, True)] * len(self.joins(network))
+
+    def every(self, network: Network) -> list[Way]:
+        """Those of the fewest changes first."""
+        return sorted(super().every(network), key=lambda way: (sum(way), [not other for other in way]))
+
+    def otherwise(self, network: Network, way: Way) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The joins to fuse, and those to set apart, that are otherwise in the given network."""
+        changed = list(compress(self.keys(network), way))
+        fused, apart = (tuple(sorted(name for to, name in changed if to == each)) for each in ("fused", "apart"))
+        return fused, apart
 
     def made(self, network: Network, way: Way) -> Network:
-        return with_joins(network, *way)
+        return with_joins(network, *self.otherwise(network, way))
 
     def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
-        way = self.best(network)
-        return with_chosen_joins(with_joins(to, *way), *(tuple(sorted(names)) for names in way)), {}
+        names = self.otherwise(network, self.best(network))
+        return with_chosen_joins(with_joins(to, *names), *names), {}
 
     def ways(self, network: Network) -> dict[str, Way]:
-        joins = self.joins(network)
-        return {
-            "given": (_NONE, _NONE),
-            "fused": (frozenset(joins.apart), _NONE),
-            "apart": (_NONE, frozenset(joins.fused)),
-        }
+        keys = self.keys(network)
+        return {way: tuple(to == way for to, _ in keys) for way in ("given", "fused", "apart")}
 
     def starts(self, network: Network) -> Iterator[Way]:
-        if joins := self.joins(network):
+        if self.joins(network):
             ways = self.ways(network)
             yield from ways.values()
             fused, apart = (self.tried(network)[ways[way]][1] for way in ("fused", "apart"))
-            yield _by_block(joins, *((each, self.by_schedule.found(each)) for each in (fused, apart)))
-
-    def _names(self, network: Network) -> list[tuple[int, str]]:
-        """Each join with its place in a way."""
-        joins = self.joins(network)
-        return [(0, name) for name in joins.apart] + [(1, name) for name in joins.fused]
-
-    def coordinates(self, network: Network) -> int:
-        return len(self._names(network))
-
-    def changes(self, network: Network, way: Way, place: int) -> list[Way]:
-        part, name = self._names(network)[place]
-        changed = way[part] ^ {name}
-        return [(way[0], changed) if part else (changed, way[1])]
-
-    def every(self, network: Network) -> list[Way]:
-        names = self._names(network)
-        if 2 ** len(names) > EVERY:
-            return []
-        return [
-            (frozenset(name for part, name in own if not part), frozenset(name for part, name in own if part))
-            for count in range(len(names) + 1)
-            for own in combinations(names, count)
-        ]
-
-    def moved(self, way: Way, like: Network, network: Network) -> Way:
-        joins = self.joins(network)
-        return way[0].intersection(joins.apart), way[1].intersection(joins.fused)
-
-    def touched(self, like: Network, network: Network) -> list[int]:
-        known = set(self._names(like))
-        return [place for place, each in enumerate(self._names(network)) if each not in known]
+            gain_us = _gains_us(*((each, self.by_schedule.found(each)) for each in (fused, apart)))
+            yield tuple(gain_us[name] > 0 if to == "fused" else gain_us[name] < 0 for to, name in self.keys(network))
 
 
-def _by_block(
-    joins: Joins, fused: tuple[Network, Schedule], apart: tuple[Network, Schedule]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """The joins to fuse and to set apart where each block of the network with all apart is as it is faster."""
+def _gains_us(fused: tuple[Network, Schedule], apart: tuple[Network, Schedule]) -> dict[str, float]:
+    """By unit of the network with all joins apart, how much longer its block takes there than with all fused."""
     network, _ = apart
     block_of_node = {
         node: index
@@ -125,15 +101,11 @@ def _by_block(
             taken_us[block_of_node[last]] += sum(stage.boundary_us + stage.latency_us for stage in own.stages)
         costs_us.append(taken_us)
     gains = [apart_us - fused_us for fused_us, apart_us in zip(*costs_us, strict=True)]
-    gain_of = {unit.name: gains[block_of_node[unit.nodes[-1]]] for unit in network.units}
-    return (
-        frozenset(name for name in joins.apart if gain_of[name] > 0),
-        frozenset(name for name in joins.fused if gain_of[name] < 0),
-    )
+    return {unit.name: gains[block_of_node[unit.nodes[-1]]] for unit in network.units}
 
 
 @dataclass(frozen=True, eq=False)
-class JoinsChosen:
+class JoinsChosen(Outcome):
     """``network`` has ``fused`` of the ``joins`` fused that the given network has apart, and ``apart`` the reverse.
 
     ``latency_us`` is by the scheduler that it was chosen for: of the network as ``given``, with all joins ``fused``
@@ -159,13 +131,8 @@ class JoinsChosen:
         how = {0: "apart", len(self.joins): "fused"}.get(self.fused_count, "partly fused")
         return {how: self.network} if self.fused or self.apart else {}
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "joins": len(self.joins),
-            "fused": self.fused_count,
-            "latency_us": dict(self.latency_us),
-            "sentence": self.sentence(),
-        }
+    def figures(self) -> dict[str, Any]:
+        return {"joins": len(self.joins), "fused": self.fused_count, "latency_us": dict(self.latency_us)}
 
     def sentence(self) -> str:
         """The choice, the cost of the other ways, and the option that asks for them; empty without a choice."""
@@ -190,46 +157,32 @@ class JoinsChosen:
         than = "faster" if faster else "no slower"
         return f"{said}: {than} here ({chosen_us / 1e3:.3f} ms against {listed}); {remedy}"
 
-    def remarked(self, found: ScheduleT) -> ScheduleT:
-        """The schedule of the network, with the sentence as a remark."""
-        sentence = self.sentence()
-        return found.model_copy(update={"remarks": [*found.remarks, sentence]}) if sentence else found
-
 
 @dataclass(frozen=True)
-class ChooseJoins:
+class ChooseJoins(Transform):
     """Each join of branches fused or apart, whichever makes the schedule faster; never slower than as given.
 
     All joins fused, all apart, and those of each block as that block is faster are scheduled, and the fastest is
     taken. Blocks that are too wide to be solved at once are searched in windows.
     """
 
-    def check(self, prices: CostModel, scheduler: str) -> None:
-        """It goes with all of them."""
-
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> JoinsChosen:
+    def apply(self, network: Network, setting: Setting) -> JoinsChosen:
         joins = joins_of(network)
         if not joins:
             return JoinsChosen(network, joins)
-        bar = progress("joins (ways)")
-        quick = replace(options, limits=options.limits.least(_LIMITS))
-        cost = BySchedule(prices, scheduler, quick, memo or SearchMemo(prices))
+        bar = setting.progress("joins (ways)")
+        quick = replace(setting.options, limits=setting.options.limits.least(_LIMITS))
+        memo = setting.memo or SearchMemo(setting.prices)
+        cost = BySchedule(setting.prices, setting.scheduler, quick, memo)
         choices = JoinChoices(cost, cost, lambda seen: bar(seen, seen))
         try:
             chosen_us = choices.search(network)
         except KeyboardInterrupt:
             return JoinsChosen(network, joins, interrupted=True)
         latency_us = {name: choices.way_us(network, way) for name, way in choices.ways(network).items()}
-        fused, apart = (tuple(sorted(names)) for names in choices.best(network))
-        chosen = with_chosen_joins(choices.network(network), fused, apart)
+        best = choices.best(network)
+        fused, apart = choices.otherwise(network, best)
+        chosen = with_chosen_joins(choices.tried(network)[best][1], fused, apart)
         return JoinsChosen(chosen, joins, fused, apart, latency_us | {"chosen": chosen_us})
 
 
@@ -237,8 +190,7 @@ def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str
     """The network, whose source says which joins are otherwise than the model has them."""
     if not fused and not apart:
         return network
-    option = (OPTION, json.dumps({"fused": fused, "apart": apart}, separators=(",", ":")))
-    return replace(network, source=replace(network.source, options=(*network.source.options, option)))
+    return with_option(network, OPTION, {"fused": fused, "apart": apart})
 
 
 def joined_again(network: Network, text: str) -> Network:

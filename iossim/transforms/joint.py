@@ -23,15 +23,13 @@ from iossim.base.errors import OptionError
 from iossim.base.registry import guest_part
 from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.model import CostModel
-from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.models.passes.joins import joins_of
 from iossim.schedule.schedule import AnySchedule
 from iossim.search.anytime import Clock, Steps, TimeIsUp
 from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, StartProgress, schedule_any, without_search
+from iossim.search.scheduler import ignore, schedule_any, without_search
 from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
 from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.rewriting.backtracking import Candidate
@@ -39,7 +37,7 @@ from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.scheduled import ByOperators, Rewrite
 from iossim.transforms.rewriting.verdict import trusted
-from iossim.transforms.transform import ScheduleT
+from iossim.transforms.transform import Outcome, Setting
 
 REWRITING, JOINS, DIVISION, COMPANY, STREAMS = "rewriting", "joins", "micro_batches", "company", "streams"
 #: Some of them in words.
@@ -71,11 +69,12 @@ class Tried:
 
 
 @dataclass(frozen=True, eq=False)
-class JointlyFound:
+class JointlyFound(Outcome):
     """``network`` is the best of what was found with each set of ``ingredients`` (``tried``, the empty set among them:
     the network as given), ``us`` what its schedule takes. ``ended`` says why sets were left out; empty if none was.
     """
 
+    network: Network
     ingredients: tuple[str, ...]
     tried: Mapping[frozenset[str], Tried]
     seen: int = 0
@@ -97,10 +96,6 @@ class JointlyFound:
         return min(self.tried.values(), key=lambda each: each.us)
 
     @property
-    def network(self) -> Network:
-        return self.best.network
-
-    @property
     def alternatives(self) -> Mapping[str, Network]:
         return {"jointly": self.network}
 
@@ -116,10 +111,7 @@ class JointlyFound:
         every = frozenset(self.ingredients)
         return {name: self._best_us(name) for name in self.ingredients if every - {name} in self.tried}
 
-    def to_json(self) -> dict[str, Any]:
-        return self._said() | {"sentence": self.sentence()}
-
-    def _said(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         return {
             "given_us": self.tried[frozenset()].us,
             "us": self.us,
@@ -140,11 +132,9 @@ class JointlyFound:
         gain = f"{given_us / 1e3:.3f} ms -> {self.us / 1e3:.3f} ms{left_out}"
         return f"Joint search: {gain}; {self.seen:,} ways tried{ended}."
 
-    def remarked(self, found: ScheduleT) -> ScheduleT:
-        """The schedule of the network, with the sentence as a remark and the costs as an option."""
+    def noted(self) -> dict[str, Any]:
         units = dict(self.best.units)
-        options = {**found.options, OPTION: self._said()} | ({DIVISION: units} if units else {})
-        return found.model_copy(update={"remarks": [*found.remarks, self.sentence()], "options": options})
+        return {OPTION: self.figures()} | ({DIVISION: units} if units else {})
 
 
 @dataclass(frozen=True)
@@ -170,45 +160,25 @@ class JointSearch:
                 "alone; give simulator"
             )
 
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> JointlyFound:
-        self.check(prices, scheduler)
-        seconds = None if options.seconds is None else _PART * options.seconds
-        limited = options.workspace_limit_bytes is not None
-        if options.workspace_limit_bytes is not None:
-            if self.streams:
-                raise OptionError(
-                    f"`workspace_limit` is for stages, and `scheduler` {self.streams} has none; leave one of them out"
-                )
-            prices = workspace_limited(prices, network, options.workspace_limit_bytes)
-        options = replace(options, workspace_limit_bytes=None, seconds=None)
-        bar = progress("joint search (ways)")
-        search = _Search(self, network, prices, scheduler, options, memo, limited, Clock(seconds), bar)
-        return search.found()
+    def apply(self, network: Network, setting: Setting) -> JointlyFound:
+        self.check(setting.prices, setting.scheduler)
+        if setting.options.workspace_limit_bytes is not None and self.streams:
+            raise OptionError(
+                f"`workspace_limit` is for stages, and `scheduler` {self.streams} has none; leave one of them out"
+            )
+        return _Search(self, network, setting).found()
 
 
 class _Search:
-    def __init__(
-        self,
-        asked: JointSearch,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        memo: SearchMemo | None,
-        limited: bool,
-        clock: Clock,
-        bar: Progress,
-    ) -> None:
-        self.network, self.prices, self.scheduler, self.options = network, prices, scheduler, options
-        self.steps, self.now, self.bar, self.seen = Steps(clock), clock, bar, 0
+    def __init__(self, asked: JointSearch, network: Network, setting: Setting) -> None:
+        seconds, self.bar = setting.options.seconds, setting.progress("joint search (ways)")
+        self.now = Clock(None if seconds is None else _PART * seconds)
+        self.steps, self.seen = Steps(self.now), 0
+        limited = setting.options.workspace_limit_bytes is not None
+        setting, memo = setting.limited(network), setting.memo
+        self.network, self.prices, self.scheduler = network, setting.prices, setting.scheduler
+        prices, scheduler = self.prices, self.scheduler
+        self.options = options = replace(setting.options, seconds=None)
         plain = replace(options, company=False)
         memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
         self.rewrite = rewrite = asked.rewrite
@@ -273,8 +243,9 @@ class _Search:
             self._again(every)
         self._finished()
         ended = self.steps.cause if self.steps.ended or self.cut else ""
+        best = min(self.tried.values(), key=lambda each: each.us)
         ingredients = *names, *self.finishes
-        return JointlyFound(ingredients, dict(self.tried), self.seen, ended, self.steps.interrupted)
+        return JointlyFound(best.network, ingredients, dict(self.tried), self.seen, ended, self.steps.interrupted)
 
     def _seeds(self) -> list[Candidate]:
         return [each.graph for each in self.tried.values() if each.graph is not None and each.graph.steps]
@@ -291,17 +262,16 @@ class _Search:
             if (part_s := self.now.part_s(_GUIDES)) is not None:
                 budget = replace(budget, seconds=min(part_s, budget.seconds or inf))
             alpha = self.rewrite.alpha
-            self.by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, self._told)
-            self.by_operators.budget = self.rewrite.budget
-        by_operators = self.by_operators
-        if by_operators.saturated.interrupted or by_operators.summed.interrupted:
-            self.by_operators = None  # the time was up: to be looked for anew
-        found = by_operators.search(cost, self._seeds()).joint
+            told = lambda seen, best_us: self.tell(seen)  # noqa: E731
+            by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, told)
+            is_cut = by_operators.saturated.interrupted or by_operators.summed.interrupted
+            by_operators.budget = self.rewrite.budget
+            self.by_operators = None if is_cut else by_operators  # to be looked for anew once there is time
+        else:
+            by_operators = self.by_operators
+        found, _ = by_operators.search(cost, self._seeds())
         self.steps.interrupted |= found.interrupted and not self.now.is_up
         return self._made(found.best, cost)
-
-    def _told(self, seen: int, best_us: float) -> None:
-        self.tell(seen)
 
     def _again(self, every: frozenset[str]) -> None:
         """Price the graphs that were found without some ingredients with all of them."""
@@ -337,7 +307,9 @@ class _Search:
             if key not in known:
                 asked = replace(self.options, seconds=self.steps.clock.part_s(), company=COMPANY in names)
                 by = self.finishes[names[-1]]
-                search = partial(schedule_any, each.network, self.prices, by, asked, self._searching, self.memo)
+                search = partial(
+                    schedule_any, each.network, self.prices, by, asked, self.steps.clock.telling(ignore), self.memo
+                )
                 made = self.steps.take(search, None)
                 if made is None or not made.complete:
                     break
@@ -345,6 +317,3 @@ class _Search:
             made = known[key]
             better = {"us": made.latency_us, "schedule": made} if made.latency_us < each.us else {}
             self.tried[own | {*names}] = replace(each, **better)  # type: ignore[arg-type]
-
-    def _searching(self, done: int, total: int) -> None:
-        self.steps.clock.check()

@@ -7,16 +7,17 @@ from a saved schedule.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import StartProgress
+from iossim.search.scheduler import StartProgress, silent
 
 #: Transforms are applied one after the other, or searched together (:mod:`iossim.transforms.joint`).
 SearchOrder = Literal["in-turn", "joint"]
@@ -24,81 +25,95 @@ SearchOrder = Literal["in-turn", "joint"]
 ScheduleT = TypeVar("ScheduleT", Schedule, StreamSchedule, AnySchedule)
 
 
-class Outcome(Protocol):
-    """A network as a transform leaves it, and what there is to say of it."""
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What networks are changed for: a scheduler at given prices. ``memo`` has what earlier searches at them found."""
 
-    @property
-    def name(self) -> str:
-        """Name of the transform in machine-readable results."""
-        ...
+    prices: CostModel
+    scheduler: str
+    options: SearchOptions
+    progress: StartProgress = silent
+    memo: SearchMemo | None = None
 
-    @property
-    def network(self) -> Network: ...
+    def limited(self, network: Network) -> Setting:
+        """The setting with the options' limit on workspace, if there is one, as part of the prices of a network."""
+        if (limit := self.options.workspace_limit_bytes) is None:
+            return self
+        from iossim.cost.workspace_limit import workspace_limited  # most settings have no limit
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether a KeyboardInterrupt ended the search; the network is the best that was found until then."""
-        ...
+        options = replace(self.options, workspace_limit_bytes=None)
+        return replace(self, prices=workspace_limited(self.prices, network, limit), options=options)
+
+
+class Outcome:
+    """A network as a transform leaves it, and what there is to say of it.
+
+    ``name`` is that of the transform in machine-readable results. ``interrupted``: a KeyboardInterrupt ended the
+    search, and the network is the best that was found until then.
+    """
+
+    name: ClassVar[str]
+    network: Network
+    interrupted: bool
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
         """The networks that a comparison shows beside the given one, by their names in tables; ``network`` is last."""
-        ...
+        return {}
 
     def sentence(self) -> str:
         """A sentence on what the transform did, with option names in backticks; empty where there was nothing to do."""
-        ...
+        raise NotImplementedError
+
+    def remark(self) -> str:
+        """What a schedule of ``network`` says of it; empty for nothing."""
+        return self.sentence()
+
+    def figures(self) -> dict[str, Any]:
+        """What machine-readable results have besides the sentence."""
+        return {}
+
+    def noted(self) -> dict[str, Any]:
+        """Options of a schedule of ``network`` that say what was done."""
+        return {}
 
     def remarked(self, schedule: ScheduleT) -> ScheduleT:
         """The schedule of ``network``, with a remark that says what the transform did."""
-        ...
+        remarks = [*schedule.remarks, *filter(None, [self.remark()])]
+        return schedule.model_copy(update={"remarks": remarks, "options": {**schedule.options, **self.noted()}})
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        return {**self.figures(), "sentence": self.sentence()}
+
+
+def with_option(network: Network, name: str, value: Any) -> Network:
+    """The network, an option of whose source says as JSON how a transform made it."""
+    option = (name, json.dumps(value, separators=(",", ":")))
+    return replace(network, source=replace(network.source, options=(*network.source.options, option)))
 
 
 class Transform(Protocol):
     """A change of a network for its schedule, with its options."""
 
     def check(self, prices: CostModel, scheduler: str) -> None:
-        """Raise OptionError where it cannot be combined with such prices or with the scheduler."""
-        ...
+        """Raise OptionError where it cannot be combined with such prices or with the scheduler; here never."""
 
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> Outcome:
-        """The network that the scheduler makes the most of; ``memo`` holds what earlier searches at the prices found.
-        Raises OptionError where the network cannot be changed.
-        """
+    def apply(self, network: Network, setting: Setting) -> Outcome:
+        """The network that the scheduler makes the most of; raises OptionError where it cannot be changed."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Unchanged:
+class Unchanged(Outcome):
     """The outcome of a transform that was interrupted before it knew any network but the one it was given."""
 
     network: Network
+    interrupted: bool = True
 
     name = "unchanged"
-    interrupted = True
-
-    @property
-    def alternatives(self) -> Mapping[str, Network]:
-        return {}
 
     def sentence(self) -> str:
         return "The network is as it was: what was to change it was interrupted."
-
-    def remarked(self, schedule: ScheduleT) -> ScheduleT:
-        return schedule.model_copy(update={"remarks": [*schedule.remarks, self.sentence()]})
-
-    def to_json(self) -> dict[str, Any]:
-        return {"sentence": self.sentence()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,20 +134,12 @@ class Changed:
         return schedule
 
 
-def change(
-    network: Network,
-    transforms: Sequence[Transform],
-    prices: CostModel,
-    scheduler: str,
-    options: SearchOptions,
-    progress: StartProgress,
-    memo: SearchMemo | None = None,
-) -> Changed:
+def change(network: Network, transforms: Sequence[Transform], setting: Setting) -> Changed:
     """Apply transforms one after the other, each to what the one before it leaves; none behind an interrupted one."""
     outcomes: list[Outcome] = []
     for transform in transforms:
         try:
-            outcomes.append(transform.apply(network, prices, scheduler, options, progress, memo))
+            outcomes.append(transform.apply(network, setting))
         except KeyboardInterrupt:
             outcomes.append(Unchanged(network))
         network = outcomes[-1].network

@@ -13,7 +13,7 @@ from iossim.base.errors import DeviceError
 from iossim.edge import optimize
 from iossim.edge.operators import operators
 from iossim.edge.optimize import SplitSearch, arithmetic_us, plan
-from iossim.edge.plan import OperatorStep, OutputSlice, Variant, slice_us
+from iossim.edge.plan import OperatorStep, OutputSlice, Variant, slice_load
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, chunks, grids
 from iossim.execution.box import Box
 from iossim.ir.builder import GraphBuilder
@@ -42,7 +42,7 @@ def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_fin
         def price_us(partition: Partition, step: OperatorStep = step, part: OutputSlice = part) -> float:
             nonlocal tried
             tried += 1
-            return slice_us(found, step, replace(part, partition=partition))
+            return slice_load(found, step, replace(part, partition=partition)).us
 
         every_one = grids_of(space, units, operator.axes)
         for partition in every_one[::every]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import TypeAdapter
 from some_rules import ASSOCIATIVE, MERGED, rule
 
 from iossim.proving.refute import refute, replay, trials
@@ -71,7 +72,7 @@ def test_what_is_right_is_not_refuted(name: str) -> None:
 def test_what_is_wrong_is_refuted_and_the_counterexample_replays(name: str) -> None:
     found = refute(WRONG[name], 60)
     assert found is not None
-    kept = Counterexample.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False)))
+    kept = TypeAdapter(Counterexample).validate_python(json.loads(json.dumps(found.to_json(), allow_nan=False)))
     assert kept == found
     assert replay(kept, WRONG[name]) == found
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
+from pydantic import TypeAdapter
 
 from iossim.proving.refute import replay
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -43,7 +44,7 @@ def test_verdicts_as_json_and_as_a_table(rules: Path, capsys: pytest.CaptureFixt
     assert rows[0]["counterexample"] is None
     assert rows[0]["conditions"] == []
     assert "by the target" in rows[1]["reason"]
-    found = Counterexample.from_json(rows[1]["counterexample"])
+    found = TypeAdapter(Counterexample).validate_python(rows[1]["counterexample"])
     assert replay(found, rule_set(str(rules))[1]) == found
     assert printed_json(capsys, f"rules verify {rules} --json") == rows  # as kept, seconds included
     text = printed(capsys, f"rules verify {rules}")

@@ -20,7 +20,7 @@ from iossim.proving import verdict_checker as verdicts
 from iossim.proving import verify as verifying
 from iossim.proving.refute import replay, trials
 from iossim.proving.verdict_checker import CHECKER, remember, written
-from iossim.proving.verify import proved, verify, verify_all
+from iossim.proving.verify import verify, verify_all
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.verdict import OUT_OF_TIME, Verdict, Verification, recall
@@ -100,7 +100,6 @@ def test_verdicts_are_kept_and_trusted_while_the_checker_is_the_same(monkeypatch
     (found,) = verify_all([MERGED])
     assert recall(MERGED) == replace(found, seconds=round(found.seconds, 3))
     monkeypatch.setattr(verifying, "verify", None)  # it is not verified again
-    assert proved([MERGED]) == (found.restricted(MERGED),)
     assert recall(ASSOCIATIVE) is None
     monkeypatch.setattr(verdicts, "checker_text_hash", lambda: "with another comment")
     assert recall(MERGED) is not None

@@ -21,6 +21,7 @@ from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
 from iossim.transforms.fused_joins import ChooseJoins, joined_again
 from iossim.transforms.replay import network_of
+from iossim.transforms.transform import Setting
 
 
 def written(network: Network, folder: Path) -> Path:
@@ -48,7 +49,7 @@ def test_what_is_better_apart_is_apart(tmp_path: Path) -> None:
 
 def test_no_way_of_all_blocks_is_better_than_the_best_of_each() -> None:
     network, prices = load("squeezenet"), cost_model("simulator", "t4")
-    chosen = ChooseJoins().apply(network, prices, "ios-both", SearchOptions(), lambda label: lambda done, total: None)
+    chosen = ChooseJoins().apply(network, Setting(prices, "ios-both", SearchOptions()))
     names, found = sorted(joins_of(network).apart), {}
     for count in range(2 ** len(names)):
         fused = tuple(name for place, name in enumerate(names) if count >> place & 1)
@@ -109,9 +110,7 @@ def test_an_interrupt_keeps_the_network(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("iossim.transforms.choices.schedule", interrupted)
     network = load("squeezenet")
-    found = ChooseJoins().apply(
-        network, cost_model("simulator", "t4"), "ios-both", SearchOptions(), lambda label: lambda done, total: None
-    )
+    found = ChooseJoins().apply(network, Setting(cost_model("simulator", "t4"), "ios-both", SearchOptions()))
     assert (found.network, found.interrupted, found.sentence()) == (network, True, "")
 
 

@@ -39,7 +39,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import schedule, silent
+from iossim.search.scheduler import schedule
 from iossim.tasks.measured_schedules import for_backend
 from iossim.tasks.stream_explain import search_streams
 from iossim.transforms.choices import BySchedule, GraphCost
@@ -47,13 +47,15 @@ from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
 from iossim.transforms.replay import network_of
 from iossim.transforms.rewriting.application import apply
-from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import Rewrite
+from iossim.transforms.transform import Setting
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 #: Graphs that are all looked at.
@@ -124,7 +126,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
     divisions = DivisionChoices(own, own)
     joins = JoinChoices(divisions, own)
     divisions.exhausts = joins.exhausts = True
-    found = search(network, rules, joins, alpha=inf)
+    found = search_in_parts(network, rules, joins, alpha=inf)
     assert found.best.cost_us == pytest.approx(best_us)
     # Each block is solved once: all networks that were scheduled have fewer solutions than blocks.
     scheduled = sum(len(each.blocks) for each in own._found)
@@ -134,7 +136,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
 def jointly(network: Network, *, company: bool = False, scheduler: str = "ios-both") -> JointlyFound:
     prices = api.cost_model("simulator", "v100-sxm2", engine="graph")
     rewrite = Rewrite(RULES, budget=RewriteBudget(graphs=6))
-    return JointSearch(rewrite).apply(network, prices, scheduler, SearchOptions(company=company), silent)
+    return JointSearch(rewrite).apply(network, Setting(prices, scheduler, SearchOptions(company=company)))
 
 
 @pytest.mark.slow
@@ -215,7 +217,7 @@ def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[],
 def test_it_ends_in_time_with_the_best_so_far() -> None:
     network = residual_network()
     prices = api.cost_model("simulator", "v100-sxm2")
-    soon = JointSearch(Rewrite(RULES)).apply(network, prices, "ios-both", SearchOptions(seconds=0.1), silent)
+    soon = JointSearch(Rewrite(RULES)).apply(network, Setting(prices, "ios-both", SearchOptions(seconds=0.1)))
     assert not soon.interrupted
     assert soon.us <= soon.tried[frozenset()].us
     assert "the time was up" in soon.sentence()
@@ -228,7 +230,7 @@ def test_it_ends_in_time_with_the_best_so_far() -> None:
 
         return bar
 
-    cut = JointSearch(Rewrite(RULES)).apply(network, prices, "ios-both", SearchOptions(), stops)  # type: ignore[arg-type]
+    cut = JointSearch(Rewrite(RULES)).apply(network, Setting(prices, "ios-both", SearchOptions(), stops))  # type: ignore[arg-type]
     assert cut.interrupted
     assert cut.us <= cut.tried[frozenset()].us
     assert json.loads(json.dumps(cut.to_json()))["seen"] > 0

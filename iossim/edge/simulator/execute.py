@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
+from operator import sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,10 +81,7 @@ class Stored:
 
 
 def _within(part: Box, whole: Box) -> tuple[slice, ...]:
-    return tuple(
-        slice(start - first, start - first + size)
-        for start, size, first in zip(part.starts, part.shape, whole.starts, strict=True)
-    )
+    return tuple(map(slice, *(map(sub, ends, whole.starts) for ends in (part.starts, part.ends))))
 
 
 def run(plan: EdgePlan, inputs: Mapping[str, Array]) -> dict[str, Array]:

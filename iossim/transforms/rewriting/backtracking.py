@@ -17,7 +17,6 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from time import perf_counter
 
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
@@ -44,6 +43,11 @@ class RewriteBudget:
     graphs: int | None = None
     seconds: float | None = None
 
+    def is_spent(self, graphs: int, seconds: float, part: float) -> bool:
+        """Whether ``part`` of the budget is, once so many graphs were searched on, for so many seconds."""
+        limits = ((graphs, self.graphs), (seconds, self.seconds))
+        return any(most is not None and spent >= part * most for spent, most in limits)
+
     @staticmethod
     def parse(text: str) -> RewriteBudget:
         """``200``, ``30s`` or ``all``; raises OptionError for anything else."""
@@ -61,21 +65,6 @@ class RewriteBudget:
         if self.seconds is not None:
             return f"{self.seconds:g}s"
         return "all" if self.graphs is None else str(self.graphs)
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Tells when a budget is spent; its seconds begin with it."""
-
-    budget: RewriteBudget
-    started: float = field(default_factory=perf_counter)
-
-    def is_spent(self, graphs: int, part: float = 1.0) -> bool:
-        """Whether ``part`` of the budget is, once so many graphs were searched on."""
-        most, seconds = self.budget.graphs, self.budget.seconds
-        if most is not None and graphs >= part * most:
-            return True
-        return seconds is not None and perf_counter() - self.started >= part * seconds
 
 
 #: Told as the search goes on: graphs that were seen, and the cost of the best of them in us.
@@ -110,12 +99,6 @@ class Found:
     complete: bool
     interrupted: bool
     matched: bool
-
-
-def check_alpha(alpha: float) -> None:
-    """Raise OptionError for what is no alpha; ``inf`` searches all there is."""
-    if not alpha >= 1:
-        raise OptionError(f"`alpha` {alpha:g} is not possible: give 1 or more")
 
 
 @dataclass(eq=False)
@@ -188,7 +171,7 @@ class Search:
     It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they
     match one of these nodes, by name, or what was made of them. A step that costs too much is looked ``ahead`` steps
     further. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs, ``expanded`` those to
-    which all rules were applied; ``matched``: did any rule match? Raises OptionError for an impossible alpha.
+    which all rules were applied; ``matched``: did any rule match?
     """
 
     def __init__(
@@ -202,7 +185,6 @@ class Search:
         focus: frozenset[str] | None = None,
         ahead: int = AHEAD,
     ) -> None:
-        check_alpha(alpha)
         self.network = network
         self.before_us = cost.us(network)
         self.best = Candidate(network, (), self.before_us)
@@ -270,32 +252,6 @@ class Search:
             for rule in self._joining:
                 for further in find_matches(application.graph, rule, application.made):
                     yield from self._made(made, further, ahead - 1)
-
-
-def search(
-    network: Network,
-    rules: Sequence[Rule],
-    cost: GraphCost,
-    *,
-    alpha: float = ALPHA,
-    budget: RewriteBudget | None = None,
-    seeds: Iterable[Candidate] = (),
-    progress: RewriteProgress = ignore,
-) -> Found:
-    """The cheapest network that the rules make of this one, as far as alpha and the budget reach: see
-    :class:`Search`. KeyboardInterrupt ends the search with the best so far.
-    """
-    meter = Meter(budget or RewriteBudget())
-    work = Search(network, rules, cost, alpha=alpha, seeds=seeds)
-    interrupted = False
-    try:
-        while not work.complete and not meter.is_spent(work.expanded):
-            work.expand()
-            progress(work.seen, work.best.cost_us)
-    except KeyboardInterrupt:
-        interrupted = True
-    complete = work.complete and not interrupted
-    return Found(work.best, work.before_us, work.seen, work.expanded, complete, interrupted, work.matched)
 
 
 def cheaper(best: Candidate, other: Candidate) -> Candidate:

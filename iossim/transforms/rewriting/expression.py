@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from iossim.base.errors import IossimError
 
@@ -23,7 +23,20 @@ class ExpressionError(IossimError):
 
 
 class Expression:
-    """Base of all expressions: immutable, equal if written alike; ``str`` gives the text that reads back to it."""
+    """Base of all expressions: immutable, equal if written alike; ``str`` gives the text that reads back to it.
+
+    ``TEXT`` is that text of a class, its fields in braces: those of format ``atom`` in brackets where they need them.
+    """
+
+    __slots__ = ()
+    TEXT: ClassVar[str]
+
+    def __str__(self) -> str:
+        return self.TEXT.format(**{each.name: getattr(self, each.name) for each in fields(self)})  # type: ignore[arg-type]
+
+    def __format__(self, form: str) -> str:
+        text = str(self)
+        return f"({text})" if form == "atom" and isinstance(self, Arithmetic | Comparison | AnyOf) else text
 
     def children(self) -> Iterator[Expression]:
         for each in fields(self):  # type: ignore[arg-type]
@@ -44,61 +57,49 @@ class Expression:
 class Literal(Expression):
     """A number, a truth or a text."""
 
+    TEXT = "{value!r}"
     value: int | float | bool | str
-
-    def __str__(self) -> str:
-        return repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Variable(Expression):
     """An attribute variable: bound where it stands alone as an attribute of a source op."""
 
+    TEXT = "{name}"
     name: str
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Shape(Expression):
     """The shape of a tensor of the rule, a tuple of integers."""
 
+    TEXT = "{tensor}.shape"
     tensor: str
-
-    def __str__(self) -> str:
-        return f"{self.tensor}.shape"
 
 
 @dataclass(frozen=True, slots=True)
 class IsConstant(Expression):
     """Whether a tensor of the rule is known before the network runs (a weight, or computed of weights alone)."""
 
+    TEXT = "is_constant({tensor})"
     tensor: str
-
-    def __str__(self) -> str:
-        return f"is_constant({self.tensor})"
 
 
 @dataclass(frozen=True, slots=True)
 class Length(Expression):
     """How many items a tuple has: of a shape, the rank."""
 
+    TEXT = "len({of})"
     of: Expression
-
-    def __str__(self) -> str:
-        return f"len({self.of})"
 
 
 @dataclass(frozen=True, slots=True)
 class Item(Expression):
     """One item of a tuple; a negative index counts from its end."""
 
+    TEXT = "{of:atom}[{index}]"
     of: Expression
     index: Expression
-
-    def __str__(self) -> str:
-        return f"{_atom(self.of)}[{self.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +112,15 @@ class Part(Expression):
 
     def __str__(self) -> str:
         start, stop = ("" if bound is None else bound for bound in (self.start, self.stop))
-        return f"{_atom(self.of)}[{start}:{stop}]"
+        return f"{self.of:atom}[{start}:{stop}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Spread(Expression):
     """The items of a tuple, inside another."""
 
+    TEXT = "*{of:atom}"
     of: Expression
-
-    def __str__(self) -> str:
-        return f"*{_atom(self.of)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +137,20 @@ class Sequence(Expression):
 class Arithmetic(Expression):
     """``+``, ``-``, ``*``, ``//`` or ``%`` of two numbers."""
 
+    TEXT = "{left:atom} {sign} {right:atom}"
     sign: str
     left: Expression
     right: Expression
-
-    def __str__(self) -> str:
-        return f"{_atom(self.left)} {self.sign} {_atom(self.right)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Expression):
     """``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``: a truth. Tuples may be equal or not."""
 
+    TEXT = "{left:atom} {sign} {right:atom}"
     sign: str
     left: Expression
     right: Expression
-
-    def __str__(self) -> str:
-        return f"{_atom(self.left)} {self.sign} {_atom(self.right)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +160,12 @@ class AnyOf(Expression):
     conditions: tuple[Expression, ...]
 
     def __str__(self) -> str:
-        return " or ".join(map(_atom, self.conditions))
+        return " or ".join(f"{each:atom}" for each in self.conditions)
+
+
+def shapes_in(expressions: Iterable[Expression]) -> set[str]:
+    """The tensors whose shapes expressions read."""
+    return {part.tensor for each in expressions for part in each.walk() if isinstance(part, Shape)}
 
 
 @cache
@@ -295,8 +295,3 @@ def _evaluate(expression: Expression, binding: Binding) -> Any:
         case AnyOf(conditions):
             return any(_evaluate(condition, binding) for condition in conditions)
     raise TypeError(f"{type(expression).__name__} stands outside a tuple")
-
-
-def _atom(expression: Expression) -> str:
-    text = str(expression)
-    return f"({text})" if isinstance(expression, Arithmetic | Comparison | AnyOf) else text

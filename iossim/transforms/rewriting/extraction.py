@@ -217,10 +217,8 @@ class _Program:
         )
 
     def _at_least(self, terms: list[tuple[int, float]], least: float) -> None:
-        joined: dict[int, float] = {}
-        for variable, factor in terms:
-            joined[variable] = joined.get(variable, 0.0) + factor
-        self._rows.append((list(joined.items()), least))
+        """Require that the sum of variables times factors is at least a number."""
+        self._rows.append((terms, least))
 
     def _add_pairs(self) -> int:
         """A variable for each pair that saves something: both are in no other pair, only the second reads the first."""

@@ -108,16 +108,12 @@ class OptimalSchedule(GraphCost):
         total_us, leaving = 0.0, START
         for problem in problems_of(network, self.cost_model):
             stages = known.stages(problem, network)
-            if not all(self._forms(problem, stage) for stage in stages):
+            others = [each for each in stages if each.strategy is not Strategy.MERGE and each.mask.bit_count() > 1]
+            if not all(self.concurrent and self.options.space.holds(problem, each.mask) for each in others):
                 return self.us(network)
             path = price_path(problem, stages, self.cost_model, leaving)
             total_us, leaving = path.cost_us(total_us), path.leaving
         return total_us
-
-    def _forms(self, problem: ScheduleProblem, stage: PlannedStage) -> bool:
-        if stage.strategy is Strategy.MERGE or stage.mask.bit_count() == 1:
-            return True
-        return self.concurrent and self.options.space.holds(problem, stage.mask)
 
     def at_least_us(self, network: Network) -> float:
         """The bounds of its blocks (critical path; least work over capacity); 0 where the cost model knows none."""

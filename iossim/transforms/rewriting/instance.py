@@ -11,7 +11,7 @@ import numpy as np
 from iossim.base.errors import GraphError
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, IdentityConstant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.op import Array, Op
+from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
 from iossim.transforms.rewriting.expression import Binding, Expression, ExpressionError, evaluate, tensors_of
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
@@ -88,11 +88,6 @@ def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:
         raise NotMadeError(f"constant {filled}: {error}") from None
 
 
-def filled_array(filled: Filled, binding: Binding) -> Array:
-    """The same as an array of float64."""
-    return filled_constant(filled, binding, DType.FLOAT64).load()
-
-
 #: What an input of a rule is in one instance: a shape, None where it is left out, the shapes of a ``*rest``.
 InputShape = tuple[int, ...] | None | tuple[tuple[int, ...], ...]
 InputType = TensorType | None | tuple[TensorType, ...]
@@ -119,7 +114,7 @@ class Placed:
         """
         side = Side(self.rule, self.types, self.binding, self.dtype)
         for name, filled in self.rule.filled:
-            side.add_constant(name, filled_array(filled, side.binding))
+            side.add_constant(name, filled_constant(filled, side.binding, DType.FLOAT64).load())
         graph = side.graph(self.rule.target, [name for _, name in self.rule.outputs])
         if not holds(self.rule.conditions, side.binding):
             raise ConditionFailsError("a condition of the rule does not hold")

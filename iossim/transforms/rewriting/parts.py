@@ -16,11 +16,13 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.models.passes.block_parts import units_alone
@@ -31,12 +33,10 @@ from iossim.transforms.rewriting.backtracking import (
     ALPHA,
     Candidate,
     Found,
-    Meter,
     RewriteBudget,
     RewriteProgress,
     Search,
     cheaper,
-    check_alpha,
     ignore,
 )
 from iossim.transforms.rewriting.matching import find_matches
@@ -152,16 +152,18 @@ def search_in_parts(
     most_ops: int = MOST_OPS,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """:func:`~iossim.transforms.rewriting.backtracking.search` in parts of up to ``most_ops`` ops; never worse
-    than the network as it is.
+    """The cheapest network that the rules make of this one, as far as alpha and the budget reach, by a
+    :class:`~iossim.transforms.rewriting.backtracking.Search` of each part of up to ``most_ops`` ops; never worse than
+    the network as it is. Raises OptionError for what is no alpha; ``inf`` searches all there is.
 
     The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of
     the search under ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts between blocks alone, since
     the schedule of a part of a block says little of the whole.
     """
-    check_alpha(alpha)
+    if not alpha >= 1:
+        raise OptionError(f"`alpha` {alpha:g} is not possible: give 1 or more")
     begun = Candidate(network, (), cost.us(network))
-    work = _PartSearch(network, rules, cost, guides, proposes, alpha, Meter(budget or RewriteBudget()), progress, begun)
+    work = _PartSearch(network, rules, cost, guides, proposes, alpha, budget or RewriteBudget(), progress, begun)
     try:
         work.run(blocks_whole, most_ops)
     except KeyboardInterrupt:
@@ -177,7 +179,7 @@ class _PartSearch:
     guides: Sequence[GraphCost]
     proposes: Proposes | None
     alpha: float
-    meter: Meter
+    budget: RewriteBudget
     progress: RewriteProgress
     best: Candidate
     seen: int = 1
@@ -185,6 +187,7 @@ class _PartSearch:
     complete: bool = True
     interrupted: bool = False
     matched: bool = False
+    started: float = field(default_factory=perf_counter)
     #: The searches of parts, by what these look like.
     _known: dict[str, Search] = field(default_factory=dict)
 
@@ -215,7 +218,10 @@ class _PartSearch:
         seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
         if self.proposes is not None and focus is None:
             for looks, part in distinct.items():
-                seeds[looks] += self._proposed(part, self.proposes)
+                if not self.interrupted:
+                    proposed = self.proposes(part)
+                    self.seen, self.interrupted = self.seen + proposed.seen - 1, proposed.interrupted
+                    seeds[looks].append(proposed.best)
         for number, cost in enumerate((*self.guides, self.cost), 1):
             # Guides are cheap to ask; what they find further on are seeds.
             ahead = 0 if self.guides and cost is self.cost else AHEAD
@@ -230,19 +236,13 @@ class _PartSearch:
                 seeds[looks].append(work.best)
         self._known |= searches
 
-    def _proposed(self, part: Network, proposes: Proposes) -> list[Candidate]:
-        if self.interrupted:
-            return []
-        found = proposes(part)
-        self.seen += found.seen - 1
-        self.interrupted = found.interrupted
-        return [found.best]
-
     def _advance(self, searches: Sequence[Search], share: float) -> None:
         going = deque(searches)
         before = sum(work.seen for work in searches)
         try:
-            while going and not self.interrupted and not self.meter.is_spent(self.expanded, share):
+            while going and not self.interrupted:
+                if self.budget.is_spent(self.expanded, perf_counter() - self.started, share):
+                    break
                 work = going.popleft()
                 if not work.complete:
                     work.expand()

@@ -20,6 +20,7 @@ from iossim.models.passes.unit_fusion import UnitPolicy, unit_policy
 from iossim.transforms.rewriting.application import ReplayError, Step, replay
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_file import read_rules, write_rules
+from iossim.transforms.transform import with_option
 
 #: Those of the papers' figures first: where several make the units of a network, its author followed these.
 _POLICIES = ("conv-relu", "relu-sepconv", "fused", "none")
@@ -104,14 +105,10 @@ def with_rewriting(network: Network, steps: Sequence[Step], rules: Iterable[Rule
         "rules": write_rules(rule for rule in rules if rule.name in applied),
         "steps": [step.to_json() for step in steps],
     }
-    option = (OPTION, json.dumps(saved, separators=(",", ":")))
     counted = ", ".join(f"{name} ({times})" if times > 1 else name for name, times in sorted(applied.items()))
     noun = "a substitution" if len(steps) == 1 else f"{len(steps)} substitutions"
-    return replace(
-        network,
-        source=replace(network.source, options=(*network.source.options, option)),
-        reading=(*network.reading, f"The graph is rewritten by {noun}: {counted}."),
-    )
+    reading = (*network.reading, f"The graph is rewritten by {noun}: {counted}.")
+    return with_option(replace(network, reading=reading), OPTION, saved)
 
 
 def applied_rules(network: Network) -> dict[str, int]:

@@ -21,6 +21,8 @@ from functools import lru_cache
 from math import inf
 from time import perf_counter
 
+from scipy.cluster.hierarchy import DisjointSet
+
 from iossim.base.errors import GraphError
 from iossim.ir.network import Network
 from iossim.transforms.choices import GraphCost
@@ -283,20 +285,15 @@ def _places(network: Network, distance: _Distance) -> list[dict[str, float]]:
     """The nodes that are not chosen, each with how far it is, in groups that hang together."""
     graph = network.graph
     far = {name: level for name, level in distance.of_nodes(network).items() if level > 0}
-    places: list[dict[str, float]] = []
-    waiting = dict(far)
-    while waiting:
-        pending = [next(iter(waiting))]
-        place: dict[str, float] = {}
-        while pending:
-            name = pending.pop()
-            if name in waiting:
-                place[name] = waiting.pop(name)
-                node = graph.nodes[graph.position[name]]
-                pending += [graph.producer[value].name for value in node.inputs if value in graph.producer]
-                pending += [reader.name for value in node.outputs for reader in graph.consumers[value]]
-        places.append(place)
-    return places
+    together = DisjointSet(far)
+    for name in far:
+        for value in graph.nodes[graph.position[name]].inputs:
+            if value in graph.producer and graph.producer[value].name in far:
+                together.merge(name, graph.producer[value].name)
+    places: dict[str, dict[str, float]] = {}
+    for name, level in far.items():
+        places.setdefault(together[name], {})[name] = level
+    return list(places.values())
 
 
 def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from time import perf_counter
 from typing import Any, Literal, get_args
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cost.model import CostModel
-from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.search.ios import STRATEGIES
-from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
-from iossim.search.scheduler import StartProgress
 from iossim.transforms.choices import GraphCost, refuse_measuring
 from iossim.transforms.rewriting.application import Step
 from iossim.transforms.rewriting.backtracking import (
@@ -39,7 +36,7 @@ from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.verdict import trusted
-from iossim.transforms.transform import ScheduleT
+from iossim.transforms.transform import Outcome, Setting
 
 #: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule,
 #: from what both find.
@@ -52,136 +49,101 @@ _NODES, _NODES_PER_OP = 200, 5
 _GRAPHS = 100
 
 
-@dataclass(eq=False)
-class Saturation:
-    """Equality saturation of networks and of parts of them, each once, for the least sum of operators. Seconds of the
-    budget are for all of them together; its graphs limit the search for steps.
-    """
-
-    rules: Sequence[Rule]
-    cost: SumOfOperators
-    budget: RewriteBudget = field(default_factory=RewriteBudget)
-    progress: RewriteProgress = ignore
-    _known: dict[tuple[str, ...], Found] = field(default_factory=dict, repr=False)
-    _spent_s: float = 0.0
-
-    def search(self, network: Network) -> Found:
-        """The best of the whole network, or of its parts where it is large."""
-        most_ops = WHOLE_OPS if len(network.graph.nodes) <= WHOLE_OPS else MOST_OPS
-        proposed = search_in_parts(
-            network,
-            self.rules,
-            self.cost,
-            budget=RewriteBudget(graphs=0),
-            proposes=self.of,
-            blocks_whole=True,
-            most_ops=most_ops,
-            progress=self.progress,
-        )
-        whole = self._known.get(_names(network))
-        return proposed if whole is None else replace(proposed, complete=whole.complete)
-
-    def of(self, network: Network) -> Found:
-        """The best of one e-graph after another."""
-        names = _names(network)
-        if names not in self._known:
-            started = perf_counter()
-            limits = SaturationLimits(
-                nodes=max(_NODES, _NODES_PER_OP * len(network.graph.nodes)),
-                graphs=min(_GRAPHS, self.budget.graphs or _GRAPHS),
-                seconds=inf if self.budget.seconds is None else self.budget.seconds - self._spent_s,
-            )
-            self._known[names] = saturate(network, self.rules, self.cost, limits, self.progress).found
-            self._spent_s += perf_counter() - started
-        return self._known[names]
-
-
 def _names(network: Network) -> tuple[str, ...]:
     return tuple(node.name for node in network.graph.nodes)
 
 
-@dataclass(frozen=True, eq=False)
-class JointlyFound:
-    """The best network under the sum of operators, by backtracking (``summed``) and by saturation (``saturated``),
-    and the best under its optimal schedule (``joint``).
-
-    ``first_us``: the optimal schedules of the former two, by the search, where no interrupt came before.
-    """
-
-    summed: Found
-    saturated: Found
-    joint: Found
-    first_us: Mapping[RewriteSearch, float]
-
-    @property
-    def seen(self) -> int:
-        """Graphs of all searches."""
-        return self.summed.seen + self.saturated.seen + self.joint.seen
-
-
-def search_operators(
-    network: Network,
-    rules: Sequence[Rule],
-    operators: SumOfOperators,
-    search: RewriteSearch,
-    *,
-    alpha: float = ALPHA,
-    budget: RewriteBudget | None = None,
-    progress: RewriteProgress = ignore,
-) -> Found:
-    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better one's."""
-    saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)
-    if search == "saturation":
-        return saturation.search(network)
-    summed = search_in_parts(network, rules, operators, alpha=alpha, budget=budget, progress=progress)
-    if search == "backtracking" or summed.interrupted:
-        return summed
-    saturated = saturation.search(network)
-    return replace(
-        saturated,
-        best=cheaper(summed.best, saturated.best),
-        seen=summed.seen + saturated.seen,
-        expanded=summed.expanded + saturated.expanded,
-        complete=summed.complete and not saturated.interrupted,
-    )
-
-
 @dataclass(eq=False)
 class ByOperators:
-    """Results of backtracking and saturation for the least sum of operators, found once for all searches they guide."""
+    """The networks of the least sum of operators, by backtracking (``summed``) and by saturation (``saturated``), each
+    found once for all searches that they guide. Networks and parts of them are saturated once each; seconds of the
+    budget are for all of them together, and its graphs limit the search for steps.
+    """
 
     network: Network
     rules: Sequence[Rule]
     cost_model: CostModel
     alpha: float = ALPHA
-    budget: RewriteBudget | None = None
+    budget: RewriteBudget = field(default_factory=RewriteBudget)
     progress: RewriteProgress = ignore
 
     def __post_init__(self) -> None:
         self.operators = SumOfOperators(self.cost_model)
-        self.saturation = Saturation(self.rules, self.operators, self.budget or RewriteBudget(), self.progress)
-        self.summed = search_in_parts(
+        self._saturation_budget, self._spent_s = self.budget, 0.0
+        self._known: dict[tuple[str, ...], Found] = {}
+
+    @cached_property
+    def summed(self) -> Found:
+        return search_in_parts(
             self.network, self.rules, self.operators, alpha=self.alpha, budget=self.budget, progress=self.progress
         )
-        before_us = self.summed.before_us
-        nothing = Found(Candidate(self.network, (), before_us), before_us, 1, 0, False, True, self.summed.matched)
-        self.saturated = nothing if self.summed.interrupted else self.saturation.search(self.network)
 
-    def search(self, cost: GraphCost, seeds: Sequence[Candidate] = ()) -> JointlyFound:
-        """The network of the least cost; never worse than what was found here, or than the seeds. KeyboardInterrupt
-        ends it with the best so far.
+    @cached_property
+    def saturated(self) -> Found:
+        if self.summed.interrupted:
+            before_us = self.summed.before_us
+            return Found(Candidate(self.network, (), before_us), before_us, 1, 0, False, True, self.summed.matched)
+        return self._by_saturation()
+
+    def _by_saturation(self) -> Found:
+        """The best of the whole network, or of its parts where it is large."""
+        most_ops = WHOLE_OPS if len(self.network.graph.nodes) <= WHOLE_OPS else MOST_OPS
+        proposed = search_in_parts(
+            self.network,
+            self.rules,
+            self.operators,
+            budget=RewriteBudget(graphs=0),
+            proposes=self._saturate,
+            blocks_whole=True,
+            most_ops=most_ops,
+            progress=self.progress,
+        )
+        whole = self._known.get(_names(self.network))
+        return proposed if whole is None else replace(proposed, complete=whole.complete)
+
+    def _saturate(self, network: Network) -> Found:
+        """The best of one e-graph after another."""
+        names, budget = _names(network), self._saturation_budget
+        if names not in self._known:
+            started = perf_counter()
+            limits = SaturationLimits(
+                nodes=max(_NODES, _NODES_PER_OP * len(network.graph.nodes)),
+                graphs=min(_GRAPHS, budget.graphs or _GRAPHS),
+                seconds=inf if budget.seconds is None else budget.seconds - self._spent_s,
+            )
+            self._known[names] = saturate(network, self.rules, self.operators, limits, self.progress).found
+            self._spent_s += perf_counter() - started
+        return self._known[names]
+
+    def of(self, search: RewriteSearch) -> Found:
+        """The network that one of the searches finds, or where ``joint`` the better one's."""
+        if search == "saturation":
+            return self._by_saturation()
+        if search == "backtracking" or self.summed.interrupted:
+            return self.summed
+        return replace(
+            self.saturated,
+            best=cheaper(self.summed.best, self.saturated.best),
+            seen=self.summed.seen + self.saturated.seen,
+            expanded=self.summed.expanded + self.saturated.expanded,
+            complete=self.summed.complete and not self.saturated.interrupted,
+        )
+
+    def search(self, cost: GraphCost, seeds: Sequence[Candidate] = ()) -> tuple[Found, dict[RewriteSearch, Candidate]]:
+        """The network of the least cost, never worse than what was found here, or than the seeds; and the former, at
+        that cost. KeyboardInterrupt ends it with the best so far, and without some of them.
         """
         before_us = cost.us(self.network)
         known, interrupted = Candidate(self.network, (), before_us), self.saturated.interrupted
-        first_us: dict[RewriteSearch, float] = {}
+        first: dict[RewriteSearch, Candidate] = {}
         try:
             for seed in seeds:
                 known = cheaper(known, replace(seed, cost_us=cost.us(seed.network)))
             ways: tuple[tuple[RewriteSearch, Found], ...]
             ways = (("backtracking", self.summed), ("saturation", self.saturated))
             for name, found in ways:
-                first_us[name] = cost.us(found.best.network)
-                known = cheaper(known, replace(found.best, cost_us=first_us[name]))
+                first[name] = replace(found.best, cost_us=cost.us(found.best.network))
+                known = cheaper(known, first[name])
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
@@ -194,12 +156,12 @@ class ByOperators:
                 alpha=self.alpha,
                 budget=self.budget,
                 guides=[self.operators],
-                proposes=self.saturation.of,
+                proposes=self._saturate,
                 blocks_whole=True,
                 progress=self.progress,
             )
         joint = replace(joint, best=cheaper(joint.best, known))
-        return JointlyFound(self.summed, self.saturated, joint, first_us)
+        return joint, first
 
 
 #: How many graphs are searched on unless a budget says otherwise.
@@ -209,20 +171,11 @@ _LABELS: Mapping[RewriteSearch, str] = {"backtracking": "rewritten", "saturation
 
 
 @dataclass(frozen=True, eq=False)
-class RewrittenFirst:
-    """A network of the least sum of operators that ``search`` found, and its latency by the scheduler."""
-
-    search: RewriteSearch
-    network: Network
-    latency_us: float
-
-
-@dataclass(frozen=True, eq=False)
-class Rewriting:
+class Rewriting(Outcome):
     """``network`` is the rewritten one, and says how in its source; or the original, where none is faster.
 
     ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly
-    with the schedule, ``first`` are the networks that are rewritten for the least sum of operators and scheduled then.
+    with the schedule, ``first`` are the networks that each search rewrote for the least sum of operators.
     ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not proved.
     """
 
@@ -237,14 +190,15 @@ class Rewriting:
     interrupted: bool
     matched: bool
     left_out: int = 0
-    first: tuple[RewrittenFirst, ...] = ()
+    first: Mapping[RewriteSearch, Candidate] = field(default_factory=dict)
 
     name = "rewriting"
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
         """The networks that each search found, by what tables call them."""
-        return {_LABELS[each.search]: each.network for each in self.first} | {_LABELS[self.search]: self.network}
+        first = {_LABELS[name]: each.network for name, each in self.first.items()}
+        return first | {_LABELS[self.search]: self.network}
 
     def sentence(self) -> str:
         """The outcome, in words."""
@@ -253,21 +207,13 @@ class Rewriting:
         rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
         return f"{self._found()}; {rules} not used, being unproved (see 'iossim rules verify')"
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "scheduler": self.scheduler,
-            "search": self.search,
-            "seen": self.seen,
-            "complete": self.complete,
-            "matched": self.matched,
-            "left_out": self.left_out,
-            "sentence": self.sentence(),
-        }
+    def figures(self) -> dict[str, Any]:
+        names = ("scheduler", "search", "seen", "complete", "matched", "left_out")
+        return {name: getattr(self, name) for name in names}
 
-    def remarked(self, schedule: ScheduleT) -> ScheduleT:
-        """The schedule of the network, with a remark that says what rewriting did."""
+    def remark(self) -> str:
         said = self.sentence()
-        return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
+        return f"{said[0].upper()}{said[1:]}."
 
     def _found(self) -> str:
         if not self.matched and not self.interrupted:
@@ -277,7 +223,7 @@ class Rewriting:
         if not self.steps:
             return f"no rewriting is faster: the graph is unchanged; {looked}"
         gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
-        first_us = ", ".join(f"{each.latency_us / 1e3:.3f} ms by {each.search}" for each in self.first)
+        first_us = ", ".join(f"{each.cost_us / 1e3:.3f} ms by {name}" for name, each in self.first.items())
         first = f"; rewriting first and scheduling afterwards gives {first_us}" if self.first else ""
         return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
 
@@ -319,58 +265,41 @@ class Rewrite:
             raise OptionError(f"`rewrite` cannot price graphs for `scheduler` {scheduler}; give one of {known}")
         refuse_measuring(prices, "`rewrite`")
 
-    def apply(
-        self,
-        network: Network,
-        prices: CostModel,
-        scheduler: str,
-        options: SearchOptions,
-        progress: StartProgress,
-        memo: SearchMemo | None = None,
-    ) -> Rewriting:
+    def apply(self, network: Network, setting: Setting) -> Rewriting:
         """The rewritten network. KeyboardInterrupt ends the search with the best so far."""
-        self.check(prices, scheduler)
-        bar = progress("rewriting (graphs)")
-
-        def tell(seen: int, best_us: float) -> None:
-            bar(seen, seen)
-
-        if options.workspace_limit_bytes is not None:
-            prices = workspace_limited(prices, network, options.workspace_limit_bytes)
-            options = replace(options, workspace_limit_bytes=None)
+        self.check(setting.prices, setting.scheduler)
+        bar = setting.progress("rewriting (graphs)")
+        setting = setting.limited(network)
+        prices, scheduler = setting.prices, setting.scheduler
         used, without_proof = trusted(self.rules, self.unproved)
-        if scheduler == "sequential" or self.search != "joint":
-            found = search_operators(
-                network, used, SumOfOperators(prices), self.search, alpha=self.alpha, budget=self.budget, progress=tell
-            )
-            if scheduler != "sequential":
-                cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
+        every = ByOperators(network, used, prices, self.alpha, self.budget, lambda seen, best_us: bar(seen, seen))
+        seen, first = 0, dict[RewriteSearch, Candidate]()
+        if scheduler == "sequential":
+            found = every.of(self.search)
+        else:
+            cost = OptimalSchedule(prices, setting.options, *STRATEGIES[scheduler])
+            if self.search == "joint":
+                found, first = every.search(cost)
+                seen = every.summed.seen + every.saturated.seen
+            else:
+                found = every.of(self.search)
                 best = replace(found.best, cost_us=cost.us(found.best.network))
                 found = replace(found, best=best, before_us=cost.us(network))
-            return _rewriting(found, used, scheduler, self.search, len(without_proof))
-        cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
-        every = ByOperators(network, used, prices, self.alpha, self.budget, tell).search(cost)
-        ways = {"backtracking": every.summed, "saturation": every.saturated}
-        first = tuple(
-            RewrittenFirst(name, with_rewriting(ways[name].best.network, ways[name].best.steps, used), latency_us)
-            for name, latency_us in every.first_us.items()
+
+        def rewritten(best: Candidate) -> Network:
+            return with_rewriting(best.network, best.steps, used)
+
+        return Rewriting(
+            rewritten(found.best),
+            found.best.steps,
+            scheduler,
+            found.before_us,
+            found.best.cost_us,
+            self.search,
+            seen + found.seen,
+            found.complete,
+            found.interrupted,
+            found.matched,
+            len(without_proof),
+            {name: replace(best, network=rewritten(best)) for name, best in first.items()},
         )
-        found_jointly = _rewriting(every.joint, used, scheduler, self.search, len(without_proof))
-        return replace(found_jointly, seen=every.seen, first=first)
-
-
-def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int) -> Rewriting:
-    best = found.best
-    return Rewriting(
-        with_rewriting(best.network, best.steps, rules),
-        best.steps,
-        scheduler,
-        found.before_us,
-        best.cost_us,
-        search,
-        found.seen,
-        found.complete,
-        found.interrupted,
-        found.matched,
-        left_out,
-    )

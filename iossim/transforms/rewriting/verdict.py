@@ -13,8 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, TypeAdapter
 
 from iossim.base.registry import guest_part
 from iossim.base.user_files import read_json
@@ -36,6 +39,10 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
 @dataclass(frozen=True)
 class Counterexample:
     """Attributes and shapes at which the sides of a rule differ. ``reason`` says how.
@@ -44,7 +51,7 @@ class Counterexample:
     not take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite number.
     """
 
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Annotated[Any, BeforeValidator(_frozen)]]
     shapes: Mapping[str, InputShape]
     reason: str
     seed: int = 0
@@ -55,17 +62,6 @@ class Counterexample:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Counterexample:
-        """Inverse of :meth:`to_json`, read back from a file or not."""
-        return Counterexample(**{name: _frozen(value) for name, value in data.items()})
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _frozen(each) for name, each in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -91,21 +87,9 @@ class Verification:
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Verification:
-        """Inverse of :meth:`to_json`; raises KeyError, TypeError, ValueError or ExpressionError for what is none."""
-        found = data["counterexample"]
-        verification = Verification(
-            Verdict(data["verdict"]),
-            str(data["reason"]),
-            tuple(data["conditions"]),
-            None if found is None else Counterexample.from_json(found),
-            tuple(data["axioms"]),
-            float(data["seconds"]),
-        )
-        for condition in verification.conditions:
-            parse_expression(condition)
-        return verification
+
+#: Verdicts by hash of the rule, as a file has them.
+_VERDICTS = TypeAdapter(dict[str, Verification])
 
 
 def recall(rule: Rule) -> Verification | None:
@@ -138,7 +122,10 @@ def _trusted(text: str, ships: bool = False) -> dict[str, Verification]:
         data = read_json(text)
         if not (ships if found_by is None else found_by(data)):
             return {}
-        return {key: Verification.from_json(value) for key, value in data["verdicts"].items()}
+        found = _VERDICTS.validate_python(data["verdicts"])
+        for condition in chain.from_iterable(each.conditions for each in found.values()):
+            parse_expression(condition)
+        return found
     except (KeyError, TypeError, ValueError, AttributeError, ExpressionError):
         return {}
 

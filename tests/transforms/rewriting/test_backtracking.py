@@ -19,9 +19,10 @@ from iossim.ir.network import Network
 from iossim.models.passes.block_parts import single_block
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting.application import apply, replay
-from iossim.transforms.rewriting.backtracking import Candidate, RewriteBudget, Search, search, touched
+from iossim.transforms.rewriting.backtracking import Candidate, RewriteBudget, Search, touched
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.matching import Match, find_matches
+from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -56,7 +57,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int, units: int, kind: Call
     network = seeded_network(seed, units, blocks=1)
     cost = kind(RandomCostModel(seed=seed))
     best_us, count = exhaustively(network, FEW, cost)
-    found = search(network, FEW, cost, alpha=inf)
+    found = search_in_parts(network, FEW, cost, alpha=inf)
     assert found.best.cost_us == pytest.approx(best_us)
     assert found.complete
     assert found.seen == found.expanded == count > 1
@@ -66,7 +67,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int, units: int, kind: Call
 @pytest.mark.parametrize("seed", range(4))
 def test_the_result_computes_the_same_and_is_replayed(seed: int) -> None:
     network = seeded_network(seed, units=6, blocks=2)
-    found = search(network, ALL, SumOfOperators(RandomCostModel(seed)), budget=RewriteBudget(graphs=12))
+    found = search_in_parts(network, ALL, SumOfOperators(RandomCostModel(seed)), budget=RewriteBudget(graphs=12))
     graph = found.best.network.graph
     assert replay(network.graph, found.best.steps, NAMED).hash == graph.hash
     assert found.best.steps
@@ -104,22 +105,22 @@ def test_only_what_a_change_touches_matches_otherwise(seed: int) -> None:
 def test_alpha_decides_whether_what_costs_at_first_is_searched_on() -> None:
     network = seeded_network(7, units=4, blocks=1)
     cost = SumOfOperators(RandomCostModel(seed=2))
-    seen = [search(network, FEW, cost, alpha=alpha).expanded for alpha in (1, 1.05, 1.5, inf)]
+    seen = [search_in_parts(network, FEW, cost, alpha=alpha).expanded for alpha in (1, 1.05, 1.5, inf)]
     assert seen == sorted(seen)
     assert seen[0] < seen[-1]
     for alpha in (0.99, float("nan")):
         with pytest.raises(OptionError, match=r"`alpha` .* is not possible: give 1 or more"):
-            search(network, FEW, cost, alpha=alpha)
+            search_in_parts(network, FEW, cost, alpha=alpha)
 
 
 def test_a_budget_ends_the_search_with_the_best_so_far() -> None:
     network = seeded_network(1, units=6, blocks=2)
     cost = SumOfOperators(RandomCostModel(seed=2))
     for budget in (RewriteBudget(graphs=3), RewriteBudget(seconds=0.0)):
-        found = search(network, ALL, cost, budget=budget)
+        found = search_in_parts(network, ALL, cost, budget=budget)
         assert (found.expanded, found.complete) == (budget.graphs or 0, False)
         assert found.best.cost_us <= found.before_us
-    again = [search(network, ALL, cost, budget=RewriteBudget(graphs=3)) for _ in range(2)]
+    again = [search_in_parts(network, ALL, cost, budget=RewriteBudget(graphs=3)) for _ in range(2)]
     assert again[0].best.steps == again[1].best.steps
 
 
@@ -136,10 +137,10 @@ def test_budgets_are_read() -> None:
 def test_seeds_are_never_lost() -> None:
     network = seeded_network(1, units=6, blocks=1)
     cost = SumOfOperators(RandomCostModel(seed=2))
-    best = search(network, ALL, cost, budget=RewriteBudget(graphs=20)).best
-    found = search(network, [NAMED["relu-of-relu"]], cost, seeds=[best])
-    assert found.best.steps == best.steps
-    assert found.best.cost_us <= best.cost_us
+    best = search_in_parts(network, ALL, cost, budget=RewriteBudget(graphs=20)).best
+    found = Search(network, [NAMED["relu-of-relu"]], cost, seeds=[best]).best
+    assert found.steps == best.steps
+    assert found.cost_us <= best.cost_us
 
 
 @dataclass(eq=False)
@@ -165,8 +166,8 @@ class Interrupted:
 def test_an_interrupt_leaves_the_best_so_far() -> None:
     network = seeded_network(1, units=6, blocks=2)
     cost = SumOfOperators(RandomCostModel(seed=2))
-    whole = search(network, ALL, cost, budget=RewriteBudget(graphs=4))
-    cut = search(network, ALL, Interrupted(cost, 12), budget=RewriteBudget(graphs=4))
+    whole = search_in_parts(network, ALL, cost, budget=RewriteBudget(graphs=4))
+    cut = search_in_parts(network, ALL, Interrupted(cost, 12), budget=RewriteBudget(graphs=4))
     assert cut.interrupted
     assert not cut.complete
     assert whole.best.cost_us <= cut.best.cost_us <= cut.before_us
@@ -174,7 +175,7 @@ def test_an_interrupt_leaves_the_best_so_far() -> None:
 
 def test_a_graph_that_no_rule_matches_is_returned_as_it_is() -> None:
     network = seeded_network(1, units=4, blocks=1)
-    found = search(network, [NAMED["relu-of-relu"]], SumOfOperators(RandomCostModel()))
+    found = search_in_parts(network, [NAMED["relu-of-relu"]], SumOfOperators(RandomCostModel()))
     assert found.best.network is network
     assert (found.matched, found.seen, found.complete, found.best.steps) == (False, 1, True, ())
 
@@ -207,11 +208,11 @@ def test_a_step_that_costs_more_than_alpha_allows_is_taken_with_the_one_that_nee
     network = single_block(iossim.load("resnet18"), "layer4.0")
     cost = SumOfOperators(V100)
     rules = [NAMED["enlarge-1x1-to-3x3"], NAMED["merge-convolutions"]]
-    found = search(network, rules, cost)
+    found = search_in_parts(network, rules, cost)
     assert [step.rule for step in found.best.steps] == ["enlarge-1x1-to-3x3", "merge-convolutions"]
     assert found.best.cost_us < found.before_us
-    assert search(network, rules[:1], cost).seen == 2, "alone it is not searched on"
-    assert search(network, rules[:1], cost).expanded == 1
+    assert search_in_parts(network, rules[:1], cost).seen == 2, "alone it is not searched on"
+    assert search_in_parts(network, rules[:1], cost).expanded == 1
 
 
 @pytest.mark.slow
@@ -223,11 +224,11 @@ def test_backtracking_finds_the_least_of_all_graphs(name: str) -> None:
     ending = [rule for rule in rule_set("metaflow") if not rule.name.startswith("identity-beside")]
     bound = saturate(network, ending, cost)
     assert bound.saturated
-    found = search(network, ending, cost)
+    found = search_in_parts(network, ending, cost)
     assert found.complete
     assert found.best.cost_us == pytest.approx(bound.at_least_us)
     few = [NAMED[name] for name in ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-behind-max-pool")]
-    every, found = (search(network, few, cost, alpha=alpha) for alpha in (inf, 1.05))
+    every, found = (search_in_parts(network, few, cost, alpha=alpha) for alpha in (inf, 1.05))
     assert every.complete
     assert found.best.cost_us == pytest.approx(every.best.cost_us)
     assert found.seen <= every.seen

@@ -19,16 +19,17 @@ from iossim.models.passes.unit_fusion import with_units
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting import scheduled
 from iossim.transforms.rewriting.application import apply, replay
-from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.egraph import EGraph, operator_prices
 from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.saturation import SaturationLimits, grow, saturate
-from iossim.transforms.rewriting.scheduled import search_operators
+from iossim.transforms.rewriting.scheduled import ByOperators
 
 ALL = (*rule_set("metaflow"), *rule_set("simplify"))
 NAMED = {rule.name: rule for rule in ALL}
@@ -114,7 +115,7 @@ def test_it_is_no_worse_than_backtracking(name: str, block: str) -> None:
     network = single_block(iossim.load(name), block)
     cost = SumOfOperators(api.cost_model("simulator", "v100-sxm2"))
     result = saturate(network, ALL, cost)
-    best_us = search(network, ALL, cost, budget=RewriteBudget(graphs=60)).best.cost_us
+    best_us = search_in_parts(network, ALL, cost, budget=RewriteBudget(graphs=60)).best.cost_us
     assert result.found.best.cost_us <= best_us * (1 + 1e-9)
     # An e-graph has no order, by which activations of the extracted graph may be in L2 or not.
     assert result.estimated_us == pytest.approx(result.extracted_us, rel=5e-3)
@@ -172,18 +173,16 @@ def test_parts_are_saturated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(scheduled, "WHOLE_OPS", 1)
     monkeypatch.setattr(scheduled, "MOST_OPS", 1)
     network = seeded_network(2, units=4, blocks=2)
-    cost = SumOfOperators(RandomCostModel(seed=2))
-    found = search_operators(network, FEW, cost, "saturation")
-    assert found.best.cost_us == cost.us(found.best.network) < found.before_us
+    search = ByOperators(network, FEW, RandomCostModel(seed=2))
+    found = search.of("saturation")
+    assert found.best.cost_us == search.operators.us(found.best.network) < found.before_us
     assert replay(network.graph, found.best.steps, NAMED).hash == found.best.network.graph.hash
-    both = search_operators(network, FEW, cost, "joint")
-    assert both.best.cost_us <= found.best.cost_us
+    assert search.of("joint").best.cost_us <= found.best.cost_us
 
 
 def test_seconds_that_are_spent_end_it() -> None:
     network = seeded_network(2, units=4, blocks=2)
-    cost = SumOfOperators(RandomCostModel(seed=2))
-    found = search_operators(network, FEW, cost, "saturation", budget=RewriteBudget(seconds=1e-9))
+    found = ByOperators(network, FEW, RandomCostModel(seed=2), budget=RewriteBudget(seconds=1e-9)).of("saturation")
     assert found.best.network.graph.hash == network.graph.hash
     assert not found.complete
 

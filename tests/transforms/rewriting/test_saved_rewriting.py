@@ -15,8 +15,9 @@ from iossim.ir.network import Network
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import ReplayError, Step
-from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
+from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import OPTION, rewritten_again, with_rewriting
 from iossim.transforms.rewriting.rule_sets import rule_set
 
@@ -25,7 +26,7 @@ RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 
 def rewritten() -> tuple[Network, Network]:
     network = seeded_network(1, units=6, blocks=2)
-    best = search(network, RULES, SumOfOperators(RandomCostModel(1)), budget=RewriteBudget(graphs=12)).best
+    best = search_in_parts(network, RULES, SumOfOperators(RandomCostModel(1)), budget=RewriteBudget(graphs=12)).best
     return network, with_rewriting(best.network, best.steps, RULES)
 
 
