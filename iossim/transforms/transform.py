@@ -96,7 +96,8 @@ class Transform(Protocol):
     """A change of a network for its schedule, with its options."""
 
     def check(self, prices: CostModel, scheduler: str) -> None:
-        """Raise OptionError where it cannot be combined with such prices or with the scheduler; here never."""
+        """Raise OptionError where it cannot be combined with such prices or with the scheduler; by default all can."""
+        return
 
     def apply(self, network: Network, setting: Setting) -> Outcome:
         """The network that the scheduler makes the most of; raises OptionError where it cannot be changed."""
