@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.functions import Nary, Unary
@@ -118,16 +117,27 @@ def evaluate_op(op: Op, inputs: Sequence[Array]) -> tuple[Array, ...]:
 
 def evaluate_exact(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a graph whose ops are all exact, by name, from elements by name; constants are taken for elements."""
-    values = {**inputs, **{name: in_field(constant.load()) for name, constant in graph.constants.items()}}
-    for node in graph.nodes:
-        values.update(zip(node.outputs, evaluate_op(node.op, [values[name] for name in node.inputs]), strict=True))
-    return {name: values[name] for name in graph.outputs}
+    return _evaluate(graph, inputs, in_field, evaluate_op)
 
 
 def evaluate_real(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a graph by name, from real numbers by name, in float64 where an op's evaluation keeps to it."""
     with np.errstate(all="ignore"):  # what divides by zero is infinite on both sides
-        return evaluate_graph(graph, inputs)
+        return _evaluate(
+            graph, inputs, lambda array: np.asarray(array, np.float64), lambda op, given: op.evaluate(given)
+        )
+
+
+def _evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    take: Callable[[Array], Array],
+    run: Callable[[Op, Sequence[Array]], Iterable[Array]],
+) -> dict[str, Array]:
+    values = {**inputs, **{name: take(constant.load()) for name, constant in graph.constants.items()}}
+    for node in graph.nodes:
+        values.update(zip(node.outputs, run(node.op, [values[name] for name in node.inputs]), strict=True))
+    return {name: values[name] for name in graph.outputs}
 
 
 def _is_positive(x: Array) -> NDArray[np.bool_]:
