@@ -83,10 +83,10 @@ class InPlaceBuffers:
     def merging(self, unit: int) -> str:
         """The place of a unit's result, as text, if a stacked convolution may write it there with those of others."""
         found = self.network.units[unit]
-        made = found.outputs[0]
+        made = next(iter(found.outputs), "")  # a gradient that nothing reads is no output
         if made not in self.slots or not any(isinstance(node.op, Conv) for node in self.network.unit_nodes(found)):
             return ""
-        before = self.network.units[unit - 1].outputs[0] if unit else ""
+        before = next(iter(self.network.units[unit - 1].outputs), "") if unit else ""
         follows = before in self.slots and self.together([before, made]) is not None
         return "follows" if follows else f"at:{self.slot(made).starts}"
 
