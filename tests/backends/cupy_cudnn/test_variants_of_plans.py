@@ -30,7 +30,7 @@ from iossim.cost.replay import replay
 from iossim.execution.backend import OffersVariants, Timing
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import output_error, plan_for
+from iossim.execution.measured_run import output_difference, plan_for
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
@@ -135,7 +135,7 @@ def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() 
     assert light.name in remark
     assert for_backend(found, network, made) == (found, "")
     driver.calls.clear()
-    assert output_error(network, found, made, numpy_outputs) < 2e-2
+    assert output_difference(network, found, made, numpy_outputs).relative < 2e-2
     assert {call.about for call in driver.calls if call.verb == "convolution"} == {"eng0", "eng41"}
     unheard = with_variants(schedule, {"light": "unheard", "usual": usual.name})
     left, _ = for_backend(unheard, network, made)
