@@ -14,7 +14,7 @@ from random_networks import random_inputs, sequential_schedule
 from small_networks import OPS, UNITS, branches, of_op
 
 from iossim import api
-from iossim.backends.cupy_cudnn import kernel_nodes
+from iossim.backends.cupy_cudnn import driver_api
 from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
@@ -231,12 +231,12 @@ class _Driver:
 
 
 def test_what_a_graph_holds_is_asked_of_the_driver() -> None:
-    assert ctypes.sizeof(kernel_nodes.KernelNode) == 72
-    assert kernel_nodes.held(_Driver({70: 4, 80: 2}), 1) == (30, 0.5)
-    assert kernel_nodes.held(_Driver({70: 4, 80: 0}), 1) == (20, 0.25)
+    assert ctypes.sizeof(driver_api.KernelNode) == 72
+    assert driver_api.held(_Driver({70: 4, 80: 2}), 1) == (30, 0.5)
+    assert driver_api.held(_Driver({70: 4, 80: 0}), 1) == (20, 0.25)
     calls = [name for name in vars(_Driver) if name.startswith("cu")]
     assert len(calls) == 5
     for call in calls:
         failing = _Driver({70: 4, 80: 2})
         setattr(failing, call, lambda *_: 1)
-        assert kernel_nodes.held(failing, 1) in ((0, 0.0), (20, 0.25))
+        assert driver_api.held(failing, 1) in ((0, 0.0), (20, 0.25))
