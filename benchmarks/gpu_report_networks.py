@@ -212,9 +212,9 @@ def _reference_outputs(job: Job, network: Network) -> Mapping[str, Array]:
 
 
 def _output_error(network: Network, schedule: Schedule, backend: Backend, expected: Mapping[str, Array]) -> float:
-    from iossim.execution.measured_run import output_error
+    from iossim.execution.measured_run import output_difference
 
-    return output_error(network, schedule, backend, reference=lambda network, inputs: expected)
+    return output_difference(network, schedule, backend, reference=lambda network, inputs: expected).relative
 
 
 def _stage_sums(

@@ -35,18 +35,27 @@ MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A choice as the backend names it (``fused:PLAN``), how long a run by it took, and what it holds."""
+class Timed:
+    """How a convolution runs, its workspace, and how long it took alone (0 where it was named, not timed).
 
-    algorithm: str
+    ``blocks`` and ``sm_share`` as of a :class:`~iossim.schedule.batch.UnitVariant`. Rows of a file of choices have no
+    workspace: 0 is read.
+    """
+
+    how: How
+    workspace_bytes: int
     time_us: float
     blocks: int = 0
     sm_share: float = 0.0
 
     @staticmethod
-    def of(row: Mapping[str, Any]) -> Kept:
+    def of(row: Mapping[str, Any]) -> Timed:
         held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
-        return Kept(str(row["algorithm"]), float(row["time_us"]), *held)
+        return Timed(How.parsed(str(row["algorithm"])), 0, float(row["time_us"]), *held)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {"algorithm": str(self.how), "time_us": round(self.time_us, 3)}
 
 
 class KeptChoices:
@@ -67,28 +76,28 @@ class KeptChoices:
             )
         self._read()
 
-    def find(self, key: Hashable) -> Kept | None:
+    def find(self, key: Hashable) -> Timed | None:
         """The choice that is kept for equal work, by this process or another."""
         name = _name(key)
         if name not in self._own:
             self._read()
         found = self._own.get(name)
-        return None if found is None else Kept.of(found)
+        return None if found is None else Timed.of(found)
 
-    def lighter(self, key: Hashable) -> list[Kept] | None:
+    def lighter(self, key: Hashable) -> list[Timed] | None:
         """The choice that is kept for equal work and its variants, once these were looked for."""
         found = None if self.find(key) is None else self._own[_name(key)].get("lighter")
-        return None if found is None else [Kept.of(row) for row in found]
+        return None if found is None else [Timed.of(row) for row in found]
 
-    def keep(
-        self, key: Hashable, about: str, algorithm: str, time_us: float, lighter: Sequence[Kept] | None = None
-    ) -> None:
+    def keep(self, key: Hashable, about: str, fastest: Timed, lighter: Sequence[Timed] | None = None) -> None:
         """Add a choice, and its variants; when this returns they are in the file. Raises BackendError where that cannot
         be written.
         """
         self._read()
-        more = {} if lighter is None else {"lighter": [asdict(each) for each in lighter]}
-        self._own[_name(key)] = {"of": about, "algorithm": algorithm, "time_us": round(time_us, 3), **more}
+        self._own[_name(key)] = {"of": about, **fastest.row}
+        if lighter is not None:
+            held = [each.row | {"blocks": each.blocks, "sm_share": each.sm_share} for each in lighter]
+            self._own[_name(key)]["lighter"] = held
         places = [{"where": json.loads(where), "choices": choices} for where, choices in sorted(self._places.items())]
         text = json.dumps({"format": FORMAT, "places": places}, indent=1, sort_keys=True) + "\n"
         try:
@@ -123,7 +132,7 @@ class KeptChoices:
                 choices = self._places.setdefault(json.dumps(place["where"], sort_keys=True), {})
                 for name, kept in place["choices"].items():
                     for row in (kept, *kept.get("lighter", ())):
-                        Kept.of(row)
+                        Timed.of(row)
                     choices[name] = dict(kept)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())[:100]
@@ -135,20 +144,6 @@ class KeptChoices:
 def _name(key: Hashable) -> str:
     """The same for equal work in every process."""
     return hashlib.sha256(repr(key).encode()).hexdigest()[:24]
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """How a convolution runs, its workspace, and how long it took alone (0 where it was named, not timed).
-
-    ``blocks`` and ``sm_share`` as of a :class:`~iossim.schedule.batch.UnitVariant`.
-    """
-
-    how: How
-    workspace_bytes: int
-    time_us: float
-    blocks: int = 0
-    sm_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +194,8 @@ class Algorithms:
             candidates_timed=self._timing.timed,
             chosen_by_timing=len(self._fastest) - self._recalled,
             recalled=self._recalled,
-            refused=refusals.count,
-            first_refusal=refusals.first,
+            refused=len(refusals),
+            first_refusal=next(iter(refusals), ""),
             warm_up_us=warm_up_us,
         )
 
@@ -240,17 +235,11 @@ class Algorithms:
         if call.key not in self._lighter:
             fastest = self.fastest(call)
             kept = None if self._kept is None else self._kept.lighter(call.key)
-            named = [(self._named(call, How.parsed(row.algorithm)), row) for row in kept or ()]
-            found = [
-                replace(one, time_us=row.time_us, blocks=row.blocks, sm_share=row.sm_share)
-                for one, row in named
-                if one is not None
-            ]
+            found = [one for row in kept or () if (one := self._again(call, row)) is not None]
             if kept is None or not found or found[0].how != fastest.how:
                 found = _lighter(fastest, self._times(call, every=True))
-                rows = [Kept(str(each.how), round(each.time_us, 3), each.blocks, each.sm_share) for each in found]
                 if self._kept is not None:
-                    self._kept.keep(call.key, str(call.convolution), str(fastest.how), fastest.time_us, rows)
+                    self._kept.keep(call.key, str(call.convolution), fastest, found)
             self._lighter[call.key] = found
         return self._lighter[call.key]
 
@@ -270,8 +259,12 @@ class Algorithms:
     def fastest(self, call: ConvolutionCall) -> Timed:
         """Raises BackendError where no plan can run the call."""
         if call.key not in self._fastest:
-            recalled = self._recall(call)
-            self._fastest[call.key] = recalled or self._timed(call)
+            kept = None if self._kept is None else self._kept.find(call.key)
+            recalled = None if kept is None else self._again(call, kept)
+            fastest = recalled or self._times(call)[0]
+            if self._kept is not None and recalled is None:
+                self._kept.keep(call.key, str(call.convolution), fastest)
+            self._fastest[call.key] = fastest
             self._recalled += recalled is not None
         return self._fastest[call.key]
 
@@ -321,24 +314,18 @@ class Algorithms:
             return None
         return Timed(how, plan.workspace_bytes, 0.0)
 
-    def _recall(self, call: ConvolutionCall) -> Timed | None:
-        """The choice that was kept for the call, where it can still be made."""
-        kept = None if self._kept is None else self._kept.find(call.key)
-        found = None if kept is None else self._named(call, How.parsed(kept.algorithm))
-        return None if kept is None or found is None else Timed(found.how, found.workspace_bytes, kept.time_us)
-
-    def _timed(self, call: ConvolutionCall) -> Timed:
-        fastest = self._times(call)[0]
-        if self._kept is not None:
-            self._kept.keep(call.key, str(call.convolution), str(fastest.how), fastest.time_us)
-        return fastest
+    def _again(self, call: ConvolutionCall, kept: Timed) -> Timed | None:
+        """A way that was kept for the call, where it can still run it."""
+        found = self._named(call, kept.how)
+        return None if found is None else replace(kept, workspace_bytes=found.workspace_bytes)
 
     def _times(self, call: ConvolutionCall, *, every: bool = False) -> list[Timed]:
         """The fastest candidates, or ``every`` one, with those for a part of the SMs and what they hold, in order.
 
         Raises BackendError where there are none.
         """
-        refused = self._timing.refusals.count
+        refusals = self._timing.refusals
+        refused = len(refusals)
         targets = [self._driver.facts.sms // part for part in TARGETS if self._driver.facts.sms >= part]
         candidates = dict(self.candidates(call, targets if every else ()))
         # A broken device fails every plan: then it is told here what it says, not that there are no plans.
@@ -346,8 +333,7 @@ class Algorithms:
         finalists = len(candidates) if every else None
         taken = self._timing.times_us(call, list(candidates.items()), finalists) if candidates else {}
         if not taken:
-            refusals = self._timing.refusals
-            why = f" ({refusals.first})" if refusals.count > refused else ""
+            why = f" ({refusals[0]})" if len(refusals) > refused else ""
             raise BackendError(
                 f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
                 f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"

@@ -153,7 +153,7 @@ def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Se
     text = f"a0 * {element_kernels.literal(scale)}"
     if op.softcap:
         cap = element_kernels.literal(op.softcap)
-        text = f"{cap} * {element_kernels.activation(Unary('tanh'), f'({text}) / {cap}')}"
+        text = f"{cap} * {element_kernels.op_expression(Unary('tanh'), [f'({text}) / {cap}'])}"
     terms = " + ".join([text, *(f"a{index}" for index in range(1, 1 + len(masks)))])
     calls.calls.append(element_kernels.chain(terms, [scores, *masks], scores))
     calls.calls.append(reduction_kernels.softmax(scores, scores, [3]))

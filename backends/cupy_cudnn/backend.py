@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeVar
@@ -23,19 +24,11 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomi
 from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
-from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
+from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
 from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.backends.cupy_cudnn.prepared_plan import (
-    Machine,
-    PaperRun,
-    Part,
-    PreparedPlan,
-    Run,
-    launch_program,
-    ready_to_run,
-)
+from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
@@ -237,15 +230,12 @@ class CupyCudnnBackend:
         An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of
         their own); the workspace is all that the launch works in. Timed when first asked for.
         """
-        found: dict[tuple[tuple[str, ...], Strategy, str], Choice] = {}
 
+        @cache
         def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
-            key = (units, strategy, variant)
-            if key not in found:
-                with self._told():
-                    program = self._program(network, units, strategy)
-                    found[key] = Choice() if program is None else self._algorithms.choice(program, variant)
-            return found[key]
+            with self._told():
+                program = self._program(network, units, strategy)
+                return Choice() if program is None else self._algorithms.choice(program, variant)
 
         return choose
 
@@ -285,7 +275,7 @@ class CupyCudnnBackend:
             prepared = run.prepared
             prepared.poison()
             for name in plan.inputs:
-                self._upload(prepared, prepared.view(name), inputs[name])
+                self._across(prepared, name, inputs[name], into=True)
             run.run()
             return self._outputs(prepared)
 
@@ -350,7 +340,7 @@ class CupyCudnnBackend:
         check_graph(plan, network)
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)
-        PaperRun(self._driver, prepared).run()
+        Run(self._driver, prepared).run()
         expected = self._outputs(prepared)
         run = self._ready(prepared)
         prepared.poison()
@@ -361,7 +351,7 @@ class CupyCudnnBackend:
         """A plan ready to run by the engine, on no inputs yet."""
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         if self._engine is Engine.GRAPH:
-            PaperRun(self._driver, prepared).run()
+            Run(self._driver, prepared).run()
         return self._ready(prepared)
 
     def _make_inputs(self, prepared: PreparedPlan, seed: int) -> None:
@@ -372,7 +362,11 @@ class CupyCudnnBackend:
         self._driver.synchronize()
 
     def _outputs(self, prepared: PreparedPlan) -> dict[str, Array]:
-        return {name: self._download(prepared, prepared.view(name)) for name in prepared.plan.outputs}
+        types = {name: prepared.plan.buffers[name].type for name in prepared.plan.outputs}
+        found = {name: np.empty(of_type.shape, of_type.dtype.numpy) for name, of_type in types.items()}
+        for name, array in found.items():
+            self._across(prepared, name, array, into=False)
+        return found
 
     def _check_outputs(self, network: Network, run: Run, expected: Mapping[str, Array]) -> None:
         found = largest_difference(self._outputs(run.prepared), expected)
@@ -383,7 +377,7 @@ class CupyCudnnBackend:
             )
 
     def _ready(self, prepared: PreparedPlan) -> Run:
-        return ready_to_run(self._engine, self._driver, prepared, self._lane(MAIN).stream)
+        return Run(self._driver, prepared, self._lane(MAIN).stream if self._engine.is_recorded else None)
 
     def _lane(self, queue: Queue, part: Part | None = None) -> Lane:
         if (queue, part) not in self._lanes:
@@ -402,18 +396,11 @@ class CupyCudnnBackend:
             self._weights[network] = Weights(network.graph, self._driver, last, self._options.tf32)
         return self._weights[network]
 
-    def _upload(self, prepared: PreparedPlan, view: View, array: Array) -> None:
-        self._across(prepared, view, lambda address: self._driver.write(address, array), into=True)
-
-    def _download(self, prepared: PreparedPlan, view: View) -> Array:
-        array = np.empty(view.shape, view.dtype.numpy)
-        self._across(prepared, view, lambda address: self._driver.read(address, array), into=False)
-        return array
-
-    def _across(self, prepared: PreparedPlan, view: View, move: Callable[[int], None], *, into: bool) -> None:
-        """Move a view to or from the host, by way of a dense copy where it is not dense itself."""
+    def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
+        """Move a buffer from or to the host's array, by way of a dense copy where it is not dense itself."""
+        view, move = prepared.view(name), self._driver.write if into else self._driver.read
         if view.is_dense:
-            move(prepared.address(view))
+            move(prepared.address(view), array)
             return
         landing = dense(Memory("landing"), view.shape, dtype=view.dtype)
         memory = self._driver.allocate(landing.elements * view.dtype.bytes)
@@ -424,12 +411,12 @@ class CupyCudnnBackend:
         copy = element_kernels.copy(landing, view) if into else element_kernels.copy(view, landing)
         issue = issue_kernel(self._driver, copy, address, self._lane(MAIN))
         if into:
-            move(memory.address)
+            move(memory.address, array)
             issue()
             self._driver.synchronize()  # the landing is given out again when this returns
         else:
             issue()
-            move(memory.address)
+            move(memory.address, array)
 
 
 def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
 from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.kernel_text import kernel
-from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, over_threads
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, spread
 from iossim.base.errors import first_line
 from iossim.execution.lead import Lead
 from iossim.ir.types import DType
@@ -50,25 +49,14 @@ class Taken(NamedTuple):
     sm_share: float = 0.0
 
 
-@dataclass
-class Refusals:
-    """How many plans were offered that then refused to run, and the reason that the first gave."""
-
-    count: int = 0
-    first: str = ""
-
-    def add(self, about: str, error: Exception) -> None:
-        self.count += 1
-        self.first = self.first or f"{about}: {first_line(error)}"
-
-
 class CandidateTiming:
     """Times ways to run convolutions on one device."""
 
     def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, clock: WorkingClock) -> None:
         self._driver, self._library, self._lane, self._clock = driver, library, lane, clock
         self._timer: DeviceTimer | None = None
-        self.refusals = Refusals()
+        #: What plans said that were offered and then refused to run.
+        self.refusals: list[str] = []
         #: How many ways were timed so far.
         self.timed = 0
 
@@ -118,7 +106,7 @@ class CandidateTiming:
                 return None, once_us
             return captured(driver, self._lane.stream, issues * COPIES), once_us
         except (*self._library.refusals, *self._driver.failures) as error:
-            self.refusals.add(f"{how} of {call.convolution}", error)
+            self.refusals.append(f"{how} of {call.convolution}: {first_line(error)}")
         # Out of the handler: what the device says now is no refusal of a plan, and is told as itself.
         driver.synchronize()
         return None, math.inf
@@ -166,5 +154,4 @@ class _Room:
 def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
     more = {"unsigned int seed": np.uint32(seed)}
-    text, arguments = kernel("randomise", _RANDOMISE, {"p": view}, {}, {"i": view.elements}, more=more)
-    return over_threads(text, "randomise", view.elements, arguments)
+    return kernel("randomise", _RANDOMISE, {"p": view}, {}, {"i": view.elements}, more=more, grid=spread(view.elements))

@@ -47,6 +47,11 @@ class _Asked:
         """The names of what is read and written."""
         return ("x", "w", "y")
 
+    @property
+    def compiles_activation(self) -> bool:
+        """Whether cuDNN compiles a kernel for what follows: it has none for activations other than ReLU."""
+        return False
+
 
 def _in_words(text: str, one: TensorLayout, other: TensorLayout, dtype: DType) -> str:
     return text.format(*("x".join(map(str, layout.shape)) for layout in (one, other)), dtype)
@@ -82,7 +87,6 @@ class Convolution(_Asked):
 
     @property
     def compiles_activation(self) -> bool:
-        """Whether cuDNN compiles a kernel for what follows: it has none for activations other than ReLU."""
         return self.activation not in PRECOMPILED
 
     @property

@@ -148,7 +148,7 @@ class CudnnGraphs:
         indices: dict[str, int] = {}
         for index in range(graph.get_execution_plan_count()):
             indices.setdefault(f"{graph.get_plan_name_at_index(index)}{target_text(sms)}", index)
-        most = MOST_COMPILED if _compiles_activation(convolution) else None
+        most = MOST_COMPILED if convolution.compiles_activation else None
         return _Planned(graph, {name: indices[name] for name in engines_first(indices)[:most]})
 
     def _build(self, planned: _Planned, name: str) -> EnginePlan | None:
@@ -189,7 +189,7 @@ class CudnnGraphs:
         # cuDNN compiles all of its products and attentions when they are built, activations but for ReLU, and what it
         # ranks first of depthwise convolutions of 16 bits with channels last, ``conv2d_c1_k1_nhwc``.
         compiles = not isinstance(convolution, Convolution) or convolution.is_depthwise
-        may_compile = self._allowed.runtime_compiled or compiles or _compiles_activation(convolution)
+        may_compile = self._allowed.runtime_compiled or compiles or convolution.compiles_activation
         modes = cudnn.heur_mode
         try:
             graph = self._described(convolution, sms)
@@ -296,10 +296,6 @@ class CudnnGraphs:
         if convolution.activation:
             y = getattr(graph, ACTIVATIONS[convolution.activation])(input=_shaped(y, of_y))
         return _ended(graph, y, of_y, self._made(dtype) if dtype is DType.INT8 else self._types[dtype])
-
-
-def _compiles_activation(asked: Asked) -> bool:
-    return isinstance(asked, Convolution) and asked.compiles_activation
 
 
 def _shaped(result: Any, layout: TensorLayout) -> Any:

@@ -53,7 +53,7 @@ def make_findable() -> None:
         if any(
             (folder / name).exists() for folder in packaged
         ):  # else the loader would map hundreds of MiB for nothing
-            _load([name, *(str(folder / name) for folder in packaged)])
+            load_package(name)
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     seen = [*map(Path, folders), Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib")]
     if loaded() or any((folder / NAME).exists() for folder in seen):

@@ -13,8 +13,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from iossim.backends.cupy_cudnn.driver import Allocation, DeviceFacts
-from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
-from iossim.backends.cupy_cudnn.kernel_nodes import held
+from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library, held
 from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError

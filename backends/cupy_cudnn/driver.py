@@ -143,12 +143,12 @@ def engines_first(names: Iterable[str]) -> list[str]:
     in knobs take about the same time; engines do not, and a ranking lists an engine's knobs in a row.
     """
     seen: Counter[str] = Counter()
-    turns: list[tuple[int, str]] = []
-    for name in names:
-        engine = name.partition("_")[0]
-        turns.append((seen[engine], name))
-        seen[engine] += 1
-    return [name for _, name in sorted(turns, key=lambda turn: turn[0])]
+
+    def turn(name: str) -> int:
+        seen[name.partition("_")[0]] += 1
+        return seen[name.partition("_")[0]]
+
+    return sorted(names, key=turn)
 
 
 class ConvolutionLibrary(Protocol):

@@ -16,9 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from iossim.backends.cupy_cudnn.element_functions import BODIES, OF_TWO, WHOLE, called, functions_of, of_two
-from iossim.backends.cupy_cudnn.element_types import NAMES, element_name, value_name
-from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, ENTRY, access_width, kernel
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
+from iossim.backends.cupy_cudnn.kernel_text import (
+    ENOUGH_THREADS,
+    ENTRY,
+    NAMES,
+    access_width,
+    element_name,
+    kernel,
+    value_name,
+)
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, spread
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.functions import Nary, Unary
@@ -76,27 +83,24 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
         for own, (*_, last) in zip(most, strides, strict=True)
     ]
     steps = [[*far, width * last] for *far, last in strides]
+    looking: dict[str, Argument | int] = {}
+    if lookup is not None:
+        looking = {f"const {element_name(lookup.indices.dtype)}* look": lookup.indices}
+        looking |= {"s_look": looked[0], "n_look": lookup.size}
     entry = "" if lookup is None else f"entry_at(look[{f'i{picked.index(1)}' if any(picked) else 0}], n_look)"
     each = next((n for n in (4, 2) if n * len(operands) <= 4 and places >= n * ENOUGH_THREADS), 1)
-    text, arguments = kernel(
+    return kernel(
         NAME,
         _body(expression, [view.dtype for view in views], widths, f"i{len(sizes) - 1}", sizes[-1] % width > 0, entry),
         {f"p{index}": view for index, view in enumerate(views)},
         {f"i{axis}": own for axis, own in enumerate(zip(*steps, strict=True))},
         {f"i{axis}": size for axis, size in enumerate(vectors)},
-        numbers={"length": sizes[-1]},
         constants={"W": width, "EACH": each},
         functions=functions_of(expression) + ENTRY * (lookup is not None),
         place="first + u * blockDim.x",
-        more={}
-        if lookup is None
-        else {
-            f"const {element_name(lookup.indices.dtype)}* look": lookup.indices,
-            "int s_look": np.int32(looked[0]),
-            "int n_look": np.int32(lookup.size),
-        },
+        more={"length": sizes[-1]} | looking,
+        grid=spread(-(-places // each)),
     )
-    return over_threads(text, NAME, -(-places // each), arguments)
 
 
 def copy(source: View, target: View) -> KernelCall:
@@ -112,8 +116,8 @@ def gather(x: View, y: View, indices: View, axis: int) -> KernelCall:
     return chain(COPY, [x.part(axis, 0, 1)], y, Lookup(axis, indices, x.shape[axis]))
 
 
-def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str | None:
-    """The value of an element-wise op from those of its operands; None for an op of another kind.
+def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:
+    """The value of an element-wise op from those of its operands; raises BackendError for an op of another kind.
 
     ``whole`` says that operands are of 32 or 64 bits, which no float holds. Batch normalisation takes its multiplier
     and shift as operands, not its four vectors.
@@ -136,10 +140,17 @@ def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str |
             return "({0} < 0.0f ? {1} * {0} : {0})".format(*operands)
         case Nary():
             return of_two(op.function, operands, whole)
-        case Relu() | Clip() | Sigmoid() | Unary():
-            return activation(op, operands[0])
+        case Relu():
+            return f"fmaxf({operands[0]}, 0.0f)"
+        case Clip():
+            value = operands[0] if op.minimum is None else f"fmaxf({operands[0]}, {literal(op.minimum)})"
+            return value if op.maximum is None else f"fminf({value}, {literal(op.maximum)})"
+        case Sigmoid():
+            return f"(1.0f / (1.0f + expf(-{operands[0]})))"
+        case Unary():
+            return called(op.function, operands[0], [literal(parameter) for parameter in op.parameters])
         case _:
-            return None
+            raise BackendError(f"no kernel computes {op.kind}; fold or replace it")
 
 
 def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
@@ -167,23 +178,6 @@ def rounded(value: str, zero: str, dtype: DType) -> str:
     """
     limits = np.iinfo(dtype.numpy_name)
     return f"fminf(fmaxf(rintf({value}) + {zero}, {literal(limits.min)}), {literal(limits.max)})"
-
-
-def activation(op: Op, value: str) -> str:
-    """The value of an op of one operand; raises BackendError for one that is no activation known here."""
-    match op:
-        case Relu():
-            return f"fmaxf({value}, 0.0f)"
-        case Clip():
-            if op.minimum is not None:
-                value = f"fmaxf({value}, {literal(op.minimum)})"
-            return value if op.maximum is None else f"fminf({value}, {literal(op.maximum)})"
-        case Sigmoid():
-            return f"(1.0f / (1.0f + expf(-{value})))"
-        case Unary():
-            return called(op.function, value, [literal(parameter) for parameter in op.parameters])
-        case _:
-            raise BackendError(f"no kernel computes {op.kind}; fold or replace it")
 
 
 def literal(value: float) -> str:

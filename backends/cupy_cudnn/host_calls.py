@@ -32,7 +32,11 @@ class HostCall:
 
     def run(self, driver: Driver, load: Callable[[str], Array], address: Callable[[View], int]) -> None:
         """Compute it behind all that was issued; returns when its results are on the device."""
-        arrays = [load(read) if isinstance(read, str) else _downloaded(driver, read, address) for read in self.reads]
+        arrays = []
+        for read in self.reads:
+            arrays.append(load(read) if isinstance(read, str) else np.empty(read.shape, read.dtype.numpy))
+            if isinstance(read, View):
+                driver.read(address(read), arrays[-1])
         for view, array in zip(self.writes, self.node.op.evaluate(arrays), strict=True):
             driver.write(address(view), np.ascontiguousarray(array, view.dtype.numpy))
 
@@ -50,9 +54,3 @@ def remarks(calls: Sequence[HostCall], network: str) -> Iterator[str]:
 def kind_of(op: Op) -> str:
     """Its function, where the kind has several; ONNX's name of one that iossim has no class of its own for."""
     return str(getattr(op, "op_type", getattr(op, "function", op.kind)))
-
-
-def _downloaded(driver: Driver, view: View, address: Callable[[View], int]) -> Array:
-    array = np.empty(view.shape, view.dtype.numpy)
-    driver.read(address(view), array)
-    return array

@@ -1,4 +1,10 @@
-"""Text that kernels of ours are made of: places without a division, and accesses of up to 16 bytes.
+"""Text that kernels of ours are made of: a C++ type for each element type, places without a division, and accesses of
+up to 16 bytes.
+
+Numbers of 16 bits are structures that turn into ``float`` where they are read and are rounded to the nearest (ties to
+even) where they are written, so that a kernel's text is the same whatever its operands hold, and sums are of fp32.
+Whole numbers of up to 16 bits are floats without loss; wider numbers stay what they are. CUDA's own headers for such
+types are not used, since the run-time compiler's package does not bring them.
 
 A thread works on neighbours in memory, as many as one access moves. :func:`access_width` says how many that are: so
 many that base, strides and size prove each access aligned, which is decided when the text is made. Threads count
@@ -14,10 +20,56 @@ from string import Template
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_types import definitions, element_name
-from iossim.backends.cupy_cudnn.views import Argument, View
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, spread
 from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
+
+#: What kernels call each element type.
+NAMES = {
+    DType.FLOAT32: "float",
+    DType.FLOAT16: "half_t",
+    DType.BFLOAT16: "bfloat_t",
+    DType.INT8: "signed char",
+    DType.UINT8: "unsigned char",
+    DType.BOOL: "bool",
+    DType.INT16: "short",
+    DType.UINT16: "unsigned short",
+    DType.INT32: "int",
+    DType.UINT32: "unsigned int",
+    DType.INT64: "long long",
+    DType.UINT64: "unsigned long long",
+    DType.FLOAT64: "double",
+}
+#: Types that stay what they are while a kernel computes; all others are floats.
+_WIDE = (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT64)
+
+_HALF = """#ifndef HALF_TO_FLOAT
+#define HALF_TO_FLOAT(value, bits) asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits))
+#define FLOAT_TO_HALF(bits, value) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value))
+#endif
+struct half_t {
+    unsigned short bits;
+    __device__ operator float() const { float value; HALF_TO_FLOAT(value, bits); return value; }
+    __device__ half_t& operator=(float value) { FLOAT_TO_HALF(bits, value); return *this; }
+};
+"""
+#: The upper half of a float: 0x7fff more than half a step is carried upwards, and the lowest bit of it makes ties even.
+#: GPUs since Ampere have an instruction for it.
+_BFLOAT = """struct bfloat_t {
+    unsigned short bits;
+    __device__ operator float() const { return __int_as_float((int)((unsigned int)bits << 16)); }
+    __device__ bfloat_t& operator=(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
+        const unsigned int all = (unsigned int)__float_as_int(value);
+        bits = (unsigned short)(value != value ? 0x7fffu : (all + 0x7fffu + ((all >> 16) & 1u)) >> 16);
+#endif
+        return *this;
+    }
+};
+"""
+_DEFINED = {DType.FLOAT16: _HALF, DType.BFLOAT16: _BFLOAT}
 
 #: Kernels count elements in 32 bits.
 MOST_ELEMENTS = 2**31 - 1
@@ -76,6 +128,22 @@ ENTRY = """static __device__ inline long long entry_at(long long given, int size
 """
 
 
+def element_name(dtype: DType) -> str:
+    """C++ name of an element type; floats of 8 bits, and smaller types, are bytes that kernels only move."""
+    return NAMES.get(dtype, "unsigned char")
+
+
+def value_name(dtype: DType) -> str:
+    """C++ type in which kernels compute with elements of a type."""
+    return NAMES[dtype] if dtype in _WIDE else "float"
+
+
+def definitions(dtypes: Iterable[DType]) -> str:
+    """What stands before a kernel of operands of these element types."""
+    used = set(dtypes)
+    return "".join(text for dtype, text in _DEFINED.items() if dtype in used)
+
+
 def access_width(view: View, strides: Sequence[int]) -> int:
     """How many neighbours along the last of ``strides`` an aligned access moves; 1 where they are no neighbours.
 
@@ -112,18 +180,19 @@ def kernel(
     strides: Mapping[str, Sequence[int]],
     places: Mapping[str, int],
     *,
-    numbers: Mapping[str, int] | None = None,
     constants: Mapping[str, int] | None = None,
     functions: str = "",
     place: str = THREAD,
-    more: Mapping[str, Argument] | None = None,
-) -> tuple[str, tuple[Argument, ...]]:
-    """A kernel's text and arguments.
+    more: Mapping[str, Argument | int] | None = None,
+    grid: tuple[int, int] | None = None,
+) -> KernelCall:
+    """A kernel over a ``grid``, of blocks and threads a block: by default a thread for each place, which it declares.
 
     ``body`` knows views by name, their element types as ``NAME_t``, and their ``strides`` along an axis (one of each
     view) as ``NAME_AXIS``. ``places`` are the sizes of indices, outermost first: ``$places`` declares those of
-    ``$place``, a number below ``count``, and ``$NAME`` is where it lies in a view. ``numbers`` and ``more`` (by
-    declaration) are further parameters, ``constants`` are none. Raises BackendError for more elements than are counted.
+    ``$place``, a number below ``count``, and ``$NAME`` is where it lies in a view. ``more`` are further parameters:
+    numbers by name, others by declaration; ``constants`` are none. Raises BackendError for more elements than are
+    counted.
     """
     elements = max(view.elements for view in views.values())
     if elements > MOST_ELEMENTS:
@@ -132,15 +201,16 @@ def kernel(
             "batch"
         )
     indices = list(places)
-    parameters: dict[str, Argument] = {"unsigned int count": np.uint32(math.prod(places.values()))}
+    count = math.prod(places.values())
+    parameters: dict[str, Argument] = {"unsigned int count": np.uint32(count)}
     for index in indices[1:]:
         size, shift = places[index], (places[index] - 1).bit_length()
         parts = {"n": size, "factor": ((2**shift - size) << 32) // size + 1, "shift": shift}
         parameters |= {f"unsigned int {part}_{index}": np.uint32(number) for part, number in parts.items()}
     parameters |= {f"{view}_t* {view}": place for view, place in views.items()}
     own = {f"{view}_{axis}": step for axis, steps in strides.items() for view, step in zip(views, steps, strict=True)}
-    parameters |= {f"int {named}": np.int32(number) for named, number in (own | dict(numbers or {})).items()}
-    parameters |= more or {}
+    for named, number in (own | dict(more or {})).items():
+        parameters |= {f"int {named}": np.int32(number)} if isinstance(number, int) else {named: number}
     lines = f"unsigned int rest = {place};\n"
     for index in reversed(indices[1:]):
         lines += f"const unsigned int over_{index} = quotient(rest, factor_{index}, shift_{index});\n"
@@ -150,5 +220,7 @@ def kernel(
         texts[view] = " + ".join([view, *(f"(long long){axis} * {view}_{axis}" for axis in strides if axis in places)])
     types = "".join(f"typedef {element_name(view.dtype)} {named}_t;\n" for named, view in views.items())
     values = "".join(f"constexpr int {constant} = {value};\n" for constant, value in (constants or {}).items())
-    dtypes, text = (view.dtype for view in views.values()), Template(body).substitute(texts)
-    return kernel_source(name, dtypes, list(parameters), text, types + values + functions), tuple(parameters.values())
+    begin = "if ($place >= count) return;\n$places\n" if grid is None else ""
+    dtypes, text = (view.dtype for view in views.values()), Template(begin + body).substitute(texts)
+    source = kernel_source(name, dtypes, list(parameters), text, types + values + functions)
+    return KernelCall(source, name, *(grid or spread(count)), tuple(parameters.values()))

@@ -10,8 +10,8 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn import ordering_kernels
 from iossim.backends.cupy_cudnn.element_kernels import chain, literal
+from iossim.backends.cupy_cudnn.image_kernels import resample
 from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, reduction
-from iossim.backends.cupy_cudnn.resample_kernels import resample
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import View
 from iossim.execution.backend import BackendError
@@ -47,13 +47,9 @@ def _tile(calls: UnitCalls, node: Node, op: Tile) -> None:
     x, y = calls.read(node), calls.written(node)
     for axis in reversed(range(len(x.shape))):
         repeated = op.repeats[axis], x.shape[axis]
-        y = y.split(axis, repeated)
-        x = replace(x, shape=(*x.shape[:axis], *repeated, *x.shape[axis + 1 :]), strides=_repeated(x, axis))
+        y, shape = y.split(axis, repeated), (*x.shape[:axis], *repeated, *x.shape[axis + 1 :])
+        x = replace(x, shape=shape, strides=(*x.strides[:axis], 0, *x.strides[axis:]))
     calls.copy(x, y)
-
-
-def _repeated(x: View, axis: int) -> tuple[int, ...]:
-    return (*x.strides[:axis], 0, *x.strides[axis:])
 
 
 @OP_CALLS.register(DepthToSpace, SpaceToDepth)

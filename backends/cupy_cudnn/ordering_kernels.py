@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import prod
 
 from iossim.backends.cupy_cudnn.kernel_text import ENTRY, THREAD, kernel
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, over_threads
+from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
 
 _KEY = """static __device__ int key_of(float value) {
@@ -19,9 +19,7 @@ _KEY = """static __device__ int key_of(float value) {
 }
 """
 #: Each element counts those before it, which is its place in order: the first ``wanted`` write themselves there.
-_TOP_K = """if ($place >= count) return;
-$places
-x_t* from = $x;
+_TOP_K = """x_t* from = $x;
 const int own = key_of(from[(long long)i * x_e]) ^ flip;
 int place = 0;
 for (int j = 0; j < length && place < wanted; ++j) {
@@ -58,15 +56,11 @@ for (int half = blockDim.x / 2; half > 0; half /= 2) {
 }
 if (thread == 0) *($p) = found[0];
 """
-_PICK = """if ($place >= count) return;
-$places
-const long long entry = entry_at(($p)[(long long)i * p_e], length);
+_PICK = """const long long entry = entry_at(($p)[(long long)i * p_e], length);
 ($y)[(long long)i * y_e] = ($x)[entry * x_e];
 """
 #: A thread for each row.
-_CUMSUM = """if ($place >= count) return;
-$places
-x_t* from = $x;
+_CUMSUM = """x_t* from = $x;
 y_t* to = $y;
 sum_t sum = 0;
 for (long long j = step < 0 ? length - 1 : 0; 0 <= j && j < length; j += step) {
@@ -124,16 +118,14 @@ def _of_rows(
     sizes, strides = coalesced([first.shape[other] for other in others], walked)
     rows = {f"r{place}": size for place, size in enumerate(sizes)}
     steps = dict(zip(rows, zip(*strides, strict=True), strict=True))
-    text, arguments = kernel(
+    return kernel(
         name,
         body,
         views,
         steps | {"e": tuple(view.strides[axis] for view in views.values())},
         rows if each is None else rows | {"i": each},
-        numbers=numbers,
+        more=numbers,
         functions=functions,
         place="blockIdx.x" if block else THREAD,
+        grid=(prod(sizes), block) if block else None,
     )
-    if block:
-        return KernelCall(text, name, prod(sizes), block, arguments)
-    return over_threads(text, name, prod(sizes) * (each or 1), arguments)

@@ -17,7 +17,6 @@ from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
-from iossim.backends.cupy_cudnn.green_contexts import divisions
 from iossim.backends.cupy_cudnn.host_calls import HostCall, remarks
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
@@ -26,7 +25,6 @@ from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import warn_once
 from iossim.execution.backend import BackendError
-from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import MAIN
 from iossim.execution.made_inputs import check_one_device
@@ -67,9 +65,12 @@ class PreparedPlan:
 
     def __init__(self, machine: Machine, network: Network, weights: Weights, plan: Plan) -> None:
         self.plan = with_memory(plan)
-        self._machine, self._network, self._weights = machine, network, weights
+        self._machine, self._weights = machine, weights
         check_one_device(self.plan, "cupy_cudnn")
-        self._work = {command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)}
+        self._work: dict[Launch, _Work] = {}
+        for launch in self.plan.launches:
+            program = launch_program(network, self.plan, launch, weights)
+            self._work[launch] = _Work(program, machine.algorithms.chosen(program, launch.algorithm))
         for line in remarks([call for work in self._work.values() for call in work.program.fallbacks], network.name):
             warn_once(line)
         self.arena = machine.driver.allocate(self.plan.arena_bytes)
@@ -89,10 +90,12 @@ class PreparedPlan:
         found: list[Issue] = []
         streams: dict[Queue, Stream] = {}  # where queues are that run on parts of the device
 
+        def stream_of(queue: Queue) -> Stream:
+            return streams.get(queue, self._machine.lane(queue).stream)
+
         def moved(queue: Queue, stream: Stream) -> None:
             """Go on with a queue in another stream, behind what it has issued."""
-            before = streams.get(queue, self._machine.lane(queue).stream)
-            if before is not stream:
+            if (before := stream_of(queue)) is not stream:
                 event = driver.event()
                 found.extend([partial(driver.record, event, before), partial(driver.wait, event, stream)])
                 streams[queue] = stream
@@ -106,11 +109,9 @@ class PreparedPlan:
                     found += self._issued[command]
                 case Record():
                     events[command.event] = driver.event()
-                    stream = streams.get(command.queue, self._machine.lane(command.queue).stream)
-                    found.append(partial(driver.record, events[command.event], stream))
+                    found.append(partial(driver.record, events[command.event], stream_of(command.queue)))
                 case Wait() if command.event in events:
-                    stream = streams.get(command.queue, self._machine.lane(command.queue).stream)
-                    found.append(partial(driver.wait, events[command.event], stream))
+                    found.append(partial(driver.wait, events[command.event], stream_of(command.queue)))
         moved(MAIN, self._machine.lane(MAIN).stream)
         return found
 
@@ -146,10 +147,6 @@ class PreparedPlan:
 
     def _lane(self, command: Launch | Copy) -> Lane:
         return self._machine.lane(command.queue, self._parts.get(command))
-
-    def _prepared(self, launch: Launch) -> _Work:
-        program = launch_program(self._network, self.plan, launch, self._weights)
-        return _Work(program, self._machine.algorithms.chosen(program, launch.algorithm))
 
     def _extra_scratch_bytes(self) -> dict[Queue, int]:
         """What the queues need of which a launch needs more than its workspace in the plan."""
@@ -224,61 +221,62 @@ def buffer_view(plan: Plan, name: str, layout: ImageLayout) -> View:
     return replace(whole, shape=box.shape, offset=offset)
 
 
-class PaperRun:
-    """Runs a prepared plan call by call."""
+def divisions(parts: Sequence[range | None]) -> dict[int, Part]:
+    """For each launch that has SMs of its own, by its place among ``parts``, its division and its part of that.
 
-    def __init__(self, driver: Driver, prepared: PreparedPlan) -> None:
-        self._driver = driver
-        self.prepared = prepared  # whose memory the calls are bound to
-        self._segments = [prepared.issues(segment) for segment in segments(prepared.plan)]
+    Launches in the order of issue belong to one division while their SMs are disjoint or the same.
+    """
+    found: dict[int, Part] = {}
+    members: list[tuple[int, range]] = []
 
-    def run(self) -> None:
-        """Issue all, and return when the device has run all."""
-        synchronize = self._driver.synchronize
-        for segment in self._segments:
-            for issue in segment:
-                issue()
-            synchronize()
+    def close() -> None:
+        division = tuple(sorted({sms for _, sms in members}, key=lambda sms: sms.start))
+        found.update({place: (division, division.index(sms)) for place, sms in members})
+        members.clear()
+
+    for place, sms in enumerate(parts):
+        if sms is None:
+            close()
+            continue
+        if any(sms != other and sms.start < other.stop and other.start < sms.stop for _, other in members):
+            close()
+        members.append((place, sms))
+    close()
+    return found
 
 
-class GraphRun:
-    """Runs a prepared plan, which has run call by call before, as graphs: one between two synchronises.
+class Run:
+    """A prepared plan ready to run call by call, or by graphs captured from a stream ``main``.
 
-    Launches of which the host computes an op run call by call between graphs.
+    Of graphs, for which the plan has run call by call before, there is one between two synchronises; launches of which
+    the host computes an op run call by call between graphs.
     """
 
-    def __init__(self, driver: Driver, prepared: PreparedPlan, main: Stream) -> None:
+    def __init__(self, driver: Driver, prepared: PreparedPlan, main: Stream | None = None) -> None:
         self._driver = driver
-        self.prepared = prepared  # whose memory the graphs are bound to
+        self.prepared = prepared  # whose memory calls and graphs are bound to
         self.graphs: list[Graph] = []
-        self._steps: list[list[Issue]] = []  # a graph each, but where the host takes part
-        for by_host, part in (each for segment in segments(prepared.plan) for each in prepared.through_host(segment)):
-            if by_host:
-                self._steps.append(prepared.issues(part))
-            elif commands := capturable(part):
-                self.graphs.append(fastest_graph(driver, main, prepared.issues, commands))
-                self._steps.append([partial(driver.launch_graph, self.graphs[-1], main)])
+        self._steps: list[list[Issue]] = []  # calls, or one that launches a graph
+        for segment in segments(prepared.plan):
+            for by_host, part in prepared.through_host(segment) if main is not None else [(True, segment)]:
+                if by_host:
+                    self._steps.append(prepared.issues(part))
+                elif commands := capturable(part):
+                    self.graphs.append(fastest_graph(driver, main, prepared.issues, commands))
+                    self._steps.append([partial(driver.launch_graph, self.graphs[-1], main)])
 
     @property
     def is_one_graph(self) -> bool:
         return len(self.graphs) == len(self._steps) == 1
 
     def launch(self, stream: Stream) -> None:
-        """Launch all in a stream, in which nothing needs to wait between two graphs."""
+        """Launch all graphs in a stream, in which nothing needs to wait between two."""
         for graph in self.graphs:
             self._driver.launch_graph(graph, stream)
 
     def run(self) -> None:
-        """Launch all, and return when the device has run all."""
+        """Issue all, and return when the device has run all."""
         for step in self._steps or [[]]:
             for issue in step:
                 issue()
             self._driver.synchronize()
-
-
-Run = PaperRun | GraphRun
-
-
-def ready_to_run(engine: Engine, driver: Driver, prepared: PreparedPlan, main: Stream) -> Run:
-    """A run by the engine, of a plan that has run call by call."""
-    return GraphRun(driver, prepared, main) if engine.is_recorded else PaperRun(driver, prepared)

@@ -163,11 +163,6 @@ put<Q>($y + (long long)column * y_column, out);
 """
 
 
-def global_pool(x: View, y: View, *, is_average: bool) -> KernelCall:
-    """``x [N, C, ...]`` to ``y [N, C, 1, ...]``: the mean of each image, or its largest element."""
-    return _over_rows("global_average_pool" if is_average else "global_max_pool", x, y, list(range(2, len(x.shape))))
-
-
 _REDUCTIONS = {"sum": "reduce_sum", "mean": "global_average_pool", "max": "global_max_pool"}
 
 
@@ -212,20 +207,19 @@ def group_norm(x: View, y: View, scale: View, shift: View, groups: int, epsilon:
     while threads < BLOCK_THREADS and threads * width < inner * outer:
         threads *= 2
     axes = dict(zip(("n", "g", "o", "i"), ((*pair, 0, 0) for pair in zip(*walked, strict=True)), strict=True))
-    text, arguments = kernel(
+    return kernel(
         "group_norm",
         _GROUP_NORM,
         {"x": x, "y": y, "s": scale, "b": shift},
         axes | {"c": (0, 0, *scale.strides, *shift.strides)},
         {"n": x.shape[0], "g": groups},
         place="blockIdx.x",
-        numbers={"inner": inner, "outer": outer},
         constants={"W": width, "P": read, "Q": written, "T": threads, "WARP": WARP, "CHANNELS": channels}
         | {"LAST": int(is_last)},
         functions=_COMBINED + _OF_ROW,
-        more={"float epsilon": np.float32(epsilon)},
+        more={"inner": inner, "outer": outer, "float epsilon": np.float32(epsilon)},
+        grid=(x.shape[0] * groups, threads),
     )
-    return KernelCall(text, "group_norm", x.shape[0] * groups, threads, arguments)
 
 
 def _over_rows(name: str, x: View, y: View, axes: list[int], more: Mapping[str, Argument] | None = None) -> KernelCall:
@@ -254,19 +248,18 @@ def _over_rows(name: str, x: View, y: View, axes: list[int], more: Mapping[str, 
     constants["O"] = min(
         [width, *(access_width(item, (1,)) for item in (more or {}).values() if isinstance(item, View))]
     )
-    text, arguments = kernel(
+    return kernel(
         name,
         _ROW + (_folding(name, _FOLD) if is_fold else _OF_ROWS[name]),
         {"x": x, "y": y},
         {f"r{axis}": own for axis, own in enumerate(zip(*strides, strict=True))} | {"i": (step, steps[-1][0])},
         {f"r{axis}": size for axis, size in enumerate(sizes)},
         place="(number < count ? number : 0)",
-        numbers={"elements": length},
         constants=constants,
         functions=_COMBINED + _OF_ROW,
-        more=more,
+        more={"elements": length, **(more or {})},
+        grid=(-(-rows * threads // block), block),
     )
-    return KernelCall(text, name, -(-rows * threads // block), block, arguments)
 
 
 def _over_columns(
@@ -282,18 +275,18 @@ def _over_columns(
         lanes //= 2
     names = [*(f"r{axis}" for axis in range(len(sizes) - 1)), "inner"]
     chunks = [*sizes[:-1], -(-sizes[-1] // (width * lanes))]
-    text, arguments = kernel(
+    return kernel(
         name,
         _folding(name, _COLUMNS),
         {"x": x, "y": y},
         dict(zip([*names[:-1], "column", "i"], [*zip(*strides, strict=True), (step, 0)], strict=True)),
         dict(zip(names, chunks, strict=True)),
         place="blockIdx.x",
-        numbers={"columns": sizes[-1], "length": length},
+        more={"columns": sizes[-1], "length": length},
         constants={"W": width, "P": read, "Q": written, "LANES": lanes, "SHARES": shares},
         functions=_COMBINED,
+        grid=(math.prod(chunks), lanes * shares),
     )
-    return KernelCall(text, name, math.prod(chunks), lanes * shares, arguments)
 
 
 def _folding(name: str, body: str) -> str:

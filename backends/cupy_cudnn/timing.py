@@ -21,14 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, DeviceTimer, WorkingClock
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.issue import captured
-from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, Run
+from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
 from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
 from iossim.execution.lead import Lead
@@ -63,7 +63,7 @@ class Conditions:
         reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or getattr(
             nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None
         )
-        readings: dict[str, Callable[[], float | str]] = {
+        readings: dict[str, Callable[[], float | str | bytes]] = {
             "sm_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
             "memory_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
             "temperature_c": lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
@@ -72,13 +72,14 @@ class Conditions:
         if reasons is not None:
             readings["throttle_reasons"] = lambda: hex(reasons(handle))
         if hasattr(nvml, "nvmlDeviceGetUUID"):
-            readings["gpu"] = lambda: _text(nvml.nvmlDeviceGetUUID(handle))
+            readings["gpu"] = lambda: nvml.nvmlDeviceGetUUID(handle)
         found: dict[str, float | str] = {}
         for name, reading in readings.items():
             try:
-                found[name] = reading()
+                value = reading()
             except nvml.NVMLError:
                 continue
+            found[name] = value.decode() if isinstance(value, bytes) else value
         return found
 
 
@@ -93,10 +94,6 @@ def first_and_last(before: dict[str, float | str], after: dict[str, float | str]
                 told[f"{name}_first"] = before[name]
             told[f"{name}_last"] = value
     return told
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 #: What a flush reads, in sizes of the L2: more than it, since the cache does not drop what is oldest first.
@@ -145,7 +142,7 @@ class Stopwatch:
         taken: list[_Round] = []
         before = self._conditions.read()
         self._clock.ensure()
-        start = {EMPTY_GRAPH: self._empty_graph_us()} if timing.cold and all(map(_is_one_graph, runs)) else {}
+        start = {EMPTY_GRAPH: self._empty_graph_us()} if timing.cold and all(run.is_one_graph for run in runs) else {}
         self._sentinel_us()  # loads it
         last_us = self._sentinel_us()
         number = 0
@@ -185,7 +182,7 @@ class Stopwatch:
     def _time_us(self, run: Run, cold: bool, lead: Lead) -> tuple[float, int, bool]:
         """One time of a run; how many were thrown away before it; whether the host was through in time."""
         driver = self._driver
-        if _is_one_graph(run):
+        if run.is_one_graph:
             launch = partial(driver.launch_graph, run.graphs[0], self._main)
             found = self._timer.take(launch, self._empty_cache if cold else launch, lead)
             self._clock.worked()
@@ -218,10 +215,6 @@ class Stopwatch:
         arguments = (np.int32(SENTINEL_STEPS), np.uint64(self._flushed.address))
         launch = partial(self._driver.launch, self._sentinel, SENTINEL_BLOCKS, 256, arguments, self._main)
         return self._timer.once(launch, LEAD_IN_US).time_us
-
-
-def _is_one_graph(run: Run) -> TypeGuard[GraphRun]:
-    return isinstance(run, GraphRun) and run.is_one_graph
 
 
 def _undisturbed(taken: Sequence[_Round]) -> list[_Round]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from iossim.backends.cupy_cudnn import channel_padding, element_kernels, grouped_kernels, product_kernels
+from iossim.backends.cupy_cudnn import element_kernels, image_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import (
     PRECOMPILED,
     ConvolutionCall,
@@ -190,7 +190,7 @@ class UnitCalls:
         elif op.groups > 1:
             text, operands = _behind(y, epilogue)
             taps = self.weights.taps(w)
-            ours = grouped_kernels.convolutions(op, first.expression, first.x, taps, y, text, operands)
+            ours = product_kernels.convolutions(op, first.expression, first.x, taps, y, text, operands)
             others = {way: (kernel,) for way, kernel in ours.items()}
         elif last and x.dtype.bytes == 2:
             others = self._padded(_Asked(op, x, w, in_place, y, epilogue, last), first, before)
@@ -212,14 +212,14 @@ class UnitCalls:
         found: dict[str, tuple[DeviceCall, ...]] = {}
         (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
         keeps = epilogue.addend is not None or (epilogue.bias is not None and epilogue.bias.memory.kind != "weight")
-        most = filters if keeps else channel_padding.fitting(filters)[-1]
-        for channels in channel_padding.fitting(own):
+        most = filters if keeps else image_kernels.fitting(filters)[-1]
+        for channels in image_kernels.fitting(own):
             if (channels, most) == (own, filters):
                 continue
             wide, made, inner = asked.x, before, asked.inner
             if channels != own:
                 wide = self.scratch((count, channels, *size), wide.dtype, last=True)
-                made = (channel_padding.padded(first.x, wide, first.expression),)
+                made = (image_kernels.padded(first.x, wide, first.expression),)
             if most != filters:
                 inner = self.scratch((count, most, *asked.y.shape[2:]), inner.dtype, last=True)
             taps = self._filters(self.weights.padded(asked.w, (most, channels, *asked.w.shape[2:])), last=True)
@@ -263,7 +263,7 @@ class UnitCalls:
         """
         x = x if x.suits_cudnn(last=True) else self.dense_copy(x, last=True)
         views = {"x": x, "w": self._filters(w, last=True), "y": y}
-        ours = grouped_kernels.convolutions(op, element_kernels.COPY, x, self.weights.taps(w), y, "a0", [])
+        ours = product_kernels.convolutions(op, element_kernels.COPY, x, self.weights.taps(w), y, "a0", [])
         if not ours:
             raise BackendError(f"no kernel convolves whole numbers over {len(op.strides)} dimensions; only over two")
         asked = convolution_of(op, views, last=True)
@@ -328,4 +328,4 @@ def _behind(y: View, epilogue: Epilogue) -> tuple[str, list[View]]:
         terms.append(f"{factor}a{len(operands)}")
     text = f"({' + '.join(terms)})"
     activation = epilogue.activation
-    return (text if activation is None else element_kernels.activation(activation, text)), operands
+    return (text if activation is None else element_kernels.op_expression(activation, [text])), operands

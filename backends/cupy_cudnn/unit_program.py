@@ -34,22 +34,13 @@ from iossim.ir.ops.channels_last import ChannelsLast, ConvNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 from iossim.ir.ops.functions import Nary, Unary
-from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.quantize import (
-    Dequantize,
-    DynamicQuantize,
-    IntegerConv,
-    IntegerMatMul,
-    Quantize,
-    QuantizedConv,
-    QuantizedMatMul,
-)
-from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Pad, Reshape, SpaceToDepth, Tile, Transpose
+from iossim.ir.ops.quantize import Dequantize, Quantize
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
@@ -57,13 +48,13 @@ from iossim.ir.types import TO_FIRST, DType
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
 _ELEMENTWISE = (Add, Mul, Nary, Where, PRelu, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)
-_QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul)
-#: Ops that kernels compute of whole numbers, too, and of numbers of any type.
-_OF_WHOLE_NUMBERS = (*_QUANTISED, MaxPool, GlobalMaxPool)
-_OF_ALL = (
-    *(Concat, Slice, Split, Transpose, Reshape, Flatten, Identity, Expand, Tile, DepthToSpace, SpaceToDepth, Pad),
-    *(Gather, GatherElements, CumSum, ArgExtreme, TopK),
-)
+#: Kinds that kernels compute of whole numbers, too, and of numbers of any type.
+_QUANTISED = {"dynamic_quantize", "integer_conv", "integer_matmul", "quantized_conv", "quantized_matmul"}
+_OF_WHOLE_NUMBERS = _QUANTISED | {"max_pool", "global_max_pool"}
+_OF_ALL = {
+    *("concat", "slice", "split", "transpose", "reshape", "flatten", "identity", "expand", "tile", "depth_to_space"),
+    *("space_to_depth", "pad", "gather", "gather_elements", "cumsum", "arg_extreme", "top_k"),
+}
 
 
 def unit_program(
@@ -147,8 +138,8 @@ class _Lowering(UnitCalls):
 
     def _lower(self, node: Node) -> None:
         for dtype in (value_type.dtype for value_type in self.graph.output_types(node)):
-            whole = not dtype.is_floating and not isinstance(node.op, _OF_WHOLE_NUMBERS)
-            computed = isinstance(node.op, _OF_ALL) or not (whole or dtype is DType.FLOAT64)
+            whole = not dtype.is_floating and node.op.kind not in _OF_WHOLE_NUMBERS
+            computed = node.op.kind in _OF_ALL or not (whole or dtype is DType.FLOAT64)
             if not (self._in_chains(node) if isinstance(node.op, _ELEMENTWISE) else computed):
                 raise BackendError(f"no kernel computes {kind_of(node.op)} of {dtype}")
         match node.op:
@@ -180,7 +171,7 @@ class _Lowering(UnitCalls):
                 self.calls.append(made)
             case Attention():
                 attention_op(self, node)
-            case _ if isinstance(node.op, _QUANTISED):
+            case _ if node.op.kind in _QUANTISED:
                 quantised_op(self, node)
             case Gather():
                 self._gather(node, node.op)
@@ -232,9 +223,7 @@ class _Lowering(UnitCalls):
             else:
                 terms = [text(operand) for operand in node.inputs]
             whole = self.graph.types[node.inputs[0]].dtype in (DType.INT32, DType.INT64)
-            found = element_kernels.op_expression(node.op, terms, whole)
-            assert found is not None, f"{node.op.kind} is absorbed but not element-wise"
-            return found
+            return element_kernels.op_expression(node.op, terms, whole)
 
         expression = text(value, sink)
         made = element_kernels.chain(expression, operands.views, output)
@@ -393,7 +382,8 @@ class _Lowering(UnitCalls):
         if isinstance(op, MaxPool | AveragePool):
             self.calls.append(window_kernels.pool(op, x, y))
         else:
-            self.calls.append(reduction_kernels.global_pool(x, y, is_average=isinstance(op, GlobalAveragePool)))
+            function = "mean" if isinstance(op, GlobalAveragePool) else "max"
+            self.calls.append(reduction_kernels.reduction(function, x, y, range(2, len(x.shape))))
 
     def _softmax(self, node: Node, op: Softmax) -> None:
         x, y = self.read(node), self.written(node)

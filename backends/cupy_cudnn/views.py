@@ -181,9 +181,8 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of a dense tensor of images ``[N, C, ...]`` whose channels lie innermost."""
-    order = (0, *range(2, len(shape)), 1)
-    steps = dict(zip(order, row_major([shape[axis] for axis in order]), strict=True))
-    return tuple(steps[axis] for axis in range(len(shape)))
+    images, *places, channels = row_major((shape[0], *shape[2:], shape[1]))
+    return (images, channels, *places)
 
 
 def dense(
@@ -258,9 +257,9 @@ class KernelCall:
         return tuple(np.uint64(address(item)) if isinstance(item, View) else item for item in self.arguments)
 
 
-def over_threads(source: str, name: str, threads: int, arguments: tuple[Argument, ...]) -> KernelCall:
-    """So many threads, in smaller blocks where there would be less than :data:`ENOUGH_BLOCKS`."""
+def spread(threads: int) -> tuple[int, int]:
+    """Blocks, and threads of one, for so many: smaller ones where there would be less than :data:`ENOUGH_BLOCKS`."""
     block = BLOCK_THREADS
     while block > 64 and threads < ENOUGH_BLOCKS * block:
         block //= 2
-    return KernelCall(source, name, -(-threads // block), block, arguments)
+    return -(-threads // block), block

@@ -150,23 +150,18 @@ class Weights:
     def merged(self, merged: MergedConvolution, parts: Sequence[Node]) -> tuple[View, View | None]:
         """Weight and bias of the stacked convolution of ``parts``; no bias where none of them has one."""
 
-        def stack() -> tuple[Array, Array | None]:
-            return merged.stack(
-                [self.load(node.inputs[1]) for node in parts],
-                [self.load(node.inputs[2]) if len(node.inputs) > 2 else None for node in parts],
-            )
-
-        def bias() -> Array:
-            stacked = stack()[1]
-            assert stacked is not None
-            return stacked
+        def stacked(index: int) -> Array:
+            weights = [self.load(node.inputs[1]) for node in parts]
+            biases = [self.load(node.inputs[2]) if len(node.inputs) > 2 else None for node in parts]
+            found = merged.stack(weights, biases)[index]
+            assert found is not None, "asked for where there is one"
+            return found
 
         key = " ".join(node.name for node in parts)
-        weight = self.form(f"stacked weight: {key}", merged.weight, lambda: stack()[0])
-        if not merged.has_bias:
-            return weight, None
+        weight = self.form(f"stacked weight: {key}", merged.weight, lambda: stacked(0))
         of_type = TensorType(merged.weight.shape[:1], merged.weight.dtype)
-        return weight, self.form(f"stacked bias: {key}", of_type, bias)
+        bias = self.form(f"stacked bias: {key}", of_type, lambda: stacked(1)) if merged.has_bias else None
+        return weight, bias
 
     def address(self, memory: Memory) -> int:
         """Where a form begins; loads and uploads it the first time."""

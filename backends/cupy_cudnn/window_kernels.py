@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_widths, kernel
-from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, over_threads
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
@@ -30,9 +30,7 @@ _MOST_UNROLLED = 64
 #: Constants of the text: W channels of an access, P of them by one read, Q by one write; R outputs of a thread, one
 #: below the other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements
 #: reach beyond the image before (LOW) and behind it (HIGH).
-_BODY = """if ($place >= count) return;
-$places
-const int channel = c * W, top = oy * R * SY - PY, left = ox * SX - PX;
+_BODY = """const int channel = c * W, top = oy * R * SY - PY, left = ox * SX - PX;
 x_t* image = x + (long long)n * x_n + (long long)channel * x_c;
 y_t* made = y + (long long)n * y_n + (long long)channel * y_c + (long long)ox * y_ox;
 float part[R][W];
@@ -139,18 +137,16 @@ def _over_windows(
     start, combined, value, finish, result = _KINDS[name]
     words = {"START": start, "VALUE": value, "FINISH": finish, "RESULT": result}
     words["UNROLLED"] = "1" * (reach * constants["KX"] > _MOST_UNROLLED)
-    text, arguments = kernel(
+    return kernel(
         name,
         re.sub(r"\b[A-Z]{5,}\b", lambda found: words.get(found[0], found[0]), _BODY),
         {"x": x, "y": y},
         dict(zip(_AXES, zip(x.strides, y.strides, strict=True), strict=True)),
         {_AXES[axis]: sizes[axis] for axis in order},
-        numbers={"out_h": y.shape[2], "h": x.shape[2], "w": x.shape[3]},
         constants=constants,
         functions=f"static __device__ inline float combined(float a, float b) {{ return {combined}; }}\n" + _INSIDE,
-        more=more,
+        more={"out_h": y.shape[2], "h": x.shape[2], "w": x.shape[3], **(more or {})},
     )
-    return over_threads(text, name, math.prod(sizes), arguments)
 
 
 def _planar(values: tuple[int, ...], missing: int) -> tuple[int, int]:

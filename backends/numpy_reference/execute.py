@@ -14,14 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from iossim.base.errors import GraphError, ScheduleError
-from iossim.execution.made_inputs import check_graph, check_inputs
+from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph
 from iossim.execution.memory import arena_of
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 from iossim.ir.graph import Graph
-from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.batch import Strategy
 
 
 def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], values: Sequence[str] | None = None) -> dict[str, Array]:
@@ -70,17 +68,11 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
     memory = _Memory(plan)
     for name in plan.inputs:
         memory.write(name, inputs[name])
-    weights = _Weights(network)
     in_order = (command for command in plan.commands if isinstance(command, Launch | Copy))
     for work in in_order if seed is None else _interleaving(plan, random.Random(seed)):
         read, written = accesses(work)
         arrays = [memory.read(name, work) for name in read]
-        if isinstance(work, Copy):
-            results = arrays
-        elif work.strategy is Strategy.MERGE:
-            results = _run_merged(network, work, arrays, weights)
-        else:
-            results = _run_unit(network, work, arrays, weights)
+        results = arrays if isinstance(work, Copy) else _results(launch_graph(network, work), arrays)
         if isinstance(work, Launch) and work.workspace is not None:
             memory.poison(work.workspace)
         # The workspace, if any, is the last of the written buffers, and has no result.
@@ -147,50 +139,10 @@ class _Memory:
         return self._arrays[storage.name][region.box.selection]
 
 
-class _Weights:
-    """Constants, loaded at their first use and dropped after their last."""
-
-    def __init__(self, network: Network) -> None:
-        graph = network.graph
-        self._constants = graph.constants
-        self._loaded: dict[str, Array] = {}
-        self._uses_left = Counter(name for node in graph.nodes for name in node.inputs if name in graph.constants)
-        self._uses_left.update(name for name in graph.outputs if name in graph.constants)
-
-    def take(self, name: str) -> Array:
-        array = self._loaded.pop(name, None)
-        if array is None:
-            array = self._constants[name].load()
-        self._uses_left[name] -= 1
-        if self._uses_left[name]:
-            self._loaded[name] = array
-        return array
-
-
-def _run_unit(network: Network, launch: Launch, arrays: Sequence[Array], weights: _Weights) -> list[Array]:
-    """The nodes of one unit in order."""
-    (name,) = launch.units
-    unit = network.units[network.unit_index[name]]
-    values = dict(zip(unit.inputs, arrays, strict=True))
-    for node in network.unit_nodes(unit):
-        operands = [values[value] if value in values else weights.take(value) for value in node.inputs]
-        values.update(zip(node.outputs, node.op.evaluate(operands), strict=True))
-    return [values[value] for value in unit.outputs]
-
-
-def _run_merged(network: Network, launch: Launch, arrays: Sequence[Array], weights: _Weights) -> list[Array]:
-    """The stacked convolution of all units, then their common activation."""
-    units = [network.unit_index[name] for name in launch.units]
-    merged = merged_convolution(network, units)
-    parts = [network.unit_nodes(network.units[unit]) for unit in units]
-    constants = [[weights.take(value) for value in nodes[0].inputs[1:]] for nodes in parts]
-    weight, bias = merged.stack(
-        [part[0] for part in constants], [part[1] if len(part) > 1 else None for part in constants]
-    )
-    results = merged.op.evaluate([*arrays, weight] if bias is None else [*arrays, weight, bias])
-    for activation in parts[0][1:]:
-        results = activation.op.evaluate(results)
-    return list(results)
+def _results(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
+    """The outputs of what a launch computes, in order; a merged one really runs the stacked convolution."""
+    made = evaluate_graph(graph, dict(zip(graph.inputs, arrays, strict=True)))
+    return [made[name] for name in graph.outputs]
 
 
 def _interleaving(plan: Plan, generator: random.Random) -> Iterator[Launch | Copy]:

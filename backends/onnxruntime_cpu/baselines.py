@@ -8,10 +8,11 @@ from typing import Any
 
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, session_options
-from iossim.base.errors import OptionError, did_you_mean, first_line
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, open_session, session_options
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.threads import usable_cores
 from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 
@@ -43,7 +44,7 @@ def measure_baselines(
     for name in names:
         if name not in BASELINES:
             raise OptionError(f"baseline {name!r} is not known; {did_you_mean(name, BASELINES)}")
-    cores = usable_cores()
+    cores, graph = usable_cores(), network.graph
     found: dict[str, Samples] = {}
     for number, name in enumerate(names):
         threads = len(cores) if BASELINES[name] else 1
@@ -51,27 +52,10 @@ def measure_baselines(
         def shown(done: int, total: int, before: int = number) -> None:
             progress(before * total + done, len(names) * total)
 
-        (found[name],) = time_programs([_program(network, threads)], [{}], timing, cores, threads, shown)
+        session = open_session(graph, session_options(threads), f"{network.name!r} as a whole")
+        program = session_program(session, made_arrays(graph.inputs, graph.types))
+        (found[name],) = time_programs([program], [{}], timing, cores, threads, shown)
     return found
-
-
-def _program(network: Network, threads: int) -> SessionProgram:
-    """The network as one step of one stream, on synthetic inputs."""
-    import onnxruntime
-
-    from iossim.execution.made_inputs import made_arrays
-    from iossim.models.onnx.export import export_graph
-
-    graph = network.graph
-    try:
-        session = onnxruntime.InferenceSession(
-            export_graph(graph).SerializeToString(), session_options(threads), providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:  # ONNX Runtime's own exceptions have no common base
-        raise BackendError(
-            f"ONNX Runtime cannot run {network.name!r} as a whole: {first_line(error)}; leave it out"
-        ) from error
-    return session_program(session, made_arrays(graph.inputs, graph.types))
 
 
 def session_program(session: Any, inputs: Mapping[str, Array]) -> SessionProgram:

@@ -61,11 +61,6 @@ def frequency_mhz(core: int) -> float | None:
     return float(frequencies[min(core, len(frequencies) - 1)]) if frequencies else None
 
 
-def load_average() -> float:
-    """Mean number of threads that ran or waited for a core over the last minute, on the whole machine."""
-    return os.getloadavg()[0]
-
-
 def involuntary_switches() -> int:
     """Number of times that threads of this process lost their core to another one, since the process began."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

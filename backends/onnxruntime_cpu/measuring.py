@@ -9,6 +9,7 @@ times the requested rounds the least disturbed ones are kept, and the conditions
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ from iossim.backends.onnxruntime_cpu.machine import (
     governor,
     involuntary_switches,
     last_level_cache_bytes,
-    load_average,
 )
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
@@ -176,7 +176,7 @@ def _samples(taken: Sequence[_Sample], rounds: int, state: Mapping[str, float | 
 
 def _state(cores: tuple[int, ...], flush: _Flush | None) -> dict[str, float | str]:
     """Current conditions of the machine."""
-    state: dict[str, float | str] = {"load_average": load_average(), "cores": float(len(cores))}
+    state: dict[str, float | str] = {"load_average": os.getloadavg()[0], "cores": float(len(cores))}
     if name := governor(cores[0]):
         state["governor"] = name
     if (frequency := frequency_mhz(cores[0])) is not None:

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from iossim.base.errors import ScheduleError, did_you_mean, first_line
 from iossim.execution.backend import BackendError
-from iossim.execution.made_inputs import check_graph, check_one_device
+from iossim.execution.made_inputs import check_graph, check_one_device, launch_graph
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
+from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.models.onnx.export import export_merged, export_unit
-from iossim.schedule.batch import Strategy
+from iossim.models.onnx.export import export_graph
 
 #: Channels blocked inside the session, and plain: ONNX Runtime's optimisation levels "all" and "extended".
 BLOCKED, PLAIN = "nchwc", "nchw"
@@ -66,27 +66,12 @@ class Sessions:
         )
         key = (launch.strategy, tuple(network.signatures[unit] for unit in units), weights, algorithm)
         if key not in self._kept:
-            made = self._make(network, launch, units, algorithm)
+            _share_arena()
+            self.made += 1
+            made = open_session(launch_graph(network, launch), self._options(algorithm), "+".join(launch.units))
             self._keep(key, made, sum(constant.type.bytes for constant in weights))
         self._kept.move_to_end(key)
         return self._kept[key][0]
-
-    def _make(self, network: Network, launch: Launch, units: Sequence[int], algorithm: str) -> Any:
-        import onnxruntime
-
-        if launch.strategy is Strategy.MERGE:
-            model = export_merged(network, units)
-        else:
-            (unit,) = units
-            model = export_unit(network, network.units[unit])
-        _share_arena()
-        self.made += 1
-        try:
-            return onnxruntime.InferenceSession(
-                model.SerializeToString(), self._options(algorithm), providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # its exceptions have no base class of their own
-            raise BackendError(f"ONNX Runtime cannot run {'+'.join(launch.units)}: {first_line(error)}") from error
 
     def _options(self, algorithm: str) -> Any:
         import onnxruntime
@@ -118,6 +103,17 @@ def session_options(threads: int) -> Any:
     # A thread that spins while idle takes its core from another stream.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
+
+
+def open_session(graph: Graph, options: Any, name: str) -> Any:
+    """A session of a graph; raises BackendError where ONNX Runtime refuses it, by the name."""
+    import onnxruntime
+
+    model = export_graph(graph, name=name).SerializeToString()
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no base class of their own
+        raise BackendError(f"ONNX Runtime cannot run {name}: {first_line(error)}") from error
 
 
 @cache

@@ -18,7 +18,7 @@ from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout, prefers_channels_last
-from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, made_inputs
+from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, launch_graph, made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.constants import Constant
@@ -86,13 +86,9 @@ class TorchBackend:
     def __init__(self, precision: Precision, engine: Engine, device: str) -> None:
         self._precision, self._engine, self._device = precision, engine, device
         self._channels_last = prefers_channels_last(precision)
-        self._context = _context(precision, engine, device)
+        self.context = _context(precision, engine, device)
         #: The module of each launch of a network, by its units and strategy: plans share weights.
         self._modules: WeakKeyDictionary[Network, dict[tuple[tuple[str, ...], Strategy], Any]] = WeakKeyDictionary()
-
-    @property
-    def context(self) -> Context:
-        return self._context
 
     def choices(self, network: Network) -> Choices:
         """cuDNN's search chooses algorithms, inside torch: there is nothing to say."""
@@ -144,7 +140,7 @@ class TorchBackend:
 
         ``weights``: tensors on the device that stand for constants of the network; all others are copied once.
         """
-        from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
+        from iossim.backends.torch_cuda.program import TorchProgram, launch_module
 
         check_graph(plan, network)
         check_one_device(plan, "torch_cuda")

@@ -21,24 +21,12 @@ from iossim.execution.memory import arena_of, with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
-from iossim.ir.merging import merged_graph
-from iossim.ir.network import Network, subgraph
-from iossim.schedule.batch import Strategy
 
 #: torch's functions that can write into given memory, by what does so with the same arguments.
 _INTO_MEMORY: dict[object, Callable[..., Any]] = {
     function: function
     for function in (torch.add, torch.mul, torch.sigmoid, torch.clamp, torch.cat, torch.addmm, torch.mm, torch.matmul)
 } | {torch.relu: lambda x, out: torch.clamp(x, min=0, out=out)}
-
-
-def launch_graph(network: Network, launch: Launch) -> Graph:
-    """What a launch computes as a graph of its own: a unit's ops, or one stacked convolution and its activation."""
-    units = [network.unit_index[name] for name in launch.units]
-    if launch.strategy is Strategy.MERGE:
-        return merged_graph(network, units)
-    unit = network.units[units[0]]
-    return subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
 
 
 def launch_module(
@@ -147,11 +135,11 @@ class TorchProgram:
             case Record() | Wait() if self.on_cuda:
                 event, stream = self._events[command.event], self._streams.get(command.queue)
                 if stream is None:  # a queue that runs nothing
-                    return _nothing
+                    return lambda: None
                 waits = isinstance(command, Wait)
                 return (lambda: stream.wait_event(event)) if waits else (lambda: event.record(stream))
             case _:
-                return _nothing  # in the order of issue nothing is left to wait for
+                return lambda: None  # in the order of issue nothing is left to wait for
 
     def _on(self, queue: Queue, work: Step) -> Step:
         """``work`` on the stream of a queue; without streams as it is."""
@@ -164,10 +152,6 @@ class TorchProgram:
                 work()
 
         return issue
-
-
-def _nothing() -> None:
-    """Issue nothing."""
 
 
 def views(plan: Plan, arena: torch.Tensor, layout: ImageLayout) -> Iterator[tuple[str, torch.Tensor]]:

@@ -14,7 +14,7 @@ import torch
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, created
 from iossim.backends.cupy_cudnn.driver import Driver
-from iossim.backends.cupy_cudnn.prepared_plan import GraphRun
+from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.torch_cuda.program import views
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
@@ -49,7 +49,7 @@ class TensorsDriver(Driver, Protocol):
 class TensorProgram:
     """A recorded plan; ``tensors`` holds each buffer. :meth:`run` returns before the device has run it."""
 
-    def __init__(self, run: GraphRun, driver: TensorsDriver, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, run: Run, driver: TensorsDriver, tensors: Mapping[str, torch.Tensor]) -> None:
         self.tensors = tensors
         self._run, self._driver = run, driver
 
@@ -82,7 +82,6 @@ class TensorBackend(CupyCudnnBackend):
             own = self._weights_of(network)
             own.at_hand = at_hand
             run = self._recorded(network, plan)
-            assert isinstance(run, GraphRun)
             if not run.is_one_graph:
                 raise BackendError("an op of it would run on the host, which the graph of a module cannot wait for")
             arena = cast(TensorMemory, run.prepared.arena)

@@ -17,9 +17,9 @@ from iossim.base.threads import usable_cores
 from iossim.deploy.folder import Deployment
 from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import open_session, session_options
-from iossim.execution.backend import Samples, Timing
+from iossim.execution.backend import Timing
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import MeasuredRow, largest_error, ratio_of
+from iossim.execution.measured_run import MeasuredRow, largest_error, measured_rows, ratio_of
 from iossim.execution.tolerance import tolerance
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
@@ -107,7 +107,7 @@ def check_deployment(
             way, other = list(sessions)[-1], deployed.opened.others[0]
             errors[f"{way}, {spelled(shapes_of(other))}"] = _error_at(other, sessions[way], deployed, timing.seed)
     return DeploymentCheck(
-        _rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
+        measured_rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
         len(cores),
         errors,
         tolerance(network),
@@ -138,11 +138,3 @@ def _profile(deployed: Deployment, inputs: Mapping[str, Array], folder: Path) ->
     for _ in range(_PROFILED_RUNS):
         _outputs(session, inputs)
     return layer_times(Path(session.end_profiling()).read_text(encoding="utf-8"))
-
-
-def _rows(samples: Mapping[str, Samples], predicted_us: Mapping[str, float], seed: int) -> tuple[MeasuredRow, ...]:
-    first = next(iter(samples.values()))
-    return tuple(
-        MeasuredRow(name, found, ratio_of(first, found, seed), predicted_us.get(name))
-        for name, found in samples.items()
-    )

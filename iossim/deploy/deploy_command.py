@@ -87,7 +87,9 @@ def deploy(
         raise OptionError("deploy writes a folder; give --out DIR")
     if streams is not None and streams < 1:
         raise OptionError(f"--streams {streams} is not possible; give 1 or more")
-    batches = _batches(batch)
+    batches: Sequence[int | None] = (
+        [None] if batch is None else list(dict.fromkeys(map(whole_number, batch.split(","))))
+    )
     if runtime == "tensorrt":
         from iossim.schedule.schedule import StreamSchedule
 
@@ -126,11 +128,6 @@ def deploy(
         # A failed check determines the exit code before an interrupted search does.
         code=min((each.code for each in made if each.code), default=ExitCode.DONE),
     )
-
-
-def _batches(given: str | None) -> list[int | None]:
-    """``1,4,8`` as numbers, each once; one None where none is given."""
-    return [None] if given is None else list(dict.fromkeys(whole_number(each) for each in given.split(",")))
 
 
 @dataclass(frozen=True)
@@ -225,7 +222,9 @@ def _onnxruntime(
                 network = as_optimised(network, provider, dimensions.opened(network, lambda each: each.graph).shapes)
             saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
             complete = saved.complete
-        streams = as_streams(saved, network, most or (_streams_at_most(len(usable_cores())) if on_cpu else None))
+        if most is None and on_cpu:  # the runtime's calling thread spins on one core; two still get two streams
+            most = len(usable_cores()) - (len(usable_cores()) > 2)
+        streams = as_streams(saved, network, most)
         read = write_deployment(folder, provider, network, streams, dimensions)
         runs = _predictions(network, streams, profile)
         latencies = {name: run.latency_us for name, run in runs.items()}
@@ -285,11 +284,6 @@ def _onnxruntime(
                 typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
         code = ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE if complete else ExitCode.INCOMPLETE
         return _Made(document, parts, code)
-
-
-def _streams_at_most(cores: int) -> int:
-    """Number of streams for some cores: the runtime's calling thread spins on one; two cores still get two streams."""
-    return cores - (cores > 2)
 
 
 def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, Execution]:

@@ -87,13 +87,15 @@ def write_deployment(
 
 
 def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequence[str]], scheduled: Shapes) -> None:
+    names = sorted(name for own in streams for name in own)
     document = {
         "type": _PARTITIONER,
         "devices": [provider.device_type] * len(streams),
         "streams": [list(names) for names in streams],
         "provider": provider.name,
         "files_sha256": {name: _digest(folder / name) for name in _RUN_FILES if (folder / name).exists()},
-        "nodes_sha256": _names_digest(streams),
+        # Of all nodes, whatever their streams: the program, which has no list of them, checks it.
+        "nodes_sha256": hashlib.sha256("\n".join(names).encode()).hexdigest(),
         "shapes": scheduled,
     }
     (folder / PARTITION_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -157,11 +159,6 @@ def _copier(source: Path) -> Callable[[Path], None]:
         target.write_bytes(source.read_bytes())
 
     return write
-
-
-def _names_digest(streams: Sequence[Sequence[str]]) -> str:
-    """Digest of the names of all nodes, whatever their streams: the program, which has no list of them, checks it."""
-    return hashlib.sha256("\n".join(sorted(name for own in streams for name in own)).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -25,7 +25,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution, merged_graph
-from iossim.ir.network import Block, Network, Unit, make_unit
+from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.ops.slice import Split
 from iossim.models.onnx.export import write_onnx
 from iossim.models.onnx.open_shapes import Dimension, OpenShapes
@@ -287,13 +287,12 @@ def with_runtime_units(network: Network, nodes: Sequence[OptimisedNode]) -> Netw
     members: dict[str, list[int]] = {}
     for place, node in enumerate(graph.nodes):
         members.setdefault(unit_of[node.name], []).append(place)
-    units = sorted((_unit(graph, name, inside) for name, inside in members.items()), key=lambda unit: unit.nodes[-1])
+    units = [
+        make_unit(graph, name, unit_kind(graph, [graph.nodes[node] for node in nodes_of]), nodes_of)
+        for name, nodes_of in sorted(members.items(), key=lambda member: member[1][-1])
+    ]
     whole = Block("all", tuple(range(len(units))))
     return cut_blocks(replace(network, units=tuple(units), blocks=(whole,), interchangeable=(), clusters=()))
-
-
-def _unit(graph: Graph, name: str, nodes: Sequence[int]) -> Unit:
-    return make_unit(graph, name, unit_kind(graph, [graph.nodes[node] for node in nodes]), nodes)
 
 
 def streams_of_nodes(nodes: Sequence[OptimisedNode], deployed: DeployedGraph) -> list[list[str]]:

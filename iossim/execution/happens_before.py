@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from iossim.base.errors import ScheduleError
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
@@ -59,21 +60,12 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
                 count = seen.get(command.queue, 0) + 1
                 workspace = command.workspace if isinstance(command, Launch) else None
                 updated = command.adds_to if isinstance(command, Launch) else None
+                made = partial(Access, queue=command.queue, count=count, clock=seen, sms=command.sms)
                 for names, writes in zip(accesses(command), (False, True), strict=True):
                     for name in names:
-                        scratch = name == workspace
-                        yield Access(
-                            str(command),
-                            name,
-                            plan.region(name),
-                            writes,
-                            scratch,
-                            command.queue,
-                            count,
-                            seen,
-                            command.sms,
-                            not writes and name == updated,
-                        )
+                        scratch, is_updated = name == workspace, not writes and name == updated
+                        region = plan.region(name)
+                        yield made(str(command), name, region, writes, is_scratch=scratch, is_updated=is_updated)
                 clocks[command.queue] = {**seen, command.queue: count}
             case Record():
                 if command.event in events:

@@ -11,21 +11,15 @@ from __future__ import annotations
 from iossim.execution.plan import Plan
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
-from iossim.ir.ops.normalization import BatchNorm, GroupNorm, LocalResponseNorm
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
-from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy
 
-_OF_IMAGES = (
-    *(Conv, ConvTranspose, ConvBackwardData, MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool, Resize),
-    *(LocalResponseNorm, BatchNorm, GroupNorm, DepthToSpace, SpaceToDepth),
-)
-_CARRIES_ON = (Concat, Slice, Split, Identity)
+_OF_IMAGES = {
+    *("conv", "conv_transpose", "conv_backward_data", "max_pool", "average_pool", "global_average_pool"),
+    *("global_max_pool", "resize", "local_response_norm", "batch_norm", "group_norm"),
+    *("depth_to_space", "space_to_depth"),
+}
+_CARRIES_ON = {"concat", "slice", "split", "identity"}
 
 
 #: Multiple of channels for 16-bit vector access, and the share of the work that must satisfy it.
@@ -80,7 +74,7 @@ class ImageLayout:
 def _images(graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     for node in graph.nodes:
-        if isinstance(node.op, _OF_IMAGES):
+        if node.op.kind in _OF_IMAGES:
             found.update(value for value in (node.inputs[0], node.outputs[0]) if len(graph.types[value].shape) > 2)
     before = -1
     while before != len(found):
@@ -94,7 +88,7 @@ def _images(graph: Graph) -> frozenset[str]:
 
 def _alike(graph: Graph, node: Node) -> list[str]:
     """The values of a node that should have the same layout."""
-    if not (isinstance(node.op, _CARRIES_ON) or node.op.is_elementwise):
+    if not (node.op.kind in _CARRIES_ON or node.op.is_elementwise):
         return []
     rank = len(graph.types[node.outputs[0]].shape)
     values = [value for value in (*node.inputs, *node.outputs) if value and value not in graph.constants]

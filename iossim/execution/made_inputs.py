@@ -1,4 +1,4 @@
-"""Inputs of plans: given ones are checked, others are made from a seed, equal for every backend."""
+"""What a plan is run on: the graphs of its launches, and inputs, given and checked, or made from a seed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from iossim.base.errors import GraphError, PlanError, ScheduleError
-from iossim.execution.plan import Plan
-from iossim.ir.network import Network
+from iossim.execution.plan import Launch, Plan
+from iossim.ir.graph import Graph
+from iossim.ir.merging import merged_graph
+from iossim.ir.network import Network, subgraph
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
+from iossim.schedule.batch import Strategy
 
 
 def check_graph(plan: Plan, network: Network) -> None:
@@ -27,6 +30,15 @@ def check_one_device(plan: Plan, backend: str) -> None:
         raise PlanError(
             f"the plan is of devices {named}, and backend {backend} runs device 0 alone; lower it for one device"
         )
+
+
+def launch_graph(network: Network, launch: Launch) -> Graph:
+    """What a launch computes as a graph of its own: a unit's ops, or one stacked convolution and its activation."""
+    units = [network.unit_index[name] for name in launch.units]
+    if launch.strategy is Strategy.MERGE:
+        return merged_graph(network, units)
+    unit = network.units[units[0]]
+    return subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
 
 
 def check_inputs(inputs: Mapping[str, Array], types: Mapping[str, TensorType]) -> None:

@@ -93,16 +93,6 @@ def measure_schedules(
     return backend.measure(network, [plan_for(found, network, backend) for found in schedules], timing, progress)
 
 
-def output_error(
-    network: Network, schedule: AnySchedule, backend: Backend, reference: Reference, seed: int = 0
-) -> float:
-    """Largest difference of an output from ``reference``, over the largest value of that output.
-
-    Infinite if an output is not finite and the reference's is.
-    """
-    return output_difference(network, schedule, backend, reference, seed).relative
-
-
 def output_difference(
     network: Network, schedule: AnySchedule, backend: Backend, reference: Reference, seed: int = 0
 ) -> Difference:
@@ -111,6 +101,17 @@ def output_difference(
     inputs = made_inputs(plan, network, seed)
     expected = reference(network, inputs)
     return largest_difference(backend.execute(network, plan, inputs), expected)
+
+
+def measured_rows(
+    samples: Mapping[str, Samples], predicted_us: Mapping[str, float], seed: int
+) -> tuple[MeasuredRow, ...]:
+    """A row for each of these samples, by name; speed-ups are over the first."""
+    first = next(iter(samples.values()))
+    return tuple(
+        MeasuredRow(name, found, ratio_of(first, found, seed), predicted_us.get(name))
+        for name, found in samples.items()
+    )
 
 
 def largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:

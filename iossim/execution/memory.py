@@ -9,7 +9,7 @@ Net Inference", 2020: greedy by size is the best of theirs).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,15 +39,11 @@ def plan_memory(plan: Plan) -> Plan:
         lambda i: (i,),
         lambda i: (-sizes[i] * int(degree[i]), i),
     )
-    best: list[int] = []
-    least = -1
-    for key in orders:
-        offsets = _packed(sorted(range(len(storages)), key=key), sizes, interferes)
-        peak = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
-        if least < 0 or peak < least:
-            best, least = offsets, peak
+    plans = [_packed(sorted(range(len(storages)), key=key), sizes, interferes) for key in orders]
+    peaks = [max(map(sum, zip(offsets, sizes, strict=True)), default=0) for offsets in plans]
+    best = plans[peaks.index(min(peaks))]
     names = [storage.name for storage in storages]
-    return replace(plan, offsets=dict(zip(names, best, strict=True)), arena_bytes=max(0, least))
+    return replace(plan, offsets=dict(zip(names, best, strict=True)), arena_bytes=min(peaks))
 
 
 def interference(plan: Plan) -> NDArray[np.bool_]:
@@ -81,38 +77,22 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
 
 def memory_lower_bound_bytes(plan: Plan) -> int:
     """Lower bound of any arena: the maximum of live bytes on a device, in the order of issue."""
-    alive = _lifetimes(plan)
-    return max((_most_alive_bytes(plan, alive, device) for device in plan.devices), default=0)
-
-
-def _most_alive_bytes(plan: Plan, alive: Mapping[str, tuple[int, int]], device: int) -> int:
-    events: dict[int, int] = {}
-    for storage in plan.storages:
-        if storage.device == device and storage.name in alive:
-            begin, end = alive[storage.name]
-            size = aligned(storage.bytes)
-            events[2 * begin] = events.get(2 * begin, 0) + size
-            events[2 * end + 1] = events.get(2 * end + 1, 0) - size
-    total = most = 0
-    for time in sorted(events):
-        total += events[time]
-        most = max(most, total)
-    return most
-
-
-def _lifetimes(plan: Plan) -> dict[str, tuple[int, int]]:
-    """The first and last access of each storage, by its number in the order of issue."""
-    numbered: dict[str, tuple[int, int]] = {}
+    first: dict[str, int] = {}  # by storage the numbers of its first and last command in the order of issue
+    last: dict[str, int] = {}
     number = 0
     command: tuple[Queue | None, int] = (None, 0)
     for access in timed_accesses(plan):
         if (access.queue, access.count) != command:
             number, command = number + 1, (access.queue, access.count)
-        name = access.region.storage
-        numbered[name] = (numbered.get(name, (number, number))[0], number)
+        first.setdefault(access.region.storage, number)
+        last[access.region.storage] = number
     for name in plan.inputs:
-        numbered[plan.region(name).storage] = (0, number)
-    return numbered
+        first[plan.region(name).storage], last[plan.region(name).storage] = 0, number
+    alive_bytes = {device: np.zeros(number + 1, dtype=np.int64) for device in plan.devices}
+    for storage in plan.storages:
+        if storage.name in first:
+            alive_bytes[storage.device][first[storage.name] : last[storage.name] + 1] += aligned(storage.bytes)
+    return max((int(alive.max()) for alive in alive_bytes.values()), default=0)
 
 
 def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.bool_]) -> list[int]:

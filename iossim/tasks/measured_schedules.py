@@ -19,7 +19,7 @@ from iossim.cost.named_alike import most_alike
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, OffersVariants, Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_of
+from iossim.execution.measured_run import MeasuredRow, measure_schedules, measured_rows
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import device_names
 from iossim.ir.network import Network
@@ -141,11 +141,7 @@ def measure_beside(
     place = "cpu" if backend.context.device == "cpu" else "cuda"
     for owner, names in _by_owner(baselines, place).items():
         samples |= import_module(BASELINES[owner]).measure_baselines(network, names, timing, place, progress(owner))
-    first = next(iter(samples.values()))
-    return [
-        MeasuredRow(name, found, ratio_of(first, found, timing.seed), predicted_us.get(name))
-        for name, found in samples.items()
-    ]
+    return [*measured_rows(samples, predicted_us, timing.seed)]
 
 
 def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
-from iossim.execution.measured_run import largest_error, measure_schedules, output_error, plan_for, ratio_of
+from iossim.execution.measured_run import largest_error, measure_schedules, output_difference, plan_for, ratio_of
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.search.scheduler import schedule
@@ -27,7 +27,7 @@ def test_the_numpy_backend_runs_and_times() -> None:
     schedules = [random_schedule(network, seed) for seed in (1, 2)]
     backend = create_backend("numpy_reference")
     assert backend.context.libraries == (("numpy", np.__version__),)
-    assert max(output_error(network, found, backend, numpy_outputs) for found in schedules) < 1e-5
+    assert max(output_difference(network, found, backend, numpy_outputs).relative for found in schedules) < 1e-5
     rounds: list[tuple[int, int]] = []
     samples = measure_schedules(network, schedules, backend, QUICK, lambda done, total: rounds.append((done, total)))
     assert [len(found.times_us) for found in samples] == [3, 3]
@@ -50,7 +50,7 @@ def test_the_simulator_backend_takes_what_the_events_take() -> None:
     assert execution.latency_us < run_plan(lower_schedule(found, network), network, profile).latency_us
     assert not {span.unit for span in execution.spans} & {"fire2.concat"}
     with pytest.raises(BackendError, match="computes no values; use `backend` numpy_reference"):
-        output_error(network, found, backend, numpy_outputs)
+        output_difference(network, found, backend, numpy_outputs)
 
 
 def test_copies_take_time_in_the_simulation() -> None:

@@ -15,12 +15,12 @@ from random_networks import random_inputs, random_network
 from seeded_weights import LIGHT_MODELS, write_seeded
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.base.errors import GraphError, ModelError, ScheduleError
+from iossim.base.errors import GraphError, ModelError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
-from iossim.ir.merging import merge_keys, merged_convolution
-from iossim.ir.network import Network
+from iossim.ir.merging import merge_keys, merged_convolution, merged_graph
+from iossim.ir.network import Network, subgraph
 from iossim.ir.op import Op
 from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.pool import AveragePool
@@ -29,7 +29,7 @@ from iossim.ir.ops.slice import Slice, Split
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Clip, Relu
 from iossim.ir.types import DType
-from iossim.models.onnx.export import export_graph, export_merged, export_unit
+from iossim.models.onnx.export import export_graph
 from iossim.models.onnx.file import OLDEST_OPSET
 from iossim.models.onnx.spelling import OPSET
 from iossim.models.passes.pipeline import canonicalise
@@ -58,7 +58,7 @@ def test_a_graph_and_each_of_its_units(seed: int) -> None:
     assert_close(named_outputs(export_graph(graph), inputs), evaluate_graph(graph, inputs))
     known = {**inputs, **evaluate_graph(graph, inputs, [name for unit in network.units for name in unit.outputs])}
     for unit in network.units:
-        model = export_unit(network, unit)
+        model = export_graph(subgraph(graph, network.unit_nodes(unit), unit.inputs, unit.outputs))
         assert [value.name for value in model.graph.input] == list(unit.inputs)
         feeds = {name: known[name] for name in unit.inputs}
         assert_close(named_outputs(model, feeds), {name: known[name] for name in unit.outputs})
@@ -79,7 +79,7 @@ def test_merged_convolutions() -> None:
         network = random_network(seed)
         inputs = random_inputs(network)
         for units in merging_units(network):
-            model = export_merged(network, units)
+            model = export_graph(merged_graph(network, units))
             stacked = merged_convolution(network, units)
             values = [network.units[unit].outputs[0] for unit in units]
             known = evaluate_graph(network.graph, inputs, [stacked.input, *values])
@@ -91,14 +91,6 @@ def test_merged_convolutions() -> None:
             activations += stacked.activation != ""
     assert merged >= 20
     assert 0 < activations < merged
-
-
-def test_units_that_do_not_merge() -> None:
-    b = GraphBuilder("two")
-    x = b.input("x", (1, 2, 4, 4))
-    network = b.network([b.conv(x, 2, name="one"), b.conv("one", 2, name="two")])
-    with pytest.raises(ScheduleError, match="units one, two do not merge"):
-        export_merged(network, [0, 1])
 
 
 @pytest.mark.parametrize("name", ["light_squeezenet", "light_inception_v1", "light_shufflenet", "light_densenet121"])

@@ -4,15 +4,8 @@ What ONNX has and torch's own function does not (padding that differs before and
 averages, slices backwards) is spelled out with padding and flips.
 """
 
-from iossim.backends.torch_cuda.operators import (  # noqa: F401  (importing a family registers its functions)
-    elementwise,
-    movement,
-    normalization,
-    ordering,
-    products,
-    quantized,
-    windows,
-)
+# Importing a family registers its functions.
+from iossim.backends.torch_cuda.operators import axes, elementwise, movement, products, windows  # noqa: F401
 from iossim.backends.torch_cuda.operators.registry import Operand, apply, covers
 
 __all__ = ["Operand", "apply", "covers"]

@@ -28,8 +28,7 @@ from iossim.base.errors import GraphError, ModelError, OptionError, first_line
 from iossim.base.user_files import check_file
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
-from iossim.ir.merging import merged_graph
-from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit, subgraph
+from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
@@ -140,18 +139,6 @@ def export_graph(
             f"{name!r} cannot be written in operator set {opset}: {first_line(error)}; write another"
         ) from None
     return model
-
-
-def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.ModelProto:
-    """The model of one unit: from ``unit.inputs`` to ``unit.outputs``. Raises as :func:`export_graph`."""
-    graph = subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
-    return export_graph(graph, opset, unit.name)
-
-
-def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
-    """The model of :func:`~iossim.ir.merging.merged_graph`; raises ScheduleError if the units do not merge."""
-    graph = merged_graph(network, units)
-    return export_graph(graph, opset, graph.outputs[0])
 
 
 def _declared(name: str, value: TensorType) -> onnx.ValueInfoProto:

@@ -20,7 +20,7 @@ from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.capture import capturable, forks_at_root, orders
 from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, PaperRun, PreparedPlan
+from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan, Run
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.engine import Engine
@@ -99,7 +99,7 @@ def test_the_paper_engine_does_what_the_plan_says(seed: int) -> None:
     network = random_network(seed, movers=True)
     plan = lower_schedule(random_schedule(network, seed), network, Engine.PAPER, in_place=True)
     device = Heard(network, plan, Engine.PAPER)
-    run = PaperRun(device.driver, device.prepared)
+    run = Run(device.driver, device.prepared)
     device.driver.calls.clear()
     run.run()
     assert heard(device.driver.calls) == device.wanted(plan.commands)
@@ -111,7 +111,7 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
     network = random_network(seed, movers=True)
     plan = lower_schedule(random_schedule(network, seed), network, Engine.GRAPH, in_place=True)
     device = Heard(network, plan, Engine.GRAPH)
-    run = GraphRun(device.driver, device.prepared, device.main)
+    run = Run(device.driver, device.prepared, device.main)
     verbs = [call.verb for call in device.driver.calls]
     begin, end = verbs.index("begin_capture"), verbs.index("end_capture")
     (segment,) = segments(plan)
@@ -157,7 +157,7 @@ def test_a_launch_works_in_workspaces_of_its_queue_alone(seed: int, merge: bool)
     plan = lower_schedule(schedule, network, Engine.GRAPH, in_place=True, choices=backend.choices(network))
     device = Heard(network, plan, Engine.GRAPH)
     prepared = device.prepared
-    GraphRun(device.driver, prepared, device.main)
+    Run(device.driver, prepared, device.main)
     assert prepared.plan.offsets is not None
     own: dict[int, list[tuple[int, int]]] = {}
     for launch in prepared.plan.launches:
@@ -243,7 +243,7 @@ def test_a_plan_without_forks_and_joins_gets_them_for_a_capture() -> None:
         network = random_network(seed)
         plan = lower_schedule(random_schedule(network, seed), network, Engine.PAPER, in_place=True)
         device = Heard(network, plan, Engine.GRAPH)
-        run = GraphRun(device.driver, device.prepared, device.main)  # the device objects to work that does not join
+        run = Run(device.driver, device.prepared, device.main)  # the device objects to work that does not join
         captures += len(run.graphs)
         assert len(run.graphs) == sum(bool(segment) for segment in segments(plan))
     assert captures > 20

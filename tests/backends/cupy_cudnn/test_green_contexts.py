@@ -11,8 +11,9 @@ from host_library import HostLibrary
 from random_networks import random_network, random_schedule
 
 from iossim.backends.cupy_cudnn.backend import ENGINES, CupyCudnnBackend
-from iossim.backends.cupy_cudnn.green_contexts import DevResource, GreenContexts, divisions
+from iossim.backends.cupy_cudnn.driver_api import DevResource, GreenContexts
 from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.cupy_cudnn.prepared_plan import divisions
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import Engine

@@ -10,9 +10,10 @@ from host_device import HostDriver
 from host_library import HostLibrary
 from small_networks import UNITS
 
-from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices
+from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices, Timed
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options, usual_choices
 from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError
@@ -75,11 +76,11 @@ def test_a_backend_reads_what_another_has_kept_since(tmp_path: Path) -> None:
 def test_two_that_write_in_turn_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "choices.json"
     first, second = KeptChoices(path, {"device": "a"}), KeptChoices(path, {"device": "b"})
-    first.keep("x", "about x", "fused:eng1", 1.0)
-    second.keep("y", "about y", "fused:eng2", 2.0)
-    first.keep("z", "about z", "fused:eng3", 3.0)
+    first.keep("x", "about x", Timed(How("fused", "eng1"), 0, 1.0))
+    second.keep("y", "about y", Timed(How("fused", "eng2"), 0, 2.0))
+    first.keep("z", "about z", Timed(How("fused", "eng3"), 0, 3.0))
     again = KeptChoices(path, {"device": "a"})
-    assert [again.find(key) and again.find(key).algorithm for key in "xyz"] == ["fused:eng1", None, "fused:eng3"]  # type: ignore[union-attr]
+    assert [again.find(key) and str(again.find(key).how) for key in "xyz"] == ["fused:eng1", None, "fused:eng3"]  # type: ignore[union-attr]
     assert KeptChoices(path, {"device": "b"}).find("y") is not None
 
 
@@ -171,7 +172,7 @@ def test_a_usual_place_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "file" / "folder"))
-    KeptChoices(usual_choices(), {}).keep("x", "about x", "fused:eng1", 1.0)
+    KeptChoices(usual_choices(), {}).keep("x", "about x", Timed(How("fused", "eng1"), 0, 1.0))
     assert "choices of algorithms cannot be kept in" in caplog.text
 
 

@@ -21,7 +21,7 @@ from test_cuda_compiler import compiled, nvrtc  # noqa: F401
 
 from iossim.backends.cupy_cudnn import kernel_text
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, gather
-from iossim.backends.cupy_cudnn.reduction_kernels import global_pool, layer_norm, reduction, softmax
+from iossim.backends.cupy_cudnn.reduction_kernels import layer_norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.window_kernels import local_response_norm, pool
 from iossim.ir.op import Array
@@ -148,8 +148,8 @@ ROWS: dict[str, tuple[tuple[int, ...], Callable[[View, View], KernelCall], Calla
     "softmax of warps": ((5, 96), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
     "softmax of a block": ((2, 1029), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
     "softmax with gaps": ((2, 40, 3), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
-    "global mean": ((1, 24, 5, 5), lambda x, y: global_pool(x, y, is_average=True), lambda x: x.mean((2, 3))),
-    "global maximum": ((1, 24, 5, 5), lambda x, y: global_pool(x, y, is_average=False), lambda x: x.max((2, 3))),
+    "global mean": ((1, 24, 5, 5), lambda x, y: reduction("mean", x, y, [2, 3]), lambda x: x.mean((2, 3))),
+    "global maximum": ((1, 24, 5, 5), lambda x, y: reduction("max", x, y, [2, 3]), lambda x: x.max((2, 3))),
     "sum of rows": ((3, 600), lambda x, y: reduction("sum", x, y, [1]), lambda x: x.sum(1)),
     "sum of columns": ((35, 72), lambda x, y: reduction("sum", x, y, [0]), lambda x: x.sum(0)),
 }
@@ -200,7 +200,7 @@ def test_places_are_divided_without_a_division() -> None:
     """By every divisor, at the ends of what dividends may be: the factors are Granlund's and Montgomery's."""
     x = dense(Memory("storage"), (1, 1))
     for size in (1, 2, 3, 5, 7, 255, 256, 257, 35 * 35, 2**16 - 1, 2**30 + 1, 2**31 - 1):
-        _, arguments = kernel_text.kernel("k", "", {"x": x}, {}, {"a": 1, "b": size})
+        arguments = kernel_text.kernel("k", "", {"x": x}, {}, {"a": 1, "b": size}).arguments
         divisor, factor, shift = (int(argument.item()) for argument in arguments[1:4] if not isinstance(argument, View))
         for number in {0, 1, size - 1, size, 2 * size - 1, 2**31 - 1, 2**31 // size * size - 1}:
             if 0 <= number < 2**31:

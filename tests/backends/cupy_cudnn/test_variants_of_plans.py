@@ -14,7 +14,7 @@ from random_networks import random_inputs, sequential_schedule
 from small_networks import OPS, UNITS, branches, of_op
 
 from iossim import api
-from iossim.backends.cupy_cudnn import kernel_nodes
+from iossim.backends.cupy_cudnn import driver_api
 from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
@@ -30,7 +30,7 @@ from iossim.cost.replay import replay
 from iossim.execution.backend import OffersVariants, Timing
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import output_error, plan_for
+from iossim.execution.measured_run import output_difference, plan_for
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
@@ -135,7 +135,7 @@ def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() 
     assert light.name in remark
     assert for_backend(found, network, made) == (found, "")
     driver.calls.clear()
-    assert output_error(network, found, made, numpy_outputs) < 2e-2
+    assert output_difference(network, found, made, numpy_outputs).relative < 2e-2
     assert {call.about for call in driver.calls if call.verb == "convolution"} == {"eng0", "eng41"}
     unheard = with_variants(schedule, {"light": "unheard", "usual": usual.name})
     left, _ = for_backend(unheard, network, made)
@@ -231,12 +231,12 @@ class _Driver:
 
 
 def test_what_a_graph_holds_is_asked_of_the_driver() -> None:
-    assert ctypes.sizeof(kernel_nodes.KernelNode) == 72
-    assert kernel_nodes.held(_Driver({70: 4, 80: 2}), 1) == (30, 0.5)
-    assert kernel_nodes.held(_Driver({70: 4, 80: 0}), 1) == (20, 0.25)
+    assert ctypes.sizeof(driver_api.KernelNode) == 72
+    assert driver_api.held(_Driver({70: 4, 80: 2}), 1) == (30, 0.5)
+    assert driver_api.held(_Driver({70: 4, 80: 0}), 1) == (20, 0.25)
     calls = [name for name in vars(_Driver) if name.startswith("cu")]
     assert len(calls) == 5
     for call in calls:
         failing = _Driver({70: 4, 80: 2})
         setattr(failing, call, lambda *_: 1)
-        assert kernel_nodes.held(failing, 1) in ((0, 0.0), (20, 0.25))
+        assert driver_api.held(failing, 1) in ((0, 0.0), (20, 0.25))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from precisions import stored_in
 from random_networks import sequential_schedule
 
-from iossim.backends.cupy_cudnn import grouped_kernels
+from iossim.backends.cupy_cudnn import product_kernels
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
@@ -94,8 +94,8 @@ def same(groups: int, kernel: int = 3, stride: int = 1, dilation: int = 1) -> Co
 @pytest.fixture
 def _widest_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel of ours a convolution: the host's compiler takes a second for each."""
-    monkeypatch.setattr(grouped_kernels, "CHANNELS_BYTES", (16,))
-    monkeypatch.setattr(grouped_kernels, "COLUMNS", (4,))
+    monkeypatch.setattr(product_kernels, "CHANNELS_BYTES", (16,))
+    monkeypatch.setattr(product_kernels, "COLUMNS", (4,))
 
 
 @pytest.mark.usefixtures("_widest_only")

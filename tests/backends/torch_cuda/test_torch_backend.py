@@ -17,7 +17,7 @@ from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.execution.made_inputs import made_arrays
+from iossim.execution.made_inputs import launch_graph, made_arrays
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Copy, Launch, repeat
 from iossim.execution.tolerance import largest_difference, tolerance
@@ -32,7 +32,7 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 
 from iossim.backends.torch_cuda.baselines import outputs
-from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
+from iossim.backends.torch_cuda.program import TorchProgram, launch_module
 
 pytestmark = pytest.mark.torch
 

@@ -14,6 +14,7 @@ from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule
+from iossim.execution.made_inputs import launch_graph
 from iossim.execution.plan import Copy, Launch, Plan, Synchronize
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
@@ -22,7 +23,7 @@ import torch
 from torch_cuda_double import Double, TorchWithDouble
 
 from iossim.backends.torch_cuda import program, timing
-from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
+from iossim.backends.torch_cuda.program import TorchProgram, launch_module
 from iossim.backends.torch_cuda.tensors import to_array, to_tensor
 
 pytestmark = pytest.mark.torch

@@ -1,8 +1,10 @@
-"""Streams that have some SMs of a device to themselves: green contexts, by the driver's own interface.
+"""What only the driver's own interface says or gives, by ctypes: streams that have some SMs of a device to themselves,
+and what part of the device the kernels of a graph hold.
 
-Source: ``cuda.h`` of CUDA 13.0, section "Green Contexts" (in drivers since CUDA 12.4; streams of them since 12.5). A
-part is split off the SMs that those before it left, and the last one takes all that is left, so that parts of one
-division are disjoint. Which SMs a part gets the driver decides: only their number is asked for.
+Source: ``cuda.h`` of CUDA 13.0, sections "Green Contexts" (in drivers since CUDA 12.4; streams of them since 12.5),
+"Graph Management" and "Occupancy". A part is split off the SMs that those before it left, and the last one takes all
+that is left, so that parts of one division are disjoint. Which SMs a part gets the driver decides: only their number
+is asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ _CALLS = (
     "cuGreenCtxStreamCreate",
 )  # fmt: skip
 _REMEDY = "give `engine` graph"
+_KERNEL_NODE = 0
 
 
 class DevResource(ctypes.Structure):
@@ -77,15 +80,7 @@ class GreenContexts:
     def _split(self, whole: DevResource, count: int) -> tuple[DevResource, DevResource]:
         """So many SMs, and those that are left."""
         own, left, groups = DevResource(), DevResource(), ctypes.c_uint(1)
-        self._call(
-            "cuDevSmResourceSplitByCount",
-            ctypes.byref(own),
-            ctypes.byref(groups),
-            ctypes.byref(whole),
-            ctypes.byref(left),
-            0,
-            count,
-        )
+        self._call("cuDevSmResourceSplitByCount", *map(ctypes.byref, (own, groups, whole, left)), 0, count)
         if (groups.value, own.sm_count) != (1, count):
             raise BackendError(
                 f"the driver gives a green context {own.sm_count} SMs where the plan has {count}; plan for this GPU's "
@@ -105,33 +100,55 @@ class GreenContexts:
             raise BackendError(f"the driver divides no SMs ({name} says error {error}); {_REMEDY}")
 
 
-def divisions(parts: Sequence[range | None]) -> dict[int, tuple[tuple[range, ...], int]]:
-    """For each launch that has SMs of its own, by its place among ``parts``, its division and its part of that.
-
-    Launches in the order of issue belong to one division while their SMs are disjoint or the same.
-    """
-    found: dict[int, tuple[tuple[range, ...], int]] = {}
-    members: list[tuple[int, range]] = []
-
-    def close() -> None:
-        division = tuple(sorted({sms for _, sms in members}, key=lambda sms: sms.start))
-        found.update({place: (division, division.index(sms)) for place, sms in members})
-        members.clear()
-
-    for place, sms in enumerate(parts):
-        if sms is None:
-            close()
-            continue
-        if any(sms != other and sms.start < other.stop and other.start < sms.stop for _, other in members):
-            close()
-        members.append((place, sms))
-    close()
-    return found
-
-
 def driver_library() -> Any:
     """The driver's library, as it is installed with it; raises BackendError where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise BackendError(f"`engine` partition needs the driver's library ({error}); {_REMEDY}") from None
+
+
+class KernelNode(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS_v2``; the function is null where the node has a kernel of a library."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("arguments", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )
+
+
+def held(library: Any, graph: int) -> tuple[int, float]:
+    """Blocks of the kernel whose blocks hold most of an SM, and that part; zeros where the driver does not tell.
+
+    ``library`` is the driver's, loaded by ctypes, and ``graph`` its handle of the graph.
+    """
+    count = ctypes.c_size_t()
+    if library.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count)):
+        return 0, 0.0
+    nodes = (ctypes.c_void_p * count.value)()
+    if library.cuGraphGetNodes(ctypes.c_void_p(graph), nodes, ctypes.byref(count)):
+        return 0, 0.0
+    found = [_of_node(library, ctypes.c_void_p(node)) for node in nodes]
+    return max(found, key=lambda one: (one[1], one[0]), default=(0, 0.0))
+
+
+def _of_node(library: Any, node: ctypes.c_void_p) -> tuple[int, float]:
+    kind, made, resident = ctypes.c_int(-1), KernelNode(), ctypes.c_int()
+    if library.cuGraphNodeGetType(node, ctypes.byref(kind)) or kind.value != _KERNEL_NODE:
+        return 0, 0.0
+    if library.cuGraphKernelNodeGetParams_v2(node, ctypes.byref(made)):
+        return 0, 0.0
+    function = ctypes.c_void_p(made.function)
+    if not made.function and library.cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(made.kernel)):
+        return 0, 0.0
+    threads, shared_bytes = made.block[0] * made.block[1] * made.block[2], ctypes.c_size_t(made.shared_bytes)
+    asked = ctypes.byref(resident), function, threads, shared_bytes
+    if library.cuOccupancyMaxActiveBlocksPerMultiprocessor(*asked) or resident.value < 1:
+        return 0, 0.0
+    return made.grid[0] * made.grid[1] * made.grid[2], 1.0 / resident.value

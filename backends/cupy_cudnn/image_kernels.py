@@ -1,7 +1,11 @@
-"""Axes resampled by tables: each element is a weighted sum of entries, which the tables of its places name.
+"""Kernels that write images of other sizes: channels padded, and axes resampled by tables.
 
-So are resized images, whatever the mode, and edges that are repeated or mirrored. The text depends on which axes have a
-table and on the element types alone.
+Tensor cores take 16 bytes of channels at once. Three colours are padded to 4 or 8, 78 channels to 80; filters have
+zeros there once, when they are uploaded, so that what stands in padding reaches no output.
+
+Of a resampled axis each element is a weighted sum of entries, which the tables of its places name: so are resized
+images, whatever the mode, and edges that are repeated or mirrored. The text depends on which axes have a table and on
+the element types alone.
 """
 
 from __future__ import annotations
@@ -12,16 +16,24 @@ from itertools import groupby
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.element_functions import functions_of
 from iossim.backends.cupy_cudnn.kernel_text import kernel
-from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, over_threads
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
 
-NAME = "resample"
-_BODY = """if ($place >= count) return;
-$places
-x_t* from = $x;
+#: Channels of 16 bits that lie in 16 bytes; so few as the second are read 8 bytes at a time, too.
+FITTING, FEW = 8, 4
+_PADDED = """const x_t* from = $x;
+y_t made[W];
+ELEMENTS {
+    const float a0 = first * W + e < CHANNELS ? (float)from[(long long)e * x_c] : 0.0f;
+    made[e] = first * W + e < CHANNELS ? PROLOGUE : 0.0f;
+}
+put<W>($y, made);
+"""
+_RESAMPLED = """x_t* from = $x;
 float sum = 0.0f;
 LOOPS{ sum += WEIGHT * from[ENTRY]; }
 *($y) = sum;
@@ -30,6 +42,29 @@ LOOPS{ sum += WEIGHT * from[ENTRY]; }
 _LOOP = """for (int k@ = 0; k@ < taps@; ++k@)
 if (const float w@ = weights@[i@ * taps@ + k@]; w@ != 0.0f)
 """
+
+
+def fitting(channels: int) -> list[int]:
+    """The numbers of channels to which so many may be padded; itself where they fit."""
+    whole = -(-channels // FITTING) * FITTING
+    return [FEW, whole] if channels <= FEW else [whole]
+
+
+def padded(x: View, y: View, prologue: str) -> KernelCall:
+    """``prologue`` (in ``a0``) of images to dense ones of more channels, which lie innermost; zeros are behind them."""
+    width = min(FITTING, y.shape[1])
+    sizes, steps = coalesced([y.shape[0], *y.shape[2:]], [[v.strides[0], *v.strides[2:]] for v in (x, y)])
+    places = {f"i{axis}": size for axis, size in enumerate(sizes)}
+    of_channels = {"first": (width * x.strides[1], width), "c": (x.strides[1], 1)}
+    return kernel(
+        "pad_channels",
+        _PADDED.replace("PROLOGUE", prologue),
+        {"x": x, "y": y},
+        dict(zip(places, zip(*steps, strict=True), strict=True)) | of_channels,
+        places | {"first": y.shape[1] // width},
+        constants={"W": width, "CHANNELS": x.shape[1]},
+        functions=functions_of(prologue),
+    )
 
 
 def resample(x: View, y: View, tables: Mapping[int, Array], weights: Weights) -> KernelCall:
@@ -59,9 +94,8 @@ def resample(x: View, y: View, tables: Mapping[int, Array], weights: Weights) ->
                 loops += _LOOP.replace("@", str(place))
                 factors.append(f"w{place}")
                 entries.append(f"(long long)entries{place}[i{place} * taps{place} + k{place}] * x_e{place}")
-    body = _BODY.replace("LOOPS", loops).replace("WEIGHT", " * ".join(factors)).replace("ENTRY", " + ".join(entries))
-    text, arguments = kernel(NAME, body, {"x": x, "y": y}, strides, places, more=more)
-    return over_threads(text, NAME, y.elements, arguments)
+    body = _RESAMPLED.replace("LOOPS", loops).replace("WEIGHT", " * ".join(factors))
+    return kernel("resample", body.replace("ENTRY", " + ".join(entries)), {"x": x, "y": y}, strides, places, more=more)
 
 
 def _uploaded(matrix: Array, weights: Weights) -> tuple[np.int32, View, View]:
