@@ -2,14 +2,16 @@
 
     python benchmarks/large_networks.py [--device v100-sxm2] [--engine graph] [--models moe_64 ...]
 
-The networks are built here as drawn in the named papers, without blocks: cuts are found, as for an ONNX file.
+One row of Markdown each; notes of the search go to standard error. The networks are built here as drawn in the named
+papers, without blocks: cuts are found, as for an ONNX file.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
-from time import perf_counter, process_time
+from time import process_time
 
 import iossim
 from iossim.base.memory import peak_memory_bytes
@@ -248,24 +250,24 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["nasnet_a_large", *BUILDS])
     parser.add_argument("--max-block", type=int, help="cut wider blocks, too, into parts of so many units")
     given = parser.parse_args()
-    print("network               units widest      s  cpu_s   MiB  sequential  greedy  ios-both   bound   gap")
+    print("| network | units | widest block | sequential, ms | greedy | ios-both | bound | gap | CPU s | MiB |")
+    print(f"|{'---|' * 10}")
     for name in given.models:
         made = network(name, given.max_block)
-        started, cpu = perf_counter(), process_time()
+        cpu_s = process_time()
         compared = iossim.compare(made, given.device, engine=given.engine)
-        took, cpu = perf_counter() - started, process_time() - cpu
+        cpu_s = process_time() - cpu_s
         by_name = {each.scheduler: each for each in compared.schedules}
         best = by_name["ios-both"]
-        bound_us = best.lower_bound_us or 0.0
-        print(
-            f"{name:21} {len(made.units):5} {max(len(block.units) for block in made.blocks):6} {took:6.1f} {cpu:6.1f}"
-            f" {peak_memory_bytes() / 2**20:5.0f} {by_name['sequential'].latency_us:11.1f}"
-            f" {by_name['greedy'].latency_us:7.1f} {best.latency_us:9.1f} {bound_us:7.1f}"
-            f" {1 - bound_us / best.latency_us:5.1%}",
-            flush=True,
-        )
+        bound_us = best.lower_bound_us
+        assert bound_us is not None, "the simulator has bounds"
+        latencies_us = (*(by_name[each].latency_us for each in ("sequential", "greedy")), best.latency_us, bound_us)
+        cells = [name, len(made.units), max(len(block.units) for block in made.blocks)]
+        cells += [f"{us / 1e3:.2f}" for us in latencies_us]
+        cells += [f"{best.latency_us / bound_us - 1:.0%}", f"{cpu_s:.1f}", f"{peak_memory_bytes() / 2**20:.0f}"]
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
         for note in best.notes:
-            print("   ", note)
+            print(f"{name}: {note}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,48 @@
 """Tables of docs/results that a command writes: what they quote is computed here, not copied.
 
-    python benchmarks/result_tables.py [TABLE]...      # all of them: some two minutes of CPU
-    python -m evidence figures                         # then writes them into the documents
+    python -m benchmarks.result_tables [TABLE]... [--keep FOLDER]      # all of them: an hour of CPU; --list names them
+    python -m evidence figures                                        # then writes them into the documents
 
-Each function returns the rows of ``evidence/quoted/tables/TABLE.csv``, the header first.
+Each function returns the rows of ``evidence/quoted/tables/TABLE.csv``, the header first. With ``--keep`` outputs of
+programs and studies are kept in a folder, and what is there already is not run again.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated
+
+import typer
 
 import iossim
-from iossim.related import dataflow
+from benchmarks.kept_runs import ROOT, Rows, Runs
+from benchmarks.study_tables import STUDIES
+from evidence.data.data_sets import shared_data
+from iossim.related import dataflow, distribute
 
-TABLES = Path(__file__).resolve().parents[1] / "evidence" / "quoted" / "tables"
-Rows = list[list[str]]
+TABLES = ROOT / "evidence" / "quoted" / "tables"
 #: The savings by splitting and by linking that Xenos published, over seven models.
 PUBLISHED = {"c6678": ("17.9 to 43.9%", "30.3 to 84.9%"), "zcu102": ("80.4 to 96.2%", "21.2 to 83.3%")}
 EDGE_MODELS = ("mobilenet_v1", "squeezenet_1_0", "shufflenet_v1", "resnet18", "centernet", "bert_s", "lstm")
+IN_PARTS = (
+    *((model, device) for model in ("squeezenet", "shufflenet_v1", "inception_v3") for device in ("c6678", "zcu102")),
+    ("nasnet_a", "c6678"),
+)
 GPU_MODELS = {
     "squeezenet": ("v100-sxm2", "a100-sxm-40gb"),
     "shufflenet_v1": ("v100-sxm2",),
     "inception_v3": ("v100-sxm2", "a100-sxm-40gb"),
 }
+#: Random schedules by network for which fluid and events are compared: those of the last two take seconds each.
+PRICED = {"squeezenet": 1000, "inception_v3": 300, "randwire": 60, "nasnet_a": 30}
 
 
-def edge_device(device: str) -> Rows:
+def edge_device(device: str, _: Runs) -> Rows:
     """Milliseconds of the three plans of each network, and what each saves over the one before."""
     rows = [
         ["", f"{device.upper()} vanilla", "horizontal", "full", "saved by splitting", "further by linking"],
@@ -45,7 +56,30 @@ def edge_device(device: str) -> Rows:
     return rows
 
 
-def concurrency_of_gpus() -> Rows:
+def edge_parts(_: Runs) -> Rows:
+    """Branches on parts of the units beside one operator after another on all."""
+    rows = [["", "all units, ms", "parts, ms", "gain", "stages side by side, of those found"]]
+    for model, device in IN_PARTS:
+        found = dataflow(iossim.load(model), device, parts=True).parts
+        assert found is not None
+        kept = f"{len(found.rows)} of {found.proposed}"
+        times = [f"{us / 1e3:,.2f}" for us in (found.whole_us, found.total_us)]
+        rows.append([f"{model} on {device}", *times, f"{found.whole_us / found.total_us:.2f}", kept])
+    return rows
+
+
+def edge_devices(_: Runs) -> Rows:
+    """Speed of four C6678 against one, by a ring and by a server."""
+    rows = [["", "mix", "all outC", "all inH", "all inW", "server: mix", "server: all outC"]]
+    for model in (*EDGE_MODELS, "resnet101", "bert_l"):
+        ring, server = (distribute(iossim.load(model), "c6678", 4, "srio", sync) for sync in ("ring", "server"))
+        speeds = [ring.speedup, *(ring.one_us / ring.by_mode_us[mode] for mode in ("outC", "inH", "inW"))]
+        speeds += [server.speedup, server.one_us / server.by_mode_us["outC"]]
+        rows.append([model, *(f"{speed:.2f}" for speed in speeds)])
+    return rows
+
+
+def concurrency_of_gpus(_: Runs) -> Rows:
     """Microseconds of ios-parallel in one CUDA graph, all groups on all SMs or each on its own."""
     rows = [["", "sequential", "graph", "partition"]]
     for model, devices in GPU_MODELS.items():
@@ -57,46 +91,90 @@ def concurrency_of_gpus() -> Rows:
     return rows
 
 
-def studies_specialised() -> Rows:
-    """The two matrices of table 4.2, side by side: milliseconds, a row where it runs, a column what it was made for."""
-    batches = matrix("batch_specialisation", lambda row: str(row["batch"]))
-    devices = matrix("device_specialisation", lambda row: str(row["device"]).partition("-")[0].upper())
-    batches = [*batches, *([""] * len(batches[0]) for _ in range(len(devices) - len(batches)))]
-    batches[0][0], devices[0][0] = "batch", "device"
-    return [[*left, "", *right] for left, right in zip(batches, devices, strict=True)]
+def company(runs: Runs) -> Rows:
+    """Two runs, one below the other."""
+    of_8 = ("--batches", "8", "--devices", "v100-sxm2,t4", "--networks", "squeezenet,inception_v3")
+    return [*runs.printed("benchmarks/company.py"), *runs.printed("benchmarks/company.py", *of_8)[1:]]
 
 
-def matrix(scenario: str, name: Callable[[dict[str, Any]], str]) -> Rows:
-    with TemporaryDirectory() as folder:
-        iossim.run_study(scenario, folder)
-        results = json.loads((Path(folder) / "results.json").read_text(encoding="utf-8"))
-    own = {row["point"]: row for row in results["rows"] if row["scheduler"] == "ios-both"}
-    cross = [one for one in results["cross"] if one["scheduler"] == "ios-both"]
-    cells = {(one["run_at"], one["made_for"]): f"{shown(one['latency_ms'])}{' ≈' * one['tie']}" for one in cross}
-    cells |= {(point, point): f"**{shown(row['latency_ms'])}**" for point, row in own.items()}
-    names = {point: name(row) for point, row in own.items()}
-    rows = [[f"**{names[at]}**", *(cells[at, made] for made in names)] for at in names]
-    return [["", *names.values()], *rows]
+def stream_prices(runs: Runs) -> Rows:
+    """Of each network as many schedules as can be run event by event; without the columns of device and batch."""
+    found = []
+    for network, schedules in PRICED.items():
+        where = ("--devices", "v100-sxm2", "--networks", network, "--batches", "1")
+        found.append(runs.printed("benchmarks/streams.py", "agreement", *where, "--schedules", str(schedules)))
+    rows = [found[0][0], *(row for each in found for row in each[1:])]
+    return [[network, engine, *rest] for network, _, engine, _, *rest in rows]
 
 
-def shown(ms: float) -> str:
-    return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}"
+def generated_rules(runs: Runs) -> Rows:
+    """What each pruning leaves of rules of two and of three ops, and which of TASO's are among them."""
+    taso = str(shared_data() / "substitutions" / "taso_graph_subst.pb")
+    made = [json.loads(runs.output("-m", "evidence", "rules", "--size", str(size), "--against", taso, "--json"))
+            for size in (2, 3)]  # fmt: skip
+    rows = [["left after", *(f"{each['size']} ops" for each in made)]]
+    rows += [[title, *(f"{each['counts'][name]:,}" for each in made)] for name, title in PRUNINGS.items()]
+    rows.append(["CPU seconds, GB", *(f"{each['cpu_seconds']:.1f}, {each['memory_gb']:.2f}" for each in made)])
+    counts = [Counter(each["against"].values()) for each in made]
+    states = ["found", "identity", "derived", "missing"]
+    against = [", ".join(str(each[state]) for state in states) for each in counts]
+    return [*rows, [f"published rules: {', '.join(states)}", *against]]
 
 
-WRITTEN: dict[str, Callable[[], Rows]] = {
-    "dataflow-c6678": lambda: edge_device("c6678"),
-    "dataflow-zcu102": lambda: edge_device("zcu102"),
-    "concurrency-of-gpus": concurrency_of_gpus,
-    "studies-specialised": studies_specialised,
+PRUNINGS = {
+    "graphs": "enumeration: graphs",
+    "hits": "matching: pairs with equal fingerprints",
+    "renamed": "renaming of inputs",
+    "shapes": "forgetting shapes",
+    "canonical": "one order of operands and sides",
+    "equal": "other inputs",
+    "equations": "removing consequences of smaller ones, and common subgraphs",
+    "rules": "rules, by direction",
 }
 
 
-def main(names: list[str]) -> None:
-    for name in names or WRITTEN:
+def program(*command: str) -> Callable[[Runs], Rows]:
+    """The table that a program of this folder prints."""
+    return lambda runs: runs.printed(*command)
+
+
+WRITTEN: dict[str, Callable[[Runs], Rows]] = {
+    "dataflow-c6678": partial(edge_device, "c6678"),
+    "dataflow-zcu102": partial(edge_device, "zcu102"),
+    "dataflow-parts": edge_parts,
+    "dataflow-devices": edge_devices,
+    "dataflow-operators": program("benchmarks/dataflow_operators.py"),
+    "dataflow-splits": program("benchmarks/dataflow_heuristic.py"),
+    "concurrency-of-gpus": concurrency_of_gpus,
+    "company": company,
+    "coschedules": program("benchmarks/coschedules.py"),
+    "cudnn-plans": program("benchmarks/cudnn_plans.py"),
+    "own-kernels": program("benchmarks/own_kernels.py"),
+    "rules-generated": generated_rules,
+    "streams-networks": program("benchmarks/streams.py", "table"),
+    "streams-prices": stream_prices,
+    "wide-networks": program("benchmarks/large_networks.py"),
+    **STUDIES,
+}
+
+
+def main(
+    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder of outputs.")] = None,
+    names: Annotated[bool, typer.Option("--list", help="Print the names of the tables.")] = False,
+) -> None:
+    """Write these tables, or all."""
+    if names:
+        print(*WRITTEN, sep="\n")
+        return
+    if keep is not None:
+        keep.mkdir(exist_ok=True)
+    for name in tables or WRITTEN:
+        rows = WRITTEN[name](Runs(keep))
         with (TABLES / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(WRITTEN[name]())
-        print(f"wrote {name}.csv")
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        print(f"wrote {name}.csv", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    typer.run(main)

@@ -2,7 +2,7 @@
 
 ``python -m evidence.profiles.runtime_streams [FILE]`` prints the costs from the rows of a file. By default those are
 the stored ones, from which the defaults of :mod:`iossim.hardware.kinds.cpu` are rounded; so all of them are in-sample.
-Networks took no part (``docs/deploy.md`` has them). ``benchmarks/onnxruntime_streams.py`` measures such rows.
+Networks took no part (``docs/results/deploy.md`` has them). ``benchmarks/onnxruntime_streams.py`` measures such rows.
 
 - *node*: the slope of chains of the smallest products, which includes such a product.
 - *notification*: the time of each further crossing where one worker runs both streams: the least of all runs, the

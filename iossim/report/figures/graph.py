@@ -8,10 +8,12 @@ lines of their own. Without a schedule a unit's row is its longest path from the
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 from typing import NamedTuple
 
 from iossim.hardware.lowering.unit import main_kind
@@ -106,15 +108,20 @@ def _legend_lines(network: Network, schedule: AnySchedule | None, merged: bool, 
     ]
 
 
-def unit_names(network: Network) -> dict[str, str]:
+#: What separates the parts of a unit's name, for its short name and for the shortest.
+NAME_PARTS = r"\.", r"\.|_(?=\w{4})"
+
+
+def unit_names(network: Network, apart: str = NAME_PARTS[0]) -> dict[str, str]:
     """Names of units by which each is known in its block: the fewest last parts that no other has there."""
-    found = {}
+    found: dict[str, str] = {}
     for block in network.blocks:
-        parts = [network.units[unit].name.replace("/", ".").split(".") for unit in block.units]
-        ends = Counter(tuple(own[-count:]) for own in parts for count in range(1, len(own) + 1))
-        for unit, own in zip(block.units, parts, strict=True):
-            unique = (own[-count:] for count in range(1, len(own)) if ends[tuple(own[-count:])] == 1)
-            found[network.units[unit].name] = ".".join(next(unique, own))
+        ends: dict[str, list[str]] = {}
+        for name in (network.units[unit].name for unit in block.units):
+            parts = re.finditer(apart, name.replace("/", "."))
+            ends[name] = [name[start:].replace("/", ".") for start in sorted([0, *(each.end() for each in parts)])]
+        times = Counter(chain.from_iterable(ends.values()))
+        found |= {name: next((end for end in own[::-1] if times[end] == 1), own[0]) for name, own in ends.items()}
     return found
 
 

@@ -5,7 +5,6 @@ so that kernels stay visible. All rows have the same scale.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 
@@ -16,13 +15,13 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.graph import short_name, unit_names
+from iossim.report.figures.graph import NAME_PARTS, short_name, unit_names
 from iossim.report.schedule_words import headline, schedule_facts
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
-#: The width; rows are added until each has at most about this many stages, and kernels in its fullest lane.
-_WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 60, 8
+#: The width; rows are added until each has at most about this many stages, and kernels.
+_WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 80, 12
 #: Names of blocks that would need more lines are shortened.
 _MOST_LINES = 3
 
@@ -39,8 +38,7 @@ def timeline_figure(
     ``execution``, if given, is the run that produced the spans: its active warps and latency are shown too.
     """
     extents = timeline.stage_extents(schedule, spans)
-    fullest = max(Counter(span.stream for span in spans).values(), default=0)
-    wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW))
+    wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(len(spans) / _KERNELS_PER_ROW))
     rows = _rows(extents, wanted)
     ends_ms = [_domain_ms(row) for row in rows]
     row_ms = max((end_ms - start_ms for start_ms, end_ms in ends_ms), default=1.0) * 1.005
@@ -58,7 +56,7 @@ def timeline_figure(
             stage = int(record["stage"] or 0)
             merged = schedule.stages[stage].strategy is Strategy.MERGE
             records.append({**record, "row": row_of[stage], "merged": merged, "above": above[stage]})
-    names = unit_names(network)
+    names = [unit_names(network, apart) for apart in NAME_PARTS]
     for number, row in enumerate(rows):
         own = [record for record in records if record["row"] == number and record["what"] == "kernel"]
         labels = _labels(schedule, own, names, _WIDTH_PIXELS / row_ms)
@@ -146,7 +144,7 @@ def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
 
 
 def _labels(
-    schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], names: Mapping[str, str], pixels_per_ms: float
+    schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], names: Sequence[Mapping[str, str]], pixels_per_ms: float
 ) -> list[dict[str, Cell]]:
     """Name of each unit, once, in its longest kernel if it fits there."""
 
@@ -167,9 +165,9 @@ def _labels(
     return found
 
 
-def unit_labels(units: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """Possible labels of units: the short name of one; of several, their count."""
-    return [f"{len(units)} merged", str(len(units))] if len(units) > 1 else [names[units[0]]]
+def unit_labels(units: Sequence[str], names: Sequence[Mapping[str, str]]) -> list[str]:
+    """Possible labels of units, the longest first: the names of one; of several, their count."""
+    return [f"{len(units)} merged", str(len(units))] if len(units) > 1 else [short[units[0]] for short in names]
 
 
 def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution | None) -> str:

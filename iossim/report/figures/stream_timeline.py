@@ -19,7 +19,7 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.graph import WAIT, unit_names
+from iossim.report.figures.graph import NAME_PARTS, WAIT, unit_names
 from iossim.report.figures.schedule_timeline import unit_labels
 from iossim.report.figures.vega import need_altair, only, specification
 from iossim.report.schedule_tables import path_words, stream_summary
@@ -40,7 +40,7 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
         for one in found.launches
         for kind in (kinds[found.units_of[one.unit][0]],)
     ]
-    names = unit_names(network)
+    names = [unit_names(network, apart) for apart in NAME_PARTS]
     records: list[dict[str, Cell]] = []
     for row in range(rows):
         part_ms = row * row_ms, (row + 1) * row_ms
@@ -80,9 +80,9 @@ class _Bar(NamedTuple):
 
 
 def _bars_within(
-    bars: Sequence[_Bar], names: Mapping[str, str], begin_ms: float, end_ms: float
+    bars: Sequence[_Bar], names: Sequence[Mapping[str, str]], begin_ms: float, end_ms: float
 ) -> list[dict[str, Cell]]:
-    """The part of each bar within a row, with its short name, one of ``names``, where that fits."""
+    """The part of each bar within a row, with the longest of its ``names`` that fits."""
     records: list[dict[str, Cell]] = []
     for one in bars:
         start, end = max(one.start_us / 1e3, begin_ms), min(one.end_us / 1e3, end_ms)
@@ -115,7 +115,7 @@ def beside_figure(network: Network, title: str, finding: str, runs: Mapping[str,
     fullest = max(Counter((run, one.stream) for run, own in bars.items() for one in own).values(), default=1)
     rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
     row_ms = end_ms / rows
-    names = unit_names(network)
+    names = [unit_names(network, apart) for apart in NAME_PARTS]
     records = [
         {"row": row, "run": run, **record}
         for row in range(rows)

@@ -176,7 +176,7 @@ def fitting_label(texts: Sequence[str], pixels: float) -> str:
     if fitting := next((text for text in texts if text_pixels(text, LABEL_PIXELS) <= pixels), ""):
         return fitting
     letters = int(pixels / (LABEL_PIXELS * _LETTER_WIDTH)) - 1
-    return f"…{texts[-1][-letters:]}" if letters >= _FEWEST_LETTERS else ""
+    return f"…{texts[-1][-letters:].lstrip('._')}" if letters >= _FEWEST_LETTERS else ""
 
 
 def text_pixels(text: str, size: float) -> float:

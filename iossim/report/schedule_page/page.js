@@ -5,7 +5,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hosts = { timeline: document.getElementById("timeline"), graph: document.getElementById("graph"), table: document.getElementById("table") };
-const LANE = 26, LINE = 11, BOTTOM = 20, LEFT = 22, APART = 22;
+const LANE = 26, LINE = 11, MOST_LINES = 4, BOTTOM = 20, LEFT = 22, APART = 22;
 const order = data.stages.flatMap((stage) => stage.groups.flat());
 const stageOf = new Map(data.stages.flatMap((stage, number) => stage.groups.flat().map((unit) => [unit, number])));
 const banded = data.label === "stage";
@@ -15,7 +15,7 @@ const lanesOf = (some) => 1 + Math.max(0, ...some.map((kernel) => kernel[1]));
 const lanes = lanesOf(data.kernels), lanesBelow = recorded.length ? lanesOf(recorded) : 0;
 /** Height of a kernel's lane below the first one's. */
 const laneTop = (place) => LANE * kernels[place][1] + (place < data.kernels.length ? 0 : lanes * LANE + APART);
-const UNMATCHED = { name: "of no unit", short: "", colour: "#8b939c", ink: "black" };
+const UNMATCHED = { name: "of no unit", short: "", shortest: "", colour: "#8b939c", ink: "black" };
 let zoom = 1;
 let chosen = [];
 
@@ -33,34 +33,53 @@ function tickStep(scale) {
   return power * [1, 2, 5, 10].find((factor) => factor * power >= least);
 }
 
-/** Line of each stage's number, 0 the lowest, such that none covers one to its right. */
-function numberLines(at) {
+/** Line of each text, 0 the lowest, such that none covers one to its right; of each its left and right end. */
+function linesOf(texts) {
   const begins = [], lines = [];
-  for (let number = data.stages.length - 1; number >= 0; number -= 1) {
-    const stage = data.stages[number], middle = (at(stage.start) + at(stage.end)) / 2, half = 3.25 * String(number).length + 1.5;
-    const free = begins.findIndex((begin) => middle + half <= begin);
-    lines[number] = stage.start === null ? 0 : free < 0 ? begins.length : free;
-    if (stage.start !== null) begins[lines[number]] = middle - half;
+  for (let number = texts.length - 1; number >= 0; number -= 1) {
+    const [left, right] = texts[number], free = begins.findIndex((begin) => right <= begin);
+    lines[number] = free < 0 ? begins.length : free;
+    begins[lines[number]] = left;
   }
   return lines;
+}
+
+/** Stages that are drawn with the places of their numbers, and blocks with those of their names above all numbers. */
+function textsAbove(at) {
+  if (!banded) return { numbers: [], blocks: [], height: 18 };
+  const numbers = data.stages.map((stage, number) => ({ ...stage, number })).filter((stage) => stage.start !== null);
+  const blocks = numbers.filter((stage, place) => place === 0 || stage.block !== numbers[place - 1].block);
+  const middle = (stage) => (at(stage.start) + at(stage.end)) / 2, half = (stage) => 3.25 * stage.label.length + 1.5;
+  const of = numbers.map((stage) => [middle(stage) - half(stage), middle(stage) + half(stage)]);
+  const named = blocks.map(({ start, block }) => [Math.min(at(start), at(end) - 6.8 * block.length), 6.8 * block.length + 6]);
+  const lowest = linesOf(of), first = 1 + Math.max(0, ...lowest);
+  const above = linesOf(named.map(([left, wide]) => [left, left + wide])).map((line) => Math.min(line, MOST_LINES));
+  return {
+    numbers: numbers.map((stage, place) => ({ ...stage, x: middle(stage), line: lowest[place] })),
+    blocks: blocks.map(({ start, block }, place) => ({ block: above[place] < MOST_LINES ? block : "", start, x: named[place][0] + 3, line: first + above[place] })),
+    height: 18 + LINE * Math.min(first + MOST_LINES - 1, first + Math.max(0, ...above)),
+  };
 }
 
 function drawTimeline() {
   const width = Math.max(300, (hosts.timeline.clientWidth - 2) * zoom);
   const scale = (width - LEFT - 8) / end, at = (time) => LEFT + time * scale;
-  const lines = banded ? numberLines(at) : [], TOP = 18 + LINE * Math.max(0, ...lines);
+  const { numbers, blocks, height: TOP } = textsAbove(at);
   const below = TOP + lanes * LANE + APART, height = (lanesBelow ? below + lanesBelow * LANE : below - APART) + BOTTOM;
   const svg = made("svg", { width, height, role: "img", "aria-label": `${data.kernels.length} kernels in ${lanes} streams` });
   const add = (name, attributes, ...children) => svg.append(made(name, attributes, ...children));
   add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: banded ? "var(--gap)" : "var(--card)" });
-  data.stages.forEach((stage, number) => {
-    if (stage.start === null || !banded) return;
-    const wide = (stage.end - stage.start) * scale;
-    const box = { x: at(stage.start), y: TOP, width: wide, height: lanes * LANE };
+  for (const { number, label, start, end: to, x, line } of numbers) {
+    const box = { x: at(start), y: TOP, width: (to - start) * scale, height: lanes * LANE };
     add("rect", { ...box, fill: "var(--card)" });
     add("rect", { ...box, class: "stage", "data-stage": number, fill: "var(--band)", stroke: "var(--page)", "stroke-width": 0.8 });
-    add("text", { class: "number", x: box.x + wide / 2, y: TOP - 5 - LINE * lines[number], "text-anchor": "middle" }, String(number));
-  });
+    add("text", { class: "number", x, y: TOP - 5 - LINE * line, "text-anchor": "middle" }, label);
+  }
+  for (const { block, start, x, line } of blocks) {
+    const height = TOP - 5 - LINE * (block ? line : 0);
+    add("line", { class: "block", x1: at(start), x2: at(start), y1: height - 0.7 * LINE, y2: TOP + lanes * LANE });
+    if (block) add("text", { class: "block", x, y: height }, block);
+  }
   for (let lane = 0; lane < lanes; lane += 1) add("text", { x: 6, y: TOP + (lane + 0.65) * LANE }, String(lane));
   if (lanesBelow) {
     add("rect", { x: LEFT, y: below, width: width - LEFT - 8, height: lanesBelow * LANE, fill: "var(--card)" });
@@ -74,8 +93,9 @@ function drawTimeline() {
     const kind = `kernel${row.merged ? " merged" : ""}${row.critical ? " critical" : ""}`;
     add("rect", { class: kind, "data-kernel": place, x: at(from), y: top + 3, width: wide, height: LANE - 6, fill: unit.colour }, title);
     title.append(row.critical === undefined ? "" : `\n${row.why.join("\n")}`);
-    const whole = many ? `${units.length} merged` : unit.short, room = Math.floor((wide - 6) / 5.8);
-    const label = whole.length <= room ? whole : room > 5 ? `…${whole.slice(1 - room)}` : "";
+    const names = many ? [`${units.length} merged`, "merged"] : [unit.short, unit.shortest];
+    const room = Math.floor((wide - 6) / 5.8), fitting = names.find((each) => each.length <= room);
+    const label = fitting || (room > 5 ? `…${names[1].slice(1 - room)}` : "");
     if (label) {
       add("text", { class: "within", x: at(from) + wide / 2, y: top + 0.64 * LANE, "text-anchor": "middle", style: `fill:${unit.ink}` }, label);
     }
@@ -172,7 +192,7 @@ function choose(units) {
     .map((kernel) => `${kernel[4]} ${(kernel[3] - kernel[2]).toFixed(1)} us`).join(", ");
   const below = timesIn(recorded), times = (timesIn(data.kernels) || "no kernel of its own") + (below && ` · recorded: ${below}`);
   const names = units.map((unit) => data.units[unit].name).join(" + ");
-  said.replaceChildren(made("b", {}, names), ` · ${data.units[units[0]].facts} · ${stage.where} · ${times}`);
+  said.replaceChildren(made("b", {}, names), ` · ${data.units[units[0]].facts} · ${stage.block ? `stage ${stage.label} (${stage.block})` : `stream ${stage.label}`} · ${times}`);
   history.replaceState(null, "", `#unit=${encodeURIComponent(data.units[units[0]].name)}`);
   reveal(hosts.timeline, hosts.timeline.querySelector(".kernel.lit"));
   reveal(hosts.graph, hosts.graph.querySelector(".unit.lit"));

@@ -16,7 +16,7 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.explanation import overview, short_lines
-from iossim.report.figures.graph import WAIT, graph_svg, unit_facts, unit_names
+from iossim.report.figures.graph import NAME_PARTS, WAIT, graph_svg, unit_facts, unit_names
 from iossim.report.figures.timeline import stage_extents
 from iossim.report.notebook import html_table
 from iossim.report.schedule_tables import path_lines, repeats, wait_words
@@ -84,7 +84,10 @@ def schedule_page(
         "waits": waits,
         "recorded": {
             "title": "" if recorded is None else recorded.title,
-            "kernels": [] if recorded is None else _recorded(network, recorded.spans),
+            "kernels": [
+                _kernel(network, -1, one, [one.unit] if one.unit else [])
+                for one in (() if recorded is None else recorded.spans)
+            ],
         },
     }
     first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
@@ -130,7 +133,7 @@ def _stage_rows(
         rows.append(
             {
                 "label": str(number),
-                "where": f"stage {number} ({blocks[number]})",
+                "block": blocks[number],
                 "start": None if extent is None else round(extent.start_us, 3),
                 "end": None if extent is None else round(extent.end_us, 3),
                 "takes": f"{stage.latency_us:.1f}{before}",
@@ -152,7 +155,6 @@ def _launch_rows(network: Network, found: StreamExplanation) -> list[dict[str, A
     return [
         {
             "label": str(one.stream),
-            "where": f"stream {one.stream}",
             "start": round(one.start_us, 3),
             "end": round(one.end_us, 3),
             "takes": f"{one.end_us - one.start_us:.1f}",
@@ -170,11 +172,11 @@ def _numbers(network: Network, units: Iterable[str]) -> list[int]:
 
 
 def _units(network: Network) -> list[dict[str, str]]:
-    short, found = unit_names(network), []
+    (short, shortest), found = [unit_names(network, apart) for apart in NAME_PARTS], []
     for unit in network.units:
         colour = kind_colour(main_kind(network, unit))
         facts = {"facts": unit_facts(network, unit), "colour": colour, "ink": text_on(colour)}
-        found.append({"name": unit.name, "short": short[unit.name], **facts})
+        found.append({"name": unit.name, "short": short[unit.name], "shortest": shortest[unit.name], **facts})
     return found
 
 
@@ -188,24 +190,13 @@ def _kernels(
         of = members.get(span.unit, [span.unit])
         if isinstance(schedule, Schedule) and (stage := schedule.stages[span.stage]).strategy is Strategy.MERGE:
             of = stage.units
-        times = round(span.start_us, 3), round(span.end_us, 3)
-        found.append([row_of.get(span.unit, span.stage), span.stream, *times, span.name, _numbers(network, of)])
+        found.append(_kernel(network, row_of.get(span.unit, span.stage), span, of))
     return found
 
 
-def _recorded(network: Network, spans: Sequence[Span]) -> list[list[Any]]:
-    """Kernels as :func:`_kernels` gives them, in no row of the table; one of no known unit has none."""
-    return [
-        [
-            -1,
-            one.stream,
-            round(one.start_us, 3),
-            round(one.end_us, 3),
-            one.name,
-            _numbers(network, filter(None, [one.unit])),
-        ]
-        for one in spans
-    ]
+def _kernel(network: Network, row: int, one: Span, units: Iterable[str]) -> list[Any]:
+    times = round(one.start_us, 3), round(one.end_us, 3)
+    return [row, one.stream, *times, one.name, _numbers(network, units)]
 
 
 def _waits(found: StreamExplanation) -> list[list[float]]:

@@ -1,0 +1,72 @@
+"""Outputs of programs that tables of documents are made of; with a folder, each is kept there and is not run again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import iossim
+
+ROOT = Path(__file__).resolve().parents[1]
+Rows = list[list[str]]
+#: Boards as tables name them.
+BOARDS = {
+    "v100-sxm2": "V100",
+    "a100-sxm-40gb": "A100",
+    "a100-pcie-40gb": "A100",
+    "h100-sxm": "H100",
+    "t4": "T4",
+    "c6678": "C6678",
+}
+
+
+class Runs:
+    """Runs of programs and studies. ``folder`` keeps outputs: by the words of a command, and by the name of a study."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._temporary = TemporaryDirectory() if folder is None else None
+        self.folder = Path(self._temporary.name) if self._temporary else folder
+
+    def output(self, *command: str) -> str:
+        """What ``python COMMAND`` prints, run from the root of the repository."""
+        kept = self._place(*command)
+        if not kept.exists():
+            ran = subprocess.run([sys.executable, *command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+            kept.write_text(ran.stdout, encoding="utf-8")
+        return kept.read_text(encoding="utf-8")
+
+    def has(self, *command: str) -> bool:
+        """Whether its output is kept."""
+        return self._place(*command).exists()
+
+    def _place(self, *command: str) -> Path:
+        words = (Path(word).name if word.startswith("/") else word.replace("/", "-") for word in command)
+        return self.folder / f"{'_'.join(words)}.out"
+
+    def printed(self, *command: str) -> Rows:
+        """The first Markdown table that it prints, the header first."""
+        lines = self.output(*command).strip().splitlines()
+        first = next(number for number, line in enumerate(lines) if line.startswith("|"))
+        rows = []
+        for line in lines[first:]:
+            if not line.startswith("|"):
+                break
+            cells = [cell.strip() for cell in line.strip("|\n").split("|")]
+            rows.append([BOARDS.get(cell, cell) for cell in cells])
+        return [rows[0], *rows[2:]]
+
+    def json_lines(self, *command: str) -> list[dict[str, Any]]:
+        """The JSON values that it prints, one a line."""
+        return [json.loads(line) for line in self.output(*command).splitlines()]
+
+    def study(self, name: str) -> dict[str, Any]:
+        """Rows and answers of a study that ships."""
+        results = self.folder / name / "results.json"
+        if not results.exists():
+            iossim.run_study(name, results.parent)
+        found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
+        return found
