@@ -40,14 +40,15 @@ provenance = found.profile.provenance
 pandas.DataFrame(error.model_dump() for error in provenance.held_out)
 
 # %% [markdown]
-# A parameter that the measurements cannot tell says so. It keeps its value, and intervals widen accordingly.
+# Parameters that the measurements do not determine keep their values, and intervals widen accordingly.
 
 # %%
 provenance.unidentified
 
 # %% [markdown]
-# ## After: the calibrated device prices a network, with an interval
+# ## The calibrated device prices a network, with an interval
 
 # %%
 schedule = iossim.optimize("squeezenet", found.profile)
-schedule.latency_us, schedule.interval_us
+low_us, high_us = schedule.interval_us
+f"{schedule.latency_us / 1e3:.1f} ms, nine in ten measurements from {low_us / 1e3:.1f} to {high_us / 1e3:.1f} ms"

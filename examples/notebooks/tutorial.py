@@ -32,7 +32,7 @@ comparison.plot()
 
 # %% [markdown]
 # ## The schedule
-# A lane for each stream, a bar for each kernel, a band for each stage. The stages stand in the table below the picture.
+# A lane for each stream, a bar for each kernel, a band for each stage. The table below the picture lists the stages.
 
 # %%
 best = comparison.best
@@ -42,12 +42,11 @@ best
 best.to_dataframe().nlargest(5, "latency_us")
 
 # %% [markdown]
-# ## Why is the longest stage as it is?
+# ## What limits each stage, and what another choice would cost
 
 # %%
 explanation = iossim.explain(best, network)
-longest = explanation.by_importance[0]
-longest.stage.units, longest.facts.bound
+explanation
 
 # %% [markdown]
 # ## The same schedule on another GPU, and what a schedule of its own would gain
@@ -56,4 +55,4 @@ longest.stage.units, longest.facts.bound
 elsewhere = iossim.simulate(best, "t4", network=network)
 own = iossim.optimize(network, "t4")
 assert own.latency_us <= elsewhere.latency_us * (1 + 1e-9)
-{"the V100's schedule, ms": elsewhere.latency_us / 1e3, "its own, ms": own.latency_us / 1e3}
+{"the V100's schedule, ms": round(elsewhere.latency_us / 1e3, 3), "its own, ms": round(own.latency_us / 1e3, 3)}
