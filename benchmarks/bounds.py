@@ -8,8 +8,8 @@ The first prints the ratio of stages' bounds (known prices among them) to their 
 prices that they leave, also if each state's final cost had been known before; and the number of states that the
 remaining work and critical path would rule out, beside the optimum. ``--columns`` prints how far the optimum of each different block is above the linear
 program that covers its units with stages at their prices, and with stages at their bounds (column generation: all
-stages are known here), and above work and critical paths. ``--parts`` prints how far the bound of wide networks rises
-where they are cut at units that all others of a part come before or after, and the parts' bounds are added.
+stages are known here), and above work and critical paths. ``--parts`` prints where the gap of wide networks comes from
+(the prices of the stages that are found, and their bounds), and how far the bound rises in parts in series.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from large_networks import network as large_network
 from scipy.optimize import linprog
 
 import iossim
-from iossim.cost.model import START, CostModel, StageBounds, WrappedCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.cost.model import START, CostModel, StageBounds, WrappedCostModel, problems_of
+from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
+from iossim.schedule.planned_stage import planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import prepare_block
 from iossim.search.block_search import _Search
 from iossim.search.free_views import WithoutViews
-from iossim.search.lattice import build_lattice
+from iossim.search.lattice import build_lattice, no_merges
 from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule
+from iossim.search.windows import parts_bound_us
 
 WIDE = ("nasnet_a_large", "pnasnet_5_large", "hrnet_w18", "clip")
-#: A larger part is left whole.
-MOST_UNITS = 120
 
 
 class _Asked(_Search):
@@ -83,6 +85,7 @@ def main() -> None:
     if given.parts:
         for name in WIDE:
             network = large_network(name)
+            print(name, by_stages(network, prices), flush=True)
             problem = max((ScheduleProblem.of_block(network, block) for block in network.blocks), key=len)
             print(name, in_parts(WithoutViews.of(problem).problem, prices), flush=True)
         return
@@ -178,24 +181,32 @@ def least_us(problem: ScheduleProblem, bounds: StageBounds, units: Sequence[int]
 
 
 def in_parts(problem: ScheduleProblem, prices: CostModel) -> str:
-    """Bound of the whole, and the largest sum of bounds of parts separated by units that are comparable to all others.
-
-    A stage with units of two parts contains the unit between them, and all of them in one group, in order.
-    """
+    """Bound of the whole, and of parts in series."""
     bounds = prices.bounds(problem)
     assert bounds is not None
-    ancestors, descendants = (list(map(int, masks)) for masks in (problem.ancestors, problem.descendants))
-    until: list[float] = []
-    for last in range(len(problem)):
-        ways = [least_us(problem, bounds, [*bits(ancestors[last]), last])]
-        for first in bits(ancestors[last]):
-            between = [*bits(ancestors[last] & descendants[first]), last]
-            if len(between) <= MOST_UNITS:
-                ways.append(until[first] + least_us(problem, bounds, between))
-        until.append(max(ways))
-    behind = [until[unit] + least_us(problem, bounds, list(bits(descendants[unit]))) for unit in range(len(problem))]
-    whole_us = least_us(problem, bounds, range(len(problem)))
-    return f"whole {whole_us:.0f} us, in parts {max(behind):.0f} us ({max(behind) / whole_us - 1:+.0%})"
+    whole_us, parts_us = least_us(problem, bounds, range(len(problem))), parts_bound_us(problem, no_merges(), prices)
+    return f"whole {whole_us:.0f} us, in parts {parts_us:.0f} us ({parts_us / whole_us - 1:+.0%})"
+
+
+def by_stages(network: Network, prices: CostModel) -> str:
+    """What the stages that ios-both finds cost, what they cost at least, the boundaries, and the bound of all."""
+    found = schedule(network, prices, "ios-both")
+    price_us = least = boundary_us = 0.0
+    for problem, block in zip(problems_of(network, prices), found.blocks, strict=True):
+        bounds = prices.bounds(problem)
+        assert bounds is not None
+        assert bounds.issue_us is not None
+        for stage, own in zip(block.stages, planned(problem, block), strict=True):
+            price_us, boundary_us = price_us + stage.latency_us, boundary_us + stage.boundary_us
+            groups = [list(bits(group)) for group in problem.groups(own.mask)]
+            issued_us = np.cumsum([0.0, *(bounds.issue_us[group].sum() for group in groups)])
+            ends_us = [at + bounds.serial_us[group].sum() for at, group in zip(issued_us[:-1], groups, strict=True)]
+            most_us = max(*bounds.work_us[bits(own.mask)].sum(axis=0), *ends_us)
+            least += stage.latency_us if len(groups) == 1 or own.strategy is Strategy.MERGE else most_us
+    return (
+        f"stages {price_us:.0f} us, at their bounds {least:.0f}, boundaries {boundary_us:.0f}, "
+        f"bound of all schedules {found.lower_bound_us or 0.0:.0f}"
+    )
 
 
 if __name__ == "__main__":

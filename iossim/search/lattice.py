@@ -179,10 +179,11 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
     masks, addable = np.concatenate(levels), np.concatenate(addables)
     level_begin = np.concatenate([[0], np.cumsum([len(level) for level in levels])]).astype(np.int64)
     child = np.full((total, count), -1, dtype=np.int32)
-    for number in range(count):
-        # Level by level: of a wide block all take seconds, and an interrupt is not heard within compiled code.
-        begin, end, after = level_begin[number : number + 3]
-        _enter_children(masks, addable, begin, end, after, child)
+    bit = np.uint64(1) << np.arange(count, dtype=np.uint64)
+    for begin, end, after in zip(level_begin, level_begin[1:], level_begin[2:], strict=False):
+        states, units = np.nonzero(addable[begin:end, None] & bit)
+        after_masks = masks[begin + states] | bit[units]
+        child[begin + states, units] = end + np.searchsorted(masks[end:after], after_masks)
     return Lattice(masks, addable, child, level_begin)
 
 
@@ -217,54 +218,13 @@ def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: 
     return len(level), found
 
 
-@jit
-def _enter_children(masks: Masks, addable: Masks, begin: int, end: int, after: int, child: NDArray[np.int32]) -> None:
-    """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted."""
-    for i in range(begin, end):
-        for unit in range(child.shape[1]):
-            bit = np.uint64(1) << np.uint64(unit)
-            if addable[i] & bit:
-                low, high = end, after
-                target = masks[i] | bit
-                while high - low > 1:
-                    middle = (low + high) // 2
-                    if masks[middle] <= target:
-                        low = middle
-                    else:
-                        high = middle
-                child[i, unit] = low
-
-
 def _downwards(child: NDArray[np.int32]) -> Downwards:
-    states = len(child)
-    removable = np.zeros(states, dtype=np.uint64)
-    begin = np.zeros(states + 1, dtype=np.int64)
-    _count_parents(child, removable, begin)
-    begin = np.cumsum(begin)
-    parents = np.empty(begin[-1], dtype=np.int32)
-    _enter_parents(child, removable, begin, parents)
-    return Downwards(removable, begin, parents)
-
-
-@jit
-def _count_parents(child: NDArray[np.int32], removable: Masks, begin: NDArray[np.int64]) -> None:
-    states, count = child.shape
-    for i in range(states):
-        for unit in range(count):
-            if child[i, unit] >= 0:
-                begin[child[i, unit] + 1] += 1
-                removable[child[i, unit]] |= np.uint64(1) << np.uint64(unit)
-
-
-@jit
-def _enter_parents(
-    child: NDArray[np.int32], removable: Masks, begin: NDArray[np.int64], parents: NDArray[np.int32]
-) -> None:
     """The parents of a state are in the order of the units that they lack."""
-    states, count = child.shape
-    for i in range(states):
-        for unit in range(count):
-            target = child[i, unit]
-            if target >= 0:
-                below = (np.uint64(1) << np.uint64(unit)) - np.uint64(1)
-                parents[begin[target] + count_bits(removable[target] & below)] = i
+    units, parents = np.nonzero(child.T >= 0)
+    targets = child[parents, units]
+    order = np.argsort(targets, kind="stable")
+    begin = np.searchsorted(targets[order], np.arange(len(child) + 1))
+    removable = np.zeros(len(child), dtype=np.uint64)  # all states but the first have parents
+    if len(order):
+        removable[1:] = np.bitwise_or.reduceat(np.uint64(1) << units[order].astype(np.uint64), begin[1:-1])
+    return Downwards(removable, begin, parents[order].astype(np.int32))

@@ -271,6 +271,11 @@ class Solver:
                 return None, None
         merges = [self._merges_of(problem) for problem in problems]
         relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.concurrent)
+        for index, problem in enumerate(problems if self.concurrent else ()):
+            if (least_us := relaxed[index]) is not None and len(self._parts.get(problem.key, ("", ""))[0]) > 1:
+                from iossim.search.windows import parts_bound_us  # few blocks are so wide
+
+                relaxed[index] = max(least_us, parts_bound_us(problem, merges[index], self.cost_model))
         exact = [self._exact_us(problem) for problem in problems]
         best = [own if least is None else max(own or 0.0, least) for own, least in zip(relaxed, exact, strict=True)]
         return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)

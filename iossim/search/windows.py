@@ -4,6 +4,8 @@ A *window* is a run of stages. Its units are a problem of their own, small enoug
 stages before and behind it, and take the place of the run where they cost less. Windows overlap by half, and the block
 is gone through until none of them improves: so no stage is held to where the block happened to be split. This is large
 neighbourhood search (Shaw, CP 1998) with the dynamic programming of a block as the search of a neighbourhood.
+
+What the block costs at least is the most that parts in series add up to (:func:`parts_bound_us`).
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 
+import numpy as np
+
 from iossim.cost.model import CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import Part
 from iossim.search.block_search import BlockPath, BlockSolution
+from iossim.search.lattice import MergedStages, bounds_with_merges
 
 #: Some units of the block as a problem that can be solved, None where they are too many.
 Prepare = Callable[[Sequence[int]], Part | None]
@@ -93,3 +98,36 @@ def _cheapest(
 
 def _boundary_us(cost_model: CostModel, left: int, behind: int | None) -> float:
     return 0.0 if behind is None else cost_model.price_boundary(bool(left), bool(behind))
+
+
+def parts_bound_us(problem: ScheduleProblem, merges: MergedStages, cost_model: CostModel) -> float:
+    """Lower bound of all schedules of a block, us: the most that parts in series add up to, other units left out.
+
+    A part is all that lies between two units, the second one with it. A stage with units of two parts holds the unit
+    between them, so that all its units of parts are one group, and take as long as one after the other. Otherwise some
+    stage has several groups of one part, and units of no other: before it is a boundary, unless the
+    part is the first. The units of a part take their longest path, and their work, in any case.
+    """
+    known = cost_model.bounds(problem)
+    if known is None:
+        return 0.0
+    bounds = bounds_with_merges(known, problem, merges)
+    boundary_us = min(cost_model.price_boundary(left, True) for left in (False, True))
+    count, serial_us = len(problem), np.append(bounds.serial_us, 0.0)
+    # Of a unit that takes less than its issue, the host may do the rest beside another part.
+    work_us = np.minimum(np.vstack([bounds.work_us, np.zeros(bounds.work_us.shape[1])]), serial_us[:, None])
+    work_us = np.column_stack([work_us, serial_us])
+    # The last row and column stand for no unit: the first part is behind it, and the last one ends with it.
+    behind, path_us = np.zeros((2, count + 1, count + 1))
+    behind[-1] = 1.0
+    until_us, entered_us = np.zeros(count + 1), np.append(np.full(count, boundary_us), 0.0)
+    for last in range(count + 1):
+        before = list(bits(int(problem.ancestors[last]))) if last < count else list(range(count))
+        reads = list(bits(int(problem.predecessors[last]))) if last < count else before
+        behind[before, last] = 1.0
+        path_us[:, last] = behind[:, last] * (path_us[:, reads].max(axis=1, initial=0.0) + serial_us[last])
+        firsts = [*before, count]
+        works_us = behind[np.ix_(firsts, before)] @ work_us[before] + work_us[last]
+        several_us = np.maximum(works_us[:, :-1].max(axis=1, initial=0.0), path_us[firsts, last]) + entered_us[firsts]
+        until_us[last] = (until_us[firsts] + np.minimum(works_us[:, -1], several_us)).max()
+    return float(until_us[-1])

@@ -7,19 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute_force import ScrambledTable, cheapest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iossim.cost.model import START, CostModel, Prices, StageBounds, price_path
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.problem import ScheduleProblem
-from iossim.search.assemble import price_blocks, total_latency_us
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.search.assemble import block_lower_bound_us, price_blocks, total_latency_us
 from iossim.search.ios import solve
-from iossim.search.lattice import build_lattice
+from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.solver import Solution
 from iossim.search.unsearched import greedy_stages
+from iossim.search.windows import parts_bound_us
 
 
 @st.composite
@@ -138,7 +139,7 @@ def test_a_block_with_too_many_states_is_split_and_says_so() -> None:
     problem = ScheduleProblem.of_edges(40, [])
     options = SearchOptions(limits=SearchLimits(max_states=1 << 11))
     solution = solve([problem], RandomCostModel(), options, concurrent=True, merge=True)
-    assert sorted(unit for stage in solution.plans[0] for unit in units_of(stage.mask)) == list(range(40))
+    assert sorted(unit for stage in solution.plans[0] for unit in bits(stage.mask)) == list(range(40))
     assert solution.notes == ("block problem: too wide to be solved as a whole, solved in windows that overlap",)
     assert solution.lower_bound_us is not None
     assert solution.lower_bound_us <= solution.cost_us
@@ -180,7 +181,7 @@ def test_windows_end_in_a_schedule_that_no_window_improves(
     stages = solution.plans[0]
     for first in range(len(stages) - 1):
         pair = stages[first : first + 2]
-        units = units_of(pair[0].mask | pair[1].mask)
+        units = bits(pair[0].mask | pair[1].mask)
         part = problem.restrict(units)
         if build_lattice(part, max_states) is None:
             continue
@@ -242,7 +243,7 @@ def test_an_interrupted_search_returns_the_best_schedule_so_far() -> None:
     solution = solve(blocks, Impatient(), SearchOptions(), concurrent=True, merge=False)
     assert not solution.complete
     for block, plan in zip(blocks, solution.plans, strict=True):
-        assert sorted(unit for stage in plan for unit in units_of(stage.mask)) == list(range(len(block)))
+        assert sorted(unit for stage in plan for unit in bits(stage.mask)) == list(range(len(block)))
     best = solve(blocks, RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
     assert best.complete
     assert best.cost_us <= solution.cost_us
@@ -283,8 +284,7 @@ def test_an_interrupted_block_is_noted_once() -> None:
 
 
 def test_equal_blocks_are_solved_once() -> None:
-    generator = np.random.default_rng(3)
-    block = layered(generator, layers=4, width=3)
+    block = layered(np.random.default_rng(3), layers=4, width=3)
     once = solve([block, block], RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
     many = solve([block] * 6, RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
     assert once.priced_stages == many.priced_stages
@@ -299,18 +299,11 @@ def layered(generator: np.random.Generator, layers: int, width: int) -> Schedule
                 edges.append(((layer - 1) * width + int(before), layer * width + unit))
     last = layers * width
     edges += [(last - 1 - unit, last) for unit in range(width)]
-    merge_class = [0 if unit < width - 1 else -1 for unit in range(last)] + [-1]
-    merge_class[width:] = [-1] * (last + 1 - width)
+    merge_class = [0 if unit < width - 1 else -1 for unit in range(last + 1)]
     return ScheduleProblem.of_edges(last + 1, edges, merge_class, name=f"layered {generator.integers(1 << 30)}")
 
 
-def units_of(mask: int) -> list[int]:
-    return [unit for unit in range(mask.bit_length()) if mask >> unit & 1]
-
-
 def recomputed(problem: ScheduleProblem, cost_model: CostModel, solution: Solution) -> float:
-    for stage in solution.plans[0]:
-        assert stage.strategy in Strategy
     return total_latency_us(price_blocks([problem], solution.plans, cost_model))
 
 
@@ -335,3 +328,16 @@ def test_a_block_solved_as_a_whole_counts_in_the_bound_with_what_it_costs(
             solve([block], cost_model, limited, concurrent=True, merge=True).lower_bound_us or 0.0 for block in blocks
         ]
         assert found.lower_bound_us >= sum(least_us) * (1 - 1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems(), st.integers(0, 99), st.sampled_from([0.0, 3.0, 11.0]))
+@example(ScheduleProblem.of_edges(7, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]), -1, 3.0)
+def test_parts_in_series_bound_a_block(problem: ScheduleProblem, seed: int, barrier_us: float) -> None:
+    prices = RandomCostModel(seed=abs(seed), spread=0.2, barrier_us=barrier_us)
+    merges = price_merges(problem, prices, len(problem))
+    bound_us = parts_bound_us(problem, merges, prices)
+    best = solve([problem], prices, SearchOptions(), concurrent=True, merge=True)
+    assert bound_us <= best.cost_us * (1 + 1e-12)
+    if seed < 0:
+        assert bound_us > (block_lower_bound_us(problem, merges, prices, True, True) or 0.0)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.cost.facts import LaunchWork
+from iossim.schedule.problem import bits
 from iossim.schedule.streams import StreamProblem
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ def stream_bound_us(
     tails = _longest(problem.readers, work.serial_us, reverse=True)
     before = ancestors(problem)
     issued_us = [
-        sum(work.host_us[one] for one in _bits(mask)) + work.host_us[launch] for launch, mask in enumerate(before)
+        sum(work.host_us[one] for one in bits(mask)) + work.host_us[launch] for launch, mask in enumerate(before)
     ]
     host_us = max((own + tail for own, tail in zip(issued_us, tails, strict=True)), default=0.0)
     return max(device_us, host_us, float(work.host_us.sum())) * _KEPT
@@ -55,7 +56,7 @@ def cut(problem: StreamProblem) -> list[list[int]]:
     before, count = ancestors(problem), len(problem)
     behind = [0] * count
     for mask in before:
-        for one in _bits(mask):
+        for one in bits(mask):
             behind[one] += 1
     parts: list[list[int]] = [[]]
     for launch in range(count):
@@ -126,7 +127,7 @@ def _heads(reads: Sequence[Sequence[int]], serial_us: Floats, needs: Floats, sha
         if not mask:
             continue
         path_us = max(heads[one] + serial_us[one] for one in own)
-        members = _bits(mask)
+        members = bits(mask)
         starts = np.unique(heads[members])
         left = (
             needs[members][None]
@@ -135,7 +136,3 @@ def _heads(reads: Sequence[Sequence[int]], serial_us: Floats, needs: Floats, sha
         worked_us = float((starts[:, None] + np.maximum(0.0, left).sum(axis=1)).max())
         heads[launch] = max(path_us, worked_us)
     return heads
-
-
-def _bits(mask: int) -> list[int]:
-    return [index for index in range(mask.bit_length()) if mask >> index & 1]
