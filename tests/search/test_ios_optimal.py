@@ -214,9 +214,8 @@ def test_what_was_done_to_several_blocks_is_one_note() -> None:
     blocks = [replace(ScheduleProblem.of_edges(size, []), name=f"block{size}") for size in (12, 14)]
     options = SearchOptions(limits=SearchLimits(max_states=1 << 6))
     solution = solve(blocks, RandomCostModel(), options, concurrent=True, merge=False)
-    assert solution.notes == (
-        "2 blocks, block12 the first: too wide to be solved as a whole, solved in windows that overlap",
-    )
+    (note,) = solution.notes
+    assert note == "2 blocks, block12 the first: too wide to be solved as a whole, solved in windows that overlap"
 
 
 def test_many_convolutions_of_one_input_are_said_not_to_merge_in_all_sets() -> None:
