@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import option, switch, takes_options, with_flags
+from iossim.cli.options import takes_options, with_flags
 from iossim.cli.outputs import (
     ExitCode,
     Part,
@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
 
 
-Schedulers = Annotated[
-    str | None,
-    option("--schedulers", "NAMES", "These schedulers, separated by commas; by default all but ios-streams."),
-]
-
-Limit = Annotated[
-    float | None, option("--max-latency-ms", "X", "Latency that several devices are held against, in ms.")
-]
-Csv = Annotated[bool, switch("--csv", "Print CSV: a line for each scheduler on each device.")]
-
-
 def register(app: typer.Typer) -> None:
     app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
 
@@ -52,18 +41,18 @@ def register(app: typer.Typer) -> None:
 )
 @takes_options
 def compare(
-    model: options.Model,
+    model: str,
     *,
-    device: options.Devices = None,
+    device: list[str] | None = None,
     reading: ModelOptions,
-    schedulers: Schedulers = None,
+    schedulers: str | None = None,
     pricing: PricingOptions,
     streams: StreamOptions,
     transforms: TransformOptions,
     outputs: ScheduleOutputs,
-    max_latency_ms: Limit = None,
-    as_csv: Csv = False,
-    as_json: options.Json = False,
+    max_latency_ms: float | None = None,
+    as_csv: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model as well.
 

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import command_group, option, switch, takes_options
+from iossim.cli.options import command_group, takes_options
 from iossim.cli.outputs import Part, present, table, tell_written
 from iossim.cli.progress import progress_bars
 
@@ -27,12 +27,6 @@ _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
 #: Concurrent work below this fraction of the arithmetic is called little.
 _LITTLE = 0.02
 
-Whole = Annotated[bool, switch("--all", "A row for every run of equal blocks.")]
-ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
-OperatorSet = Annotated[
-    int | None, options.number("--opset", "ONNX operator set; by default one that common runtimes support.")
-]
-
 
 def register(app: typer.Typer) -> None:
     group = command_group(app, "models", "Networks of the zoo, and what is in a model file.")
@@ -42,7 +36,8 @@ def register(app: typer.Typer) -> None:
     app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
 
 
-def list_models(as_json: options.Json = False) -> None:
+@takes_options
+def list_models(as_json: bool = False) -> None:
     """List the networks of the zoo."""
     from iossim.models.catalogue import zoo_models
 
@@ -54,9 +49,7 @@ def list_models(as_json: options.Json = False) -> None:
 
 
 @takes_options
-def show_model(
-    model: options.Model, reading: ModelOptions, whole: Whole = False, as_json: options.Json = False
-) -> None:
+def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: bool = False) -> None:
     """Show the contents of a network; of many different blocks only the largest, without --all."""
     from iossim.tasks.network_summary import summarise
 
@@ -174,7 +167,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 
 
 @takes_options
-def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
+def export_model(model: str, out: Path, reading: ModelOptions, opset: int | None = None) -> None:
     """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound. Its
     units and blocks are noted in the file, and restored when it is read.
 
@@ -188,18 +181,15 @@ def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset
     tell_written(written)
 
 
-CountedStages = Annotated[str, option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
-
-
 @options.shown(options.SCHEDULE, "search-space randwire --stages paper")
 @takes_options
 def search_space(
-    model: options.Model,
+    model: str,
     reading: ModelOptions,
-    stages: CountedStages = "general",
-    max_group_size: options.MaxGroupSize = None,
-    max_groups: options.MaxGroups = None,
-    as_json: options.Json = False,
+    stages: str = "general",
+    max_group_size: int | None = None,
+    max_groups: int | None = None,
+    as_json: bool = False,
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
     from iossim.api import search_options

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
+from iossim.cli import options
 from iossim.cli.bars import measuring_bar
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import option, switch, takes_options, with_flags
+from iossim.cli.options import takes_options, with_flags
 from iossim.cli.outputs import (
     PAGE,
     ExitCode,
@@ -52,18 +52,18 @@ def register(app: typer.Typer) -> None:
 )
 @takes_options
 def optimize(
-    model: options.Model,
+    model: str,
     *,
-    device: options.Device = None,
+    device: str | None = None,
     reading: ModelOptions,
-    scheduler: schedule_options.SchedulerName = "ios-both",
+    scheduler: str = "ios-both",
     pricing: PricingOptions,
     streams: StreamOptions,
-    budget: schedule_options.Budget = None,
+    budget: str | None = None,
     transforms: TransformOptions,
-    onnx: schedule_options.OnnxFile = None,
+    onnx: Path | None = None,
     outputs: ScheduleOutputs,
-    as_json: options.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Schedule a model, print the stages, and write to --out: schedule.json, index.html (the page to open), pictures
     and a trace.
@@ -177,31 +177,20 @@ def default_budget(prices: CostModel) -> Budget | None:
     return Budget(measurements=DEFAULT_MEASUREMENTS)
 
 
-MaxLatency = Annotated[float | None, option("--max-latency-ms", "X", "Latency limit of the best schedule, in ms.")]
-Baseline = Annotated[
-    Path | None,
-    option("--baseline", "SCHEDULE", "A saved schedule.json that the best schedule must not be slower than."),
-]
-ChangedModel = Annotated[
-    bool, switch("--changed-model", "The model has changed since the baseline, whose saved latency counts.")
-]
-Tolerance = Annotated[float, option("--tolerance", "PART", "Allowed slowdown against the baseline: 0.02 for 2%.")]
-
-
 @options.shown(options.SCHEDULE, "check squeezenet -d t4 --max-latency-ms 2")
 @takes_options
 def check(
-    model: options.Model,
+    model: str,
     *,
-    device: options.Device = None,
+    device: str | None = None,
     reading: ModelOptions,
-    max_latency_ms: MaxLatency = None,
-    baseline: Baseline = None,
-    changed_model: ChangedModel = False,
-    tolerance: Tolerance = 0.0,
-    scheduler: schedule_options.SchedulerName = "ios-both",
+    max_latency_ms: float | None = None,
+    baseline: Path | None = None,
+    changed_model: bool = False,
+    tolerance: float = 0.0,
+    scheduler: str = "ios-both",
     pricing: PricingOptions,
-    as_json: options.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as required."""
     from iossim import api

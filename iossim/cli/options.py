@@ -1,8 +1,8 @@
 """Options that several commands share, each declared once, and in groups; and the flags of names in messages.
 
 Below the command line a message names an argument as Python does, in backquotes (``give `max_groups` 8``); the flag is
-the name with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class, under
-:func:`takes_options`.
+the name with dashes, or that of :data:`FLAGS`. Under :func:`takes_options` a command's parameters are its options, by
+their entries in ``options.toml`` of its room, and one of the class of a group stands for all of the group's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 import re
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
@@ -99,127 +100,62 @@ def names_of(module: str, function: str) -> Callable[[str], list[str]]:
     return known
 
 
-MODELS = names_of("iossim.models.catalogue", "zoo_models")
-_DEVICES = names_of("iossim.hardware.names", "device_names")
-Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.", MODELS)]
-_DEVICE = "A device (see 'iossim devices list') or a profile.yaml"
-Device = Annotated[str | None, option("--device -d", "NAME", f"{_DEVICE}.", known=_DEVICES)]
-Devices = Annotated[
-    list[str] | None, option("--device -d", "NAME", f"{_DEVICE}; several by commas or again.", known=_DEVICES)
-]
-Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
-ModelDataType = Annotated[
-    str | None, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8; by default fp32, or an ONNX file's own.")
-]
-Shape = Annotated[
-    list[str] | None, option("--shape", "NAME=1x3x224x224", "Shape of an ONNX file's input; may be repeated.")
-]
-Dimension = Annotated[
-    list[str] | None, option("--dim", "NAME=8", "Size of an ONNX file's named dimension; may be repeated.")
-]
-Strict = Annotated[
-    bool, switch("--strict", "Refuse operators that iossim does not know, instead of pricing their traffic.")
-]
-Training = Annotated[bool, switch("--training", "Add the gradients of activations and weights: docs/training.md.")]
-Passes = Annotated[
-    list[str] | None, option("--pass", "NAME", "Rewrite an ONNX file's graph by a plugin's pass; may be repeated.")
-]
-Graphs = Annotated[
-    Path | None, option("--graphs", "DIR", "Folder of edge lists for randwire, instead of its own graphs.")
-]
-Units = Annotated[
-    str | None,
-    option(
-        "--units",
-        "POLICY",
-        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a search fuses "
-        "each sum of branches or keeps it separate, whichever is faster.",
-    ),
-]
-MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
-Engine = Annotated[
-    str,
-    option(
-        "--engine",
-        "NAME",
-        "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
-        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (simulated only).",
-    ),
-]
-CostModelName = Annotated[
-    str,
-    option("--cost-model", "NAME", "simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE."),
-]
+#: Flags that are spelled differently from their parameter or field, by its name.
+FLAGS = {
+    "address": "--scheduler",  # of a Dask cluster
+    "board_power_w": "--power-w",
+    "boost_clock_ghz": "--clock-ghz",
+    "dimensions": "--dim",
+    "dram_bandwidth_gbps": "--dram-gbps",
+    "fp32_lanes_per_sm": "--lanes",
+    "passes": "--pass",
+    "shapes": "--shape",
+    "sm_count": "--sm",
+}
+
+
+def _flag(name: str) -> str:
+    return FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+@functools.cache
+def _texts(room: str) -> dict[str, dict[str, Any]]:
+    file = Path(__file__).parents[1] / room / "options.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def listed(name: str, owner: str = "", room: str = "cli") -> Any:
+    """The option or argument ``name`` as typer takes it: of the table ``owner`` of a room's ``options.toml``, or the
+    one that all commands share.
+    """
+    shared = _texts("cli")["shared"]
+    entry = _texts(room).get(owner, {}).get(name, name)
+    entry = shared[entry] if isinstance(entry, str) else entry
+    known = names_of(*entry["names"].split()) if "names" in entry else None
+    if "argument" in entry:
+        return typer.Argument(metavar=entry["argument"], help=entry["help"], autocompletion=known)
+    return typer.Option(
+        *entry.get("flags", _flag(name)).split(),
+        metavar=entry.get("value", entry.get("number")),
+        parser=whole_number if "number" in entry else None,
+        help=entry["help"],
+        rich_help_panel=entry.get("panel"),
+        autocompletion=known,
+    )
+
+
 #: Value of --rewrite without one.
 DEFAULT_REWRITE = "default"
-Rewrite = Annotated[
-    str | None,
-    option(
-        "--rewrite",
-        "[RULES]",
-        "Rewrite the graph by these rules, searched together with the schedule: sets (see 'iossim rules list') and "
-        "files, separated by commas; without a value those that ship.",
-    ),
-]
-OUTPUT = "Output"
-RewriteSearch = Annotated[
-    str,
-    option(
-        "--rewrite-search",
-        "joint|saturation|backtracking",
-        "With --rewrite: joint (graph and schedule together), or backtracking or saturation (least sum of operators "
-        "first, then scheduled).",
-    ),
-]
-Alpha = Annotated[
-    float, option("--alpha", "X", "With --rewrite: keep expanding graphs that cost up to X times the best.")
-]
-RewriteBudget = Annotated[
-    str,
-    option("--rewrite-budget", "N|SECONDSs|all", "With --rewrite: number of graphs to expand (200), or seconds (30s)."),
-]
-Unproved = Annotated[bool, switch("--unproved", "With --rewrite: also use rules that are neither proved nor refuted.")]
-Stages = Annotated[str, option("--stages", "DEFINITION", "Definition of a stage: general (any ending) or paper.")]
-MaxGroupSize = Annotated[
-    int | None, number("--max-group-size -r", "Prune the search: at most N units in a group (r in the paper).")
-]
-MaxGroups = Annotated[
-    int | None, number("--max-groups -s", "Prune the search: at most N groups in a stage (s in the paper).")
-]
-WorkspaceLimit = Annotated[
-    str | None, option("--workspace-limit", "SIZE", "Limit on the total workspace of concurrent kernels: 64MiB.")
-]
-Company = Annotated[
-    bool, switch("--company", "Choose the kernels that are fastest together, not each the fastest alone.")
-]
-MicroBatch = Annotated[
-    str | None,
-    option(
-        "--micro-batch",
-        "K|auto",
-        "Divide the batch of each block into K micro-batches, units of their own; auto: 1, 2 or 4, the fastest.",
-    ),
-]
-Search = Annotated[
-    str,
-    option(
-        "--search",
-        "in-turn|joint",
-        "Apply --rewrite, joins and --micro-batch in sequence, or search all jointly, with kernels and streams.",
-    ),
-]
-Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.", OUTPUT)]
-Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).", OUTPUT)]
-Plot = Annotated[
-    bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).", OUTPUT)
-]
-Store = Annotated[Path | None, option("--store", "FILE", "Measurement store; by default in your data folder.")]
-Seconds = Annotated[
-    float | None,
-    option("--seconds", "S", "How long each scheduler (or all of coschedule) may search; no limit by default."),
-]
-StreamSeed = Annotated[int, number("--stream-seed", "Seed of the random choices of ios-streams.")]
-Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.", OUTPUT)]
+#: Options of guests' commands.
+Batch = Annotated[int | None, listed("batch")]
+CostModelName = Annotated[str, listed("cost_model")]
+Device = Annotated[str | None, listed("device")]
+Engine = Annotated[str, listed("engine")]
+Json = Annotated[bool, listed("as_json")]
+ModelDataType = Annotated[str | None, listed("dtype")]
+Out = Annotated[Path | None, listed("out")]
+Plot = Annotated[bool | None, listed("plot")]
+Store = Annotated[Path | None, listed("store")]
 
 
 def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
@@ -246,18 +182,6 @@ def several_devices(given: str | Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(filter(None, parts))) or texts[:1]
 
 
-#: Flags that are spelled differently from their parameter or field, by its name.
-FLAGS = {
-    "address": "--scheduler",  # of a Dask cluster
-    "board_power_w": "--power-w",
-    "boost_clock_ghz": "--clock-ghz",
-    "dimensions": "--dim",
-    "dram_bandwidth_gbps": "--dram-gbps",
-    "fp32_lanes_per_sm": "--lanes",
-    "passes": "--pass",
-    "shapes": "--shape",
-    "sm_count": "--sm",
-}
 #: Parameters without which another one has no effect, by that one's name.
 ONLY_WITH = {
     "rewrite_search": ("rewrite",),
@@ -276,7 +200,7 @@ _NAME = re.compile(r"`([a-z][a-z0-9_]*)`")
 
 def with_flags(message: str) -> str:
     """The message with flags in place of names: ``give --max-groups 8``."""
-    return _NAME.sub(lambda name: FLAGS.get(name[1], "--" + name[1].replace("_", "-")), message)
+    return _NAME.sub(lambda name: _flag(name[1]), message)
 
 
 class OptionGroup:
@@ -289,8 +213,16 @@ class OptionGroup:
         """Refuse unknown names before anything is loaded that works with them."""
 
 
+def _with_help(kind: Any, name: str, owner: Any, panel: str | None = None) -> Any:
+    """The type of a parameter of a command or group, annotated with its option."""
+    base, info = (kind.__origin__, *kind.__metadata__) if hasattr(kind, "__metadata__") else (kind, None)
+    info = copy(info) if info else listed(name, owner.__name__, owner.__module__.split(".")[1])
+    info.rich_help_panel = info.rich_help_panel or panel
+    return Annotated[base, info]
+
+
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Command in which parameters that are groups are replaced by their options, for typer to read."""
+    """Command whose parameters are options for typer to read: those of :func:`listed`, and those of its groups."""
     groups: dict[str, Any] = {}
     written: dict[str, inspect.Parameter] = {}
 
@@ -305,11 +237,9 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             own = get_type_hints(kind, include_extras=True)
             for field in fields(kind):  # type: ignore[arg-type]
                 of: Any = next(base for base in kind.__mro__ if field.name in inspect.get_annotations(base))
-                info = copy(own[field.name].__metadata__[0])
-                info.rich_help_panel = info.rich_help_panel or of.PANEL
-                write(field.name, Annotated[own[field.name].__origin__, info], field.default)
+                write(field.name, _with_help(own[field.name], field.name, of, of.PANEL), field.default)
         else:
-            write(parameter.name, kind, parameter.default)
+            write(parameter.name, _with_help(kind, parameter.name, command), parameter.default)
 
     @functools.wraps(command)
     def run(**given: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
-from iossim.cli.options import argument, command_group, option, switch, takes_options
+from iossim.cli import options
+from iossim.cli.options import command_group, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
 
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 #: Device of the published schedules, which used the same engine.
 _PUBLISHED_DEVICE = "v100-sxm2"
-
-IosFilePath = Annotated[Path, argument("FILE", "A schedule that the IOS engine saved (.json).")]
-OnDevice = Annotated[
-    str, option("--device -d", "NAME", "Device to price it on; the file does not record where it ran.")
-]
-ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
-Format = Annotated[str, option("--format", "NAME", "ios, dot, or a plugin's.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -42,15 +35,15 @@ def register(app: typer.Typer) -> None:
 
 @takes_options
 def import_schedule(
-    file: IosFilePath,
-    device: OnDevice = _PUBLISHED_DEVICE,
-    batch: options.Batch = None,
-    engine: options.Engine = "auto",
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
+    file: Path,
+    device: str = _PUBLISHED_DEVICE,
+    batch: int | None = None,
+    engine: str = "auto",
+    cost_model: str = "simulator",
+    store: Path | None = None,
     *,
     outputs: ScheduleOutputs,
-    as_json: options.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
     from iossim import api
@@ -82,12 +75,8 @@ def import_schedule(
     present(document, parts, as_json, out=outputs.out, files=files)
 
 
-def export_schedule(
-    schedule: schedule_options.SavedSchedule,
-    out: ToFile,
-    format_name: Format = "ios",
-    model: schedule_options.OtherModel = None,
-) -> None:
+@takes_options
+def export_schedule(schedule: Path, out: Path, format_name: str = "ios", model: str | None = None) -> None:
     """Export a saved schedule, and its network with it, in the format of another program."""
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
@@ -116,21 +105,9 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
     return published_us if own.graph.hash == network.graph.hash else None
 
 
-FirstSchedule = Annotated[Path, argument("A", "A schedule.json.")]
-SecondSchedule = Annotated[
-    Path, argument("B", "Another one of the same network, for the same or another device or batch size.")
-]
-AllStages = Annotated[bool, switch("--all", "Show the stages, or units in streams, that are the same, too.")]
-
-
 @options.shown(options.SCHEDULE, "diff out/schedule.json other/schedule.json")
-def diff(
-    a: FirstSchedule,
-    b: SecondSchedule,
-    model: schedule_options.OtherModel = None,
-    all_stages: AllStages = False,
-    as_json: options.Json = False,
-) -> None:
+@takes_options
+def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, as_json: bool = False) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
     from iossim.report.diff_words import diff_lines, diff_table, stream_diff_lines, stream_diff_table
     from iossim.schedule.schedule import Schedule, read_schedule

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli.options import FILES, argument, option, shown
+from iossim.cli.options import FILES, shown, takes_options
 from iossim.cli.outputs import text_file, write_files
-
-Name = Annotated[
-    str | None,
-    argument("NAME", "profile, schedule, table, scenario, measurement, rule, or a command's output: models-show."),
-]
-Folder = Annotated[Path | None, option("--out -o", "DIR", "Write all of them into this folder.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +17,8 @@ def register(app: typer.Typer) -> None:
 
 
 @shown(FILES, "schema profile")
-def print_schema(name: Name = None, out: Folder = None) -> None:
+@takes_options
+def print_schema(name: str | None = None, out: Path | None = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
     from iossim.report.schemas import schema, schema_names
 

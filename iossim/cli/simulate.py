@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
-from iossim.cli.options import number, switch, takes_options
+from iossim.cli import options
+from iossim.cli.options import takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
 from iossim.cli.schedule_files import schedule_files
 
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.schedule.schedule import AnySchedule
     from iossim.tasks.stream_explain import StreamExplanation
-
-OtherBatch = Annotated[int | None, number("--batch -b", "Another batch size than the schedule's own.")]
-EventDriven = Annotated[
-    bool, switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,17 +31,17 @@ def register(app: typer.Typer) -> None:
 )
 @takes_options
 def simulate(
-    schedule: schedule_options.SavedSchedule,
-    device: options.Device = None,
-    batch: OtherBatch = None,
-    engine: schedule_options.OtherEngine = None,
-    model: schedule_options.OtherModel = None,
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
-    event_driven: EventDriven = False,
+    schedule: Path,
+    device: str | None = None,
+    batch: int | None = None,
+    engine: str | None = None,
+    model: str | None = None,
+    cost_model: str = "simulator",
+    store: Path | None = None,
+    event_driven: bool = False,
     *,
     outputs: ScheduleOutputs,
-    as_json: options.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api

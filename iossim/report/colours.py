@@ -8,74 +8,20 @@ schedulers have a contrast of 3 or more to white and to the dark page, as WCAG 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from importlib import resources
+from itertools import cycle
 
-from iossim.prediction.schedule_interval import BOUNDARIES
+from iossim.base.shipped_yaml import read_shipped
 
 #: Colour of kinds that have none of their own.
 REST = "#999999"
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """A family of kinds: ``kinds`` take ``shades`` in turn, cyclically where there are more kinds; ``reserved`` is the
-    nearest of the colour names that chrome://tracing defines.
-    """
-
-    shades: tuple[str, ...]
-    reserved: str
-    kinds: tuple[str, ...]
-
-
-_FAMILIES = (
-    _Family(
-        ("#0072b2", "#4b93c9", "#004a77"),
-        "rail_response",
-        ("conv", "conv_backward_data", "conv_backward_filter", "quantized_conv", "integer_conv", "conv_transpose",
-         "conv_nhwc"),
-    ),
-    _Family(
-        ("#d55e00", "#ec9a5c", "#943f00"),
-        "rail_animation",
-        ("gemm", "matmul", "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn"),
-    ),
-    _Family(
-        ("#e69f00", "#b57b00", "#f2c866", "#8f6a1f"),
-        "rail_idle",
-        (
-            "max_pool", "average_pool", "global_average_pool", "global_max_pool",
-            "max_pool_backward", "average_pool_backward",
-            "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc",
-        ),
-    ),
-    _Family(
-        ("#009e73", "#63c7a9", "#00684b", "#9adbc6"),
-        "rail_load",
-        (
-            "concat", "transpose", "split", "slice", "gather", "gather_elements", "pad", "expand", "tile", "resize",
-            "reshape", "flatten", "depth_to_space", "space_to_depth", "gather_backward",
-        ),
-    ),
-    _Family(
-        ("#cc79a7", "#e3aecb", "#9c4a78"),
-        "thread_state_uninterruptible",
-        ("relu", "add", "mul", "unary", "sigmoid", "clip", "prelu", "nary", "where", "cast", "quantize", "dequantize",
-         "dynamic_quantize"),
-    ),
-    _Family(
-        ("#7566c9", "#a99fe0", "#4c3f9c"),
-        "thread_state_runnable",
-        (
-            "softmax", "layer_norm", "reduce", "batch_norm", "group_norm", "instance_norm", "rms_norm", "log_softmax",
-            "local_response_norm", "hardmax", "arg_extreme", "top_k",
-        ),
-    ),
-    _Family(("#6b7280",), "generic_work", (BOUNDARIES,)),
-)  # fmt: skip
-_COLOURS = {
-    kind: family.shades[place % len(family.shades)] for family in _FAMILIES for place, kind in enumerate(family.kinds)
+_FAMILIES = read_shipped((resources.files(__package__) / "colours.yaml").read_text("utf-8"))
+_COLOURS: dict[str, str] = {
+    kind: colour for family in _FAMILIES for kind, colour in zip(family["kinds"], cycle(family["shades"]), strict=False)
 }
-_RESERVED = {kind: family.reserved for family in _FAMILIES for kind in family.kinds}
+_RESERVED: dict[str, str] = {kind: family["reserved"] for family in _FAMILIES for kind in family["kinds"]}
 #: Below this relative luminance, text on a colour is white (WCAG 2.2: white then has the higher contrast).
 _DARK = 0.179
 

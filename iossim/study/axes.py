@@ -197,11 +197,12 @@ def kind_among(values: Callable[[str], Iterable[Any]]) -> StudyKind | None:
     return next((kind for kind in KINDS if any(map(kind.is_asked, values(kind.axis.name)))), None)
 
 
-#: Metrics of measures and kinds of guests.
-GUESTS_METRICS = [
-    *(metric for measure in MEASURES.values() for metric in measure.metrics),
-    *(metric for kind in KINDS for metric in kind.metrics),
-]
+#: Metrics of measures and kinds of guests by name.
+GUESTS_METRICS = {
+    metric.name: metric
+    for metrics in (*(measure.metrics for measure in MEASURES.values()), *(kind.metrics for kind in KINDS))
+    for metric in metrics
+}
 #: All metrics by name, in the order of a report's columns.
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -225,7 +226,7 @@ METRICS: dict[str, Metric] = {
         Metric("kernels", "number of kernels", " kernels", column=Column("kernels")),
         Metric("gmacs", "number of multiply-adds", "e9 multiply-adds", column=Column("gmacs", "10⁹ multiply-adds", 2)),
         Metric("traffic_mib", "memory traffic", " MiB moved", column=Column("traffic_mib", "moved", 1)),
-        *GUESTS_METRICS,
+        *GUESTS_METRICS.values(),
         Metric("published_ms", "published latency", " ms", column=Column("published_ms", "published", 3)),
         Metric("board_power_w", "board power", " W", per="watt"),
         Metric("peak_tflops", "fp32 peak", " TFLOP/s", "highest", per="TFLOP/s"),

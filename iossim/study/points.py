@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iossim._version import __version__
 from iossim.base.errors import ModelError, OptionError, ScenarioError
@@ -28,7 +28,7 @@ from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
 from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.scenario import PointValues, Scenario
-from iossim.study.study_kind import Label, StudyKind, label_of
+from iossim.study.study_kind import Label, StudyKind, add_fields, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
@@ -39,7 +39,9 @@ MAX_POINTS = 100_000
 
 
 @dataclass(frozen=True)
-class _OwnAxes:
+class Point:
+    """One combination of the axes' values."""
+
     #: Counted from 0 in the scenario's order.
     index: int
     model: Model
@@ -52,18 +54,7 @@ class _OwnAxes:
     rewrite: Rewrite
     micro_batch: MicroBatches
     workspace: Workspace
-
-
-if TYPE_CHECKING:
-    _AllAxes = _OwnAxes
-else:
-    _AllAxes = make_dataclass("_AllAxes", [kind.axis.name for kind in KINDS], bases=(_OwnAxes,), frozen=True)
-
-
-@dataclass(frozen=True)
-class Point(_AllAxes):
-    """One combination of the axes' values."""
-
+    add_fields(vars(), {kind.axis.name: Any for kind in KINDS})
     #: Seed of random weights, graphs and cost models.
     seed: int = 0
     #: Hash of all that the point's results depend on, the same in every process: results are reused by it.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 from typing_extensions import TypeAliasType
 
 from iossim.base.errors import did_you_mean
@@ -20,19 +20,15 @@ from iossim.base.values import Value
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, KINDS, MEASURES, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.question import LIST, MAPPING, VALUE, Question
-from iossim.study.study_kind import StudyKind, with_fields
+from iossim.study.study_kind import StudyKind, add_fields
 
-if TYPE_CHECKING:
-    PointValues = Any
-else:
-    PointValues = create_model(
-        "PointValues",
-        __base__=Value,
-        __module__=__name__,
-        __doc__="One explicit point: a value for some of the axes. An axis that is left out takes its list's only "
-        "value.\n\nA value may be given by its label, where the scenario lists it.",
-        **{axis.name: (axis.kind | None, None) for axis in AXES.values()},
+
+class PointValues(Value):
+    __doc__ = (
+        "One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.\n\n"
+        "A value may be given by its label, where the scenario lists it."
     )
+    add_fields(vars(), {axis.name: axis.kind | None for axis in AXES.values()}, dict.fromkeys(AXES))
 
 
 def _listed(axis: str) -> Any:
@@ -61,7 +57,15 @@ class Published(Value):
         return [] if self.claim is None else self.claim if isinstance(self.claim, list) else [self.claim]
 
 
-class _OwnAxes(Value):
+if TYPE_CHECKING:
+    _MeasureName = str
+else:
+    _MeasureName = Literal["active_warps", "peak_memory", *MEASURES]
+
+
+class Scenario(Value):
+    """A study. Every axis is a list; ``combine`` says how they make points."""
+
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     title: str = ""
     #: Motivation of the study, for a reader of the file and the report.
@@ -76,25 +80,11 @@ class _OwnAxes(Value):
     rewrites: list[Rewrite] = _listed("rewrite")
     micro_batches: list[MicroBatches] = _listed("micro_batch")
     workspace: list[Workspace] = _listed("workspace")
-
-
-if TYPE_CHECKING:
-    _AllAxes = _OwnAxes
-else:
-    _AllAxes = with_fields(
-        _OwnAxes, {kind.axis.field: (list[type(kind.axis.default)], _listed(kind.axis.name)) for kind in KINDS}
+    add_fields(
+        vars(),
+        {kind.axis.field: list[type(kind.axis.default)] for kind in KINDS},  # type: ignore[misc]
+        {kind.axis.field: _listed(kind.axis.name) for kind in KINDS},
     )
-
-
-if TYPE_CHECKING:
-    _MeasureName = str
-else:
-    _MeasureName = Literal["active_warps", "peak_memory", *MEASURES]
-
-
-class Scenario(_AllAxes):
-    """A study. Every axis is a list; ``combine`` says how they make points."""
-
     #: All combinations of the axes (grid); the first values, the second ones and so on (zip); or the listed
     #: ``points``.
     combine: Literal["grid", "zip", "points"] = "grid"

@@ -83,7 +83,8 @@ def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
             yield Fault((field,), f"is of GPUs and processors; {others}")
     if reason := kind.refuses(scenario.schedulers, list(listed.values())):
         yield Fault(("schedulers",), reason)
-    for device in [*scenario.devices, *(each.device for each in scenario.points if each.device)]:
+    listed_by_points = (device for point in scenario.points if (device := vars(point)["device"]))
+    for device in [*scenario.devices, *listed_by_points]:
         for place, each in listed.items():
             yield from _asked(partial(kind.check, device.device, device.set, each), place)
 

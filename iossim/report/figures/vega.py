@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
+from iossim.base.shipped_yaml import read_shipped
 from iossim.base.tables import Cell
 from iossim.base.user_files import write_atomically
 from iossim.base.user_folders import own_folder, user_cache
@@ -80,57 +83,22 @@ PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 
 def light() -> dict[str, Any]:
-    return _config("#1b1f24", "#4a5159", "#d9dde2", "#8b939c", "#ffffff", SCREEN_FONT, "transparent")
+    return _theme("#1b1f24", "#4a5159", "#d9dde2", "#8b939c", "#ffffff", SCREEN_FONT, "transparent")
 
 
 def dark() -> dict[str, Any]:
-    return _config("#e8eaed", "#b4bac2", "#343a42", "#6f7781", "#15181d", SCREEN_FONT, "transparent")
+    return _theme("#e8eaed", "#b4bac2", "#343a42", "#6f7781", "#15181d", SCREEN_FONT, "transparent")
 
 
 def paper() -> dict[str, Any]:
-    return _config("#111111", "#333333", "#dddddd", "#777777", "#ffffff", PAPER_FONT, "white")
+    return _theme("#111111", "#333333", "#dddddd", "#777777", "#ffffff", PAPER_FONT, "white")
 
 
-def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, background: str) -> dict[str, Any]:
-    published = {"color": paper, "fill": paper, "filled": True, "stroke": ink, "shape": "diamond", "size": 105}
-    return {
-        "background": background,
-        "font": font,
-        "view": {"stroke": None},
-        "axis": {
-            "labelColor": soft,
-            "titleColor": ink,
-            "labelFontSize": 11,
-            "titleFontSize": 11.5,
-            "titleFontWeight": 500,
-            "titlePadding": 8,
-            "labelPadding": 5,
-            "gridColor": grid,
-            "gridWidth": 0.8,
-            "domainColor": line,
-            "tickColor": line,
-            "tickSize": 4,
-            "labelOverlap": "greedy",
-            "labelSeparation": 5,
-            "labelFlush": False,
-            "tickCount": {"signal": "max(3, ceil(width / 120))"},
-            "labelLimit": 220,
-        },
-        "axisBand": {"domain": False, "ticks": False, "grid": False},
-        "axisPoint": {"grid": False},
-        "text": {"color": ink, "fontSize": 10.5, "font": font},
-        "rule": {"color": ink, "strokeWidth": 1.1},
-        "tick": {"color": ink, "thickness": 1.6},
-        "style": {
-            PUBLISHED: {**published, "strokeWidth": 1.3},
-            HALO: {"fill": paper, "stroke": paper, "strokeWidth": 5, "strokeJoin": "round"},
-        },
-        "line": {"strokeWidth": 2},
-        "point": {"size": 46, "filled": True, "opacity": 1},
-        "title": {"color": ink, "fontSize": 12, "fontWeight": 600, "anchor": "start", "frame": "group", "offset": 8},
-        "header": {"labelColor": ink, "titleColor": ink},
-        "legend": {"labelColor": soft, "titleColor": ink, "labelFontSize": 11, "titleFontSize": 11.5, "symbolSize": 90},
-    }
+def _theme(*values: str) -> dict[str, Any]:
+    names = ("ink", "soft", "grid", "line", "paper", "font", "background")
+    text = (resources.files(__package__) / "theme.yaml").read_text("utf-8")
+    config: dict[str, Any] = read_shipped(Template(text).substitute(dict(zip(names, values, strict=True))))
+    return config
 
 
 #: Distance between two markers at one place, relative to the distance between places.

@@ -25,7 +25,7 @@ from iossim.report.figures.vega import coloured, layer, log_ticks, need_altair, 
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import Point, device_of, network_of, points_of
 from iossim.study.report.layout import best_of, point_label, points, values_of, varying
-from iossim.study.report.plots import Plot, figure_command, in_folder
+from iossim.study.report.plots import Plot, columns_of, figure_command, in_folder, words_of
 from iossim.study.study_run import StudyRun
 from iossim.tasks.own_prices import own_prices
 from iossim.transforms.replay import replayed, split_source
@@ -106,6 +106,7 @@ def draw_timeline(run: StudyRun) -> Figure | None:
     records: list[dict[str, Cell]] = []
     for point in chosen:
         records += _point_records(point)
+    several = (Column("point"),) if len(chosen) > 1 else ()
     trace = f"iossim simulate {in_folder(run, chosen[0].best_file)} --event-driven --out timeline"
     colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
     shown, strip = lanes(colours), occupancy()
@@ -117,34 +118,13 @@ def draw_timeline(run: StudyRun) -> Figure | None:
         ]
     return Figure(
         name="timeline",
-        title="Timelines of two schedules",
+        **words_of("timeline"),
         finding=_finding(chosen[0], records),
-        caption=(
-            "A run of the whole schedule on the event-driven simulator: a lane for each stream, a bar for each kernel, "
-            "a band with its number for each stage; gaps are launches and synchronisation. Below, the part of the SMs "
-            "that hold any block, and the active warps as a part of the most that the device can hold. Both schedules "
-            "have the same scale."
-        ),
-        alt="Kernels over time, by stream and stage, and the occupancy of the SMs below them, of the sequential "
-        "schedule and of the best.",
-        columns=(
-            *((Column("point"),) if len(chosen) > 1 else ()),
-            Column("schedule"),
-            Column("what"),
-            Column("stage"),
-            Column("stream"),
-            Column("unit"),
-            Column("kernel"),
-            Column("kind"),
-            Column("start_ms", "start", digits=4),
-            Column("end_ms", "end", digits=4),
-            Column("busy_sms_percent", "busy SMs", digits=1),
-            Column("active_warps_percent", "active warps", digits=1),
-        ),
+        columns=columns_of("timeline", *several),
         records=tuple(records),
         panels=tuple(panels),
         command=f"{figure_command(run, 'timeline')}\n{trace}",
-        choices=(Column("point"),) if len(chosen) > 1 else (),
+        choices=several,
         legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
         stacked=True,
         printed=tuple(record for record in records if record["what"] == "stage"),
@@ -202,37 +182,20 @@ def draw_roofline(run: StudyRun) -> Figure | None:
     drawn = [record for record in units if record["gflops"]]
     if not drawn:
         return None
+    several = (Column("point"),) if len(chosen) > 1 else ()
     missing = len(units) - len(drawn)
     left_out = f" Not drawn, and in the data alone: {missing} without arithmetic." if missing else ""
     colours = kind_colours([str(record["kind"]) for record in drawn])
     records = (*units, *(record for point in chosen for record in _roofs(point, units)))
     return Figure(
         name="roofline",
-        title="Roofline of the ops",
+        **words_of("roofline", left_out=left_out),
         finding=_roofline_finding(chosen[0], units),
-        caption=(
-            "Each mark is a unit (a fused op) that runs alone, as the simulator prices it: its arithmetic over its "
-            "time, against arithmetic over the bytes that it must move; the area of a mark is its share of the "
-            "sequential time. The lines are the peaks of the device's datasheet. What lies far below them fills the "
-            "device badly, and is what running side by side helps. Above them may be Winograd convolutions, which need "
-            f"less arithmetic than is counted, and ops whose data stays in the L2 cache.{left_out}"
-        ),
-        alt="Scatter of arithmetic rate against arithmetic intensity of each op, under the lines of memory bandwidth "
-        "and peak.",
-        columns=(
-            *((Column("point"),) if len(chosen) > 1 else ()),
-            Column("unit"),
-            Column("kind"),
-            Column("intensity", "flop per byte", digits=1),
-            Column("gflops", "GFLOP/s", digits=0),
-            Column("time_us", digits=2),
-            Column("share_percent", "share", digits=2),
-            Column("of_roof_percent", "of the roof", digits=0),
-        ),
+        columns=columns_of("roofline", *several),
         records=records,
         printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
         panels=(Panel("", _roofline(colours, records)),),
-        choices=(Column("point"),) if len(chosen) > 1 else (),
+        choices=several,
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import scheduler_marks
-from iossim.report.figures.figure import Figure, LegendEntry, Panel, title_of
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import (
     PUBLISHED,
     dodged,
@@ -23,7 +23,7 @@ from iossim.report.figures.vega import (
 )
 from iossim.study.axes import Rewrite
 from iossim.study.report import layout
-from iossim.study.report.plots import Plot
+from iossim.study.report.plots import Plot, columns_of, words_of
 from iossim.study.report.plots.bars import WHISKERS
 from iossim.study.study_run import Row, StudyRun
 
@@ -111,25 +111,12 @@ def _draw_batch(run: StudyRun) -> Figure | None:
     top = max(bests, key=lambda row: row.throughput_per_s or 0.0)
     return Figure(
         name="batch",
-        title="Throughput and latency against batch size",
+        **words_of("batch"),
         finding=(
             f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {layout.point_label(top, axes)}, "
             f"{top.scheduler}, {top.latency_ms:.3g} ms a batch."
         ),
-        caption=(
-            "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of "
-            "measurements, where the prices are a prediction; markers of one batch size are side by side so that "
-            "they can be distinguished."
-        ),
-        alt="Lines of throughput and of latency against the batch size, a line a scheduler.",
-        columns=(
-            *layout.axis_columns(axes),
-            Column("scheduler"),
-            Column("throughput", "throughput, samples/s", digits=1),
-            Column("low_throughput", "expected from", digits=1),
-            Column("high_throughput", "expected to", digits=1),
-            *layout.metric_columns("latency_ms", "low_ms", "high_ms", "published_ms"),
-        ),
+        columns=columns_of("batch", *layout.axis_columns(axes)),
         records=tuple(_batch_record(row, axes, sizes, schedulers) for row in rows),
         panels=tuple(panels),
         choices=choices,
@@ -214,8 +201,7 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
     models = [str(model) for model in layout.values_of(rows, "model")]
     records = _widest_first(records, layout.values_of(rows, "scheduler"))
     panel, choices = layout.panels_and_choices(rows, ["model", "rewrite"])
-    searched = Column("searched_by", "substitutions searched by")
-    for choice in (searched, Column("scheduler", "scheduler")):
+    for choice in (Column("searched_by", "substitutions searched by"), Column("scheduler", "scheduler")):
         if len({record[choice.key] for record in records}) > 1:
             choices = (choice, *choices)
     alt = need_altair()
@@ -230,23 +216,9 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
     spec = _Lines("model", scheduler_marks(models), told, 250).specification(x, y, size=50)
     return Figure(
         name="alpha",
-        title="Alpha against cost",
+        **words_of("alpha"),
         finding=_alpha_finding(records),
-        caption=(
-            "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are "
-            "searched on that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not "
-            "begin at zero."
-        ),
-        alt="Lines of the rewritten networks' latencies against alpha, a line a network.",
-        columns=(
-            *layout.axis_columns([axis for axis in axes if axis != "model"]),
-            Column("model", title_of("model")),
-            Column("scheduler"),
-            searched,
-            Column("alpha", digits=2),
-            Column("latency_ms", digits=3),
-            Column("of_given_percent", "of the network as given, %", digits=1),
-        ),
+        columns=columns_of("alpha", *layout.axis_columns([axis for axis in axes if axis != "model"])),
         records=tuple(records),
         panels=layout.panels(rows, panel, spec),
         choices=choices,
@@ -347,25 +319,9 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
         ]
     return Figure(
         name="pruning",
-        title="Pruning: latency against search time",
+        **words_of("pruning"),
         finding=_pruning_finding(records, axes),
-        caption=(
-            "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the "
-            "machine that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
-            "latencies; they move together, since the schedules share their operators. Axes of latencies do not begin "
-            "at zero."
-        ),
-        alt="Latency and search time against the limits r and s, and one against the other.",
-        columns=(
-            *(Column(axis) for axis in axes),
-            Column("scheduler"),
-            Column("r"),
-            Column("s"),
-            Column("stages_of", "stages"),
-            *layout.metric_columns("latency_ms", "low_ms", "high_ms"),
-            Column("search_s", "search time", digits=3),
-            Column("speedup_x", "speed-up"),
-        ),
+        columns=columns_of("pruning", *map(Column, axes)),
         records=tuple(records),
         panels=tuple(panels),
         choices=choices,

@@ -11,7 +11,7 @@ from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import coloured, layer, need_altair, scheduler_legend, scheduler_scale, specification
 from iossim.study.report.layout import axis_columns, best_of, coordinates, point_label, points, varying
-from iossim.study.report.plots import Plot
+from iossim.study.report.plots import Plot, columns_of, words_of
 from iossim.study.study_run import Row, StudyRun
 
 _BLOCK_PIXELS, _KIND_PIXELS = 9, 24
@@ -60,19 +60,9 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
     return Figure(
         name="blocks",
-        title="Where the time goes, block by block",
+        **words_of("blocks", left_out=left_out),
         finding=_block_finding(run, base),
-        caption="Time of each block of the network in execution order, with the boundaries before its stages."
-        + left_out,
-        alt="Bars of the time of each block of the network, a bar a scheduler.",
-        columns=(
-            *axis_columns(axes),
-            Column("block"),
-            Column("scheduler"),
-            Column("time_ms", "time", digits=4),
-            Column("speedup_x", "speed-up"),
-            Column("stages"),
-        ),
+        columns=columns_of("blocks", *axis_columns(axes)),
         records=records,
         printed=tuple(sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))),
         panels=(Panel("", _block_bars(schedulers)),),
@@ -132,20 +122,9 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
     return Figure(
         name="kinds",
-        title="Where the time goes, by kind of op",
+        **words_of("kinds", left_out=left_out),
         finding=_kind_finding(run),
-        caption=(
-            "Time of each stage, dealt to its ops; “boundaries” is the time between stages: launches and "
-            "synchronisation." + left_out
-        ),
-        alt="Stacked bars of the time of each scheduler's schedule by kind of op.",
-        columns=(
-            *axis_columns(axes),
-            Column("scheduler"),
-            Column("kind"),
-            Column("time_ms", "time", digits=4),
-            Column("share_percent", "share", digits=1),
-        ),
+        columns=columns_of("kinds", *axis_columns(axes)),
         records=tuple(record for row in shown for record in _kind_records(row, axes, list(colours))),
         panels=(Panel("", _kind_bars(schedulers, colours)),),
         choices=tuple(Column(axis) for axis in axes),
