@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_options import TimingOptions
@@ -23,12 +21,7 @@ if TYPE_CHECKING:
     from iossim.tasks.measured_schedules import MeasuredNetwork
 
 
-def register(app: typer.Typer) -> None:
-    app.command("bench", help="Measure networks under several schedulers on this machine.")(bench)
-
-
-@options.shown(options.RUN, "bench squeezenet --backend onnxruntime_cpu")
-@takes_options
+@command
 def bench(
     models: list[str],
     backend: str,

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import takes_options, with_flags
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import (
     ExitCode,
     Part,
@@ -29,17 +27,7 @@ if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
 
 
-def register(app: typer.Typer) -> None:
-    app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
-
-
-@options.shown(
-    options.SCHEDULE,
-    "compare squeezenet -d v100-sxm2",
-    "compare model.onnx -d t4,l4,a100-sxm-40gb --dtype fp16",
-    "compare nasnet_a -d h100-sxm --dtype bf16 --json",
-)
-@takes_options
+@command
 def compare(
     model: str,
     *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from iossim.cli.options import OptionGroup, command_group, takes_options, with_flags
+from iossim.cli.options import OptionGroup, command, with_flags
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
@@ -30,16 +30,7 @@ class DatasheetFacts(OptionGroup):
     dram_gib: float | None = None
 
 
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "devices", "Device profiles: datasheet facts and model parameters.")
-    group.command("list", help="The devices that have a profile.")(list_devices)
-    group.command("show", help="Show what is known about a device, and the sources.")(show_device)
-    group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
-    group.command("new", help="Write a commented profile to fill in.")(new_device)
-    group.command("validate", help="Check profiles for facts that cannot be right.")(validate_devices)
-
-
-@takes_options
+@command
 def list_devices(as_json: bool = False) -> None:
     """List the devices that ship, the user's, and those of plugins; an unreadable profile is a warning."""
     from iossim.base.errors import IossimError, warn_once
@@ -85,7 +76,7 @@ def _facts(known: Device) -> dict[str, Any]:
     }
 
 
-@takes_options
+@command
 def show_device(name: str, whole: bool = False, as_json: bool = False) -> None:
     """Show a device: its facts, parameters and errors.
 
@@ -111,45 +102,7 @@ def show_device(name: str, whole: bool = False, as_json: bool = False) -> None:
     present(document, parts(), as_json)
 
 
-@takes_options
-def new_device(name: str, out: Path | None = None) -> None:
-    """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
-    from iossim.hardware.names import user_folder
-    from iossim.hardware.template import write_template
-
-    path = out or Path(f"{name}.yaml")
-    write_template(name, path, user_folder())
-    typer.echo(f"wrote {path}; fill it in, then: iossim devices validate {path}")
-
-
-@takes_options
-def validate_devices(profiles: list[str], as_json: bool = False) -> None:
-    """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
-    from iossim.base.errors import DeviceError, IossimError
-    from iossim.hardware.edge import edge_device
-    from iossim.hardware.load import device
-    from iossim.hardware.names import edge_names, file_beside
-    from iossim.hardware.plausibility import implausible
-
-    found: dict[str, list[str]] = {}
-    for name in map(file_beside, profiles):
-        try:
-            if name in edge_names():
-                edge_device(name)  # impossible facts are refused when read
-                found[name] = []
-            else:
-                found[name] = implausible(device(name, checked=False))
-        except IossimError as error:
-            found[name] = [with_flags(str(error))]
-    said = (
-        "\n  ".join([f"{name}:", *problems]) if problems else f"{name}: plausible" for name, problems in found.items()
-    )
-    present([{"profile": name, "problems": problems} for name, problems in found.items()], said, as_json)
-    if wrong := [name for name, problems in found.items() if problems]:
-        raise DeviceError(f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them")
-
-
-@takes_options
+@command
 def derive(
     name: str,
     like: str,
@@ -186,3 +139,41 @@ def derive(
     document = {"profile": str(path), **profile.model_dump(mode="json")}
     present(document, [f"{said}\n{profile.provenance.note}"], as_json)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
+
+
+@command
+def new_device(name: str, out: Path | None = None) -> None:
+    """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
+    from iossim.hardware.names import user_folder
+    from iossim.hardware.template import write_template
+
+    path = out or Path(f"{name}.yaml")
+    write_template(name, path, user_folder())
+    typer.echo(f"wrote {path}; fill it in, then: iossim devices validate {path}")
+
+
+@command
+def validate_devices(profiles: list[str], as_json: bool = False) -> None:
+    """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
+    from iossim.base.errors import DeviceError, IossimError
+    from iossim.hardware.edge import edge_device
+    from iossim.hardware.load import device
+    from iossim.hardware.names import edge_names, file_beside
+    from iossim.hardware.plausibility import implausible
+
+    found: dict[str, list[str]] = {}
+    for name in map(file_beside, profiles):
+        try:
+            if name in edge_names():
+                edge_device(name)  # impossible facts are refused when read
+                found[name] = []
+            else:
+                found[name] = implausible(device(name, checked=False))
+        except IossimError as error:
+            found[name] = [with_flags(str(error))]
+    said = (
+        "\n  ".join([f"{name}:", *problems]) if problems else f"{name}: plausible" for name, problems in found.items()
+    )
+    present([{"profile": name, "problems": problems} for name, problems in found.items()], said, as_json)
+    if wrong := [name for name, problems in found.items() if problems]:
+        raise DeviceError(f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them")

@@ -12,13 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from iossim.base.errors import OptionError
 from iossim.base.threads import usable_cores
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import present
 
 if TYPE_CHECKING:
@@ -29,12 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("doctor", help="Report what this machine has, and what each backend needs.")(doctor)
-
-
-@options.shown(options.RUN, "doctor", "doctor model.onnx")
-@takes_options
+@command
 def doctor(reading: ModelOptions, model: str | None = None, as_json: bool = False) -> None:
     """Report this machine's hardware, the backends that can run on it, and what the others lack, with the remedy.
 

@@ -7,13 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import SCHEDULE, ExitCode, Part, ScheduleOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_files
@@ -28,16 +25,7 @@ if TYPE_CHECKING:
     from iossim.tasks.explain import Explanation
 
 
-def register(app: typer.Typer) -> None:
-    app.command(
-        "explain",
-        help="Explain each stage of a schedule, saved or found for a model: what limits it, what it saves, and what "
-        "the next best choice would cost.",
-    )(explain)
-
-
-@options.shown(options.SCHEDULE, "explain out/schedule.json", "explain squeezenet -d t4 --scheduler greedy")
-@takes_options
+@command
 def explain(
     target: str,
     *,

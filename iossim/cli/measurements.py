@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.options import OptionGroup, command_group, takes_options
+from iossim.cli.options import OptionGroup, command
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
@@ -40,15 +38,7 @@ class StoreFilters(OptionGroup):
         return Filter(self.context, self.backend, self.device, engine=self.engine, kind=kind, before=before)
 
 
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "measurements", "The measurement store: what was measured, where, and when.")
-    group.command("list", help="What the store holds.")(list_measurements)
-    group.command("export", help="Write a measurement set that calibrate reads.")(export_measurements)
-    group.command("import", help="Merge the measurements of other stores into this one.")(import_measurements)
-    group.command("prune", help="Delete measurements.")(prune_measurements)
-
-
-@takes_options
+@command
 def list_measurements(
     store: Path | None = None, *, filters: StoreFilters, records: bool = False, as_json: bool = False
 ) -> None:
@@ -75,7 +65,7 @@ def _counted(held: Sequence[StoredContext]) -> str:
     return f"{total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}"
 
 
-@takes_options
+@command
 def export_measurements(
     file: Path, store: Path | None = None, *, filters: StoreFilters, cold: bool = False, as_json: bool = False
 ) -> None:
@@ -124,7 +114,7 @@ def export_measurements(
     present(facts, said, as_json)
 
 
-@takes_options
+@command
 def import_measurements(stores: list[Path], store: Path | None = None, as_json: bool = False) -> None:
     """Add the measurements of other stores to this one; those that it has already are left unchanged."""
     from iossim.cost.measured.store import MeasurementStore
@@ -142,7 +132,7 @@ def import_measurements(stores: list[Path], store: Path | None = None, as_json: 
     present({"store": to, "imported": rows}, [said.format(**row, to=to) for row in rows], as_json)
 
 
-@takes_options
+@command
 def prune_measurements(
     store: Path | None = None,
     older_than: int | None = None,

@@ -10,11 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import command_group, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, present, table, tell_written
 from iossim.cli.progress import progress_bars
 
@@ -28,15 +25,7 @@ _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
 _LITTLE = 0.02
 
 
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "models", "Networks of the zoo, and what is in a model file.")
-    group.command("list", help="The networks of the zoo.")(list_models)
-    group.command("show", help="What is in a network: units, blocks, work, parameters.")(show_model)
-    group.command("export", help="Write a network as an ONNX file.")(export_model)
-    app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
-
-
-@takes_options
+@command
 def list_models(as_json: bool = False) -> None:
     """List the networks of the zoo."""
     from iossim.models.catalogue import zoo_models
@@ -48,7 +37,7 @@ def list_models(as_json: bool = False) -> None:
     present(rows, table("Networks of the zoo", rows, wraps=("description",)), as_json)
 
 
-@takes_options
+@command
 def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: bool = False) -> None:
     """Show the contents of a network; of many different blocks only the largest, without --all."""
     from iossim.tasks.network_summary import summarise
@@ -166,7 +155,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
     return f"{_listed(dict(kept))} and {len(ordered) - most} more kinds"
 
 
-@takes_options
+@command
 def export_model(model: str, out: Path, reading: ModelOptions, opset: int | None = None) -> None:
     """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound. Its
     units and blocks are noted in the file, and restored when it is read.
@@ -181,8 +170,7 @@ def export_model(model: str, out: Path, reading: ModelOptions, opset: int | None
     tell_written(written)
 
 
-@options.shown(options.SCHEDULE, "search-space randwire --stages paper")
-@takes_options
+@command
 def search_space(
     model: str,
     reading: ModelOptions,

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
 from iossim.cli.bars import measuring_bar
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import takes_options, with_flags
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import (
     PAGE,
     ExitCode,
@@ -39,18 +38,7 @@ if TYPE_CHECKING:
 DEFAULT_MEASUREMENTS = 1000
 
 
-def register(app: typer.Typer) -> None:
-    app.command("optimize", help="Find the best schedule of a model on a device.")(optimize)
-    app.command("check", help="Fail (exit code 1) if a model's best schedule is too slow.")(check)
-
-
-@options.shown(
-    options.SCHEDULE,
-    "optimize squeezenet -d t4 --batch 8 --out out",
-    "optimize model.onnx -d h100-sxm --dtype fp16 --rewrite",
-    "optimize inception_v3 --cost-model cupy_cudnn --budget 60s --out measured",
-)
-@takes_options
+@command
 def optimize(
     model: str,
     *,
@@ -177,8 +165,7 @@ def default_budget(prices: CostModel) -> Budget | None:
     return Budget(measurements=DEFAULT_MEASUREMENTS)
 
 
-@options.shown(options.SCHEDULE, "check squeezenet -d t4 --max-latency-ms 2")
-@takes_options
+@command
 def check(
     model: str,
     *,

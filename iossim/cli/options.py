@@ -17,6 +17,7 @@ from copy import copy
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import typer
@@ -118,6 +119,11 @@ def _flag(name: str) -> str:
     return FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
+def _room(owner: Any) -> str:
+    """The room of a command or group."""
+    return str(owner.__module__.split(".")[1])
+
+
 @functools.cache
 def _texts(room: str) -> dict[str, dict[str, Any]]:
     file = Path(__file__).parents[1] / room / "options.toml"
@@ -216,7 +222,7 @@ class OptionGroup:
 def _with_help(kind: Any, name: str, owner: Any, panel: str | None = None) -> Any:
     """The type of a parameter of a command or group, annotated with its option."""
     base, info = (kind.__origin__, *kind.__metadata__) if hasattr(kind, "__metadata__") else (kind, None)
-    info = copy(info) if info else listed(name, owner.__name__, owner.__module__.split(".")[1])
+    info = copy(info) if info else listed(name, owner.__name__, _room(owner))
     info.rich_help_panel = info.rich_help_panel or panel
     return Annotated[base, info]
 
@@ -254,6 +260,26 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(written.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in written.items()}
     return run
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that :func:`takes_options`, with the name and help of its entry ``command`` in ``options.toml``."""
+    made = takes_options(function)
+    about = _texts(_room(function))[function.__name__]["command"]
+    vars(made)["declared"] = about["name"], about["help"], about.get("epilog")
+    return shown(about["panel"], *about["examples"])(made) if "examples" in about else made
+
+
+def register_commands(module: ModuleType, app: typer.Typer) -> None:
+    """Register the commands that a module declares: those of two words in the group that the first one names."""
+    groups: dict[str, typer.Typer] = {"": app}
+    for each in vars(module).values():
+        if getattr(each, "__module__", "") == module.__name__ and hasattr(each, "declared"):
+            name, meaning, epilog = each.declared
+            group, _, own = name.rpartition(" ")
+            if group not in groups:
+                groups[group] = command_group(app, group, _texts(_room(each))["groups"][group])
+            groups[group].command(own, help=meaning, epilog=epilog)(each)
 
 
 def _check_effects(used: Collection[str], given: Collection[str]) -> None:

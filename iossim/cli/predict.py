@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, make_ready
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:
@@ -34,17 +33,7 @@ class OpByOp(ModelOptions):
     units: str | None = "none"
 
 
-def register(app: typer.Typer) -> None:
-    app.command("predict", help="Predict the GPU time of each operator in a table, or in a model.")(predict)
-
-
-@options.shown(
-    options.PREDICT,
-    "predict squeezenet -d t4 --dtype fp16",
-    "predict ops.csv -d t4",
-    "predict squeezenet -d h100-sxm --weights cold",
-)
-@takes_options
+@command
 def predict(
     source: str,
     device: str | None = None,

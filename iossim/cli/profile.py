@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
 from iossim.cli.schedule_options import TimingOptions
@@ -24,12 +23,7 @@ if TYPE_CHECKING:
 _NAMED = 3
 
 
-def register(app: typer.Typer) -> None:
-    app.command("profile", help="Measure a model's units, pairs and stages on a backend.")(profile)
-
-
-@options.shown(options.RUN, "profile squeezenet --backend onnxruntime_cpu")
-@takes_options
+@command
 def profile(
     model: str,
     backend: str,

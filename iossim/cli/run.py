@@ -8,11 +8,8 @@ from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 from iossim.cli.schedule_options import TimingOptions
@@ -24,12 +21,7 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import AnySchedule, Schedule
 
 
-def register(app: typer.Typer) -> None:
-    app.command("run", help="Run a saved schedule on this machine, check it, and time it.")(run)
-
-
-@options.shown(options.RUN, "run out/schedule.json --backend onnxruntime_cpu")
-@takes_options
+@command
 def run(
     schedule: Path,
     backend: str,

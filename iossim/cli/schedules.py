@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import command_group, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
 
@@ -21,19 +18,7 @@ if TYPE_CHECKING:
 _PUBLISHED_DEVICE = "v100-sxm2"
 
 
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "schedules", "Schedules from and to files of other programs.")
-    group.command("import", help="Read a schedule that the IOS engine saved, check it and price it.")(import_schedule)
-    group.command("export", help="Write a schedule in another program's format.")(export_schedule)
-    app.command(
-        "diff",
-        help="Compare two schedules of one network: which units moved, what was merged, split or joined, and what that "
-        "is worth.",
-        epilog="The exit code is 0 whether or not the schedules differ, and 2 if they belong to different networks.",
-    )(diff)
-
-
-@takes_options
+@command
 def import_schedule(
     file: Path,
     device: str = _PUBLISHED_DEVICE,
@@ -75,7 +60,7 @@ def import_schedule(
     present(document, parts, as_json, out=outputs.out, files=files)
 
 
-@takes_options
+@command
 def export_schedule(schedule: Path, out: Path, format_name: str = "ios", model: str | None = None) -> None:
     """Export a saved schedule, and its network with it, in the format of another program."""
     from iossim import api
@@ -105,8 +90,7 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
     return published_us if own.graph.hash == network.graph.hash else None
 
 
-@options.shown(options.SCHEDULE, "diff out/schedule.json other/schedule.json")
-@takes_options
+@command
 def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, as_json: bool = False) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
     from iossim.report.diff_words import diff_lines, diff_table, stream_diff_lines, stream_diff_table

@@ -8,16 +8,11 @@ from pathlib import Path
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli.options import FILES, shown, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import text_file, write_files
 
 
-def register(app: typer.Typer) -> None:
-    app.command("schema", help="Print the JSON schema of a file, or of what a command prints.")(print_schema)
-
-
-@shown(FILES, "schema profile")
-@takes_options
+@command
 def print_schema(name: str | None = None, out: Path | None = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
     from iossim.report.schemas import schema, schema_names

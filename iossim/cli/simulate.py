@@ -6,11 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
 from iossim.cli.schedule_files import schedule_files
 
@@ -22,14 +19,7 @@ if TYPE_CHECKING:
     from iossim.tasks.stream_explain import StreamExplanation
 
 
-def register(app: typer.Typer) -> None:
-    app.command("simulate", help="Price a saved schedule on a device, by stages or launches.")(simulate)
-
-
-@options.shown(
-    options.SCHEDULE, "simulate out/schedule.json -d a100-sxm-40gb", "simulate out/schedule.json -d t4 --event-driven"
-)
-@takes_options
+@command
 def simulate(
     schedule: Path,
     device: str | None = None,

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from iossim.base.errors import OptionError, once
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, StreamOptions
-from iossim.cli.options import takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
@@ -21,12 +18,7 @@ if TYPE_CHECKING:
 _REQUESTS = 2000
 
 
-def register(app: typer.Typer) -> None:
-    app.command("coschedule", help="Run several models at the same time on one device, in several ways.")(coschedule)
-
-
-@options.shown(options.SCHEDULE, "coschedule squeezenet --copies 2 -d t4")
-@takes_options
+@command
 def coschedule(
     models: list[str],
     copies: int = 1,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.options import command_group, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
 
@@ -22,24 +22,7 @@ if TYPE_CHECKING:
     from iossim.study.study_run import StudyRun
 
 
-def register(app: typer.Typer) -> None:
-    meaning = "What-if studies: scenarios run as a sweep, and reports that answer their questions."
-    group = command_group(app, "study", meaning)
-    group.command("list", help="The scenarios that ship.")(list_scenarios)
-    group.command("show", help="Show what a scenario will run and ask.")(show_scenario)
-    group.command("new", help="Write a commented scenario to fill in.")(new_study)
-    group.command("report", help="Write a run's report again, its figures as pictures, or print them as tables.")(
-        report
-    )
-    group.command(
-        "run",
-        help="Run a study, and write its results to a folder.",
-        epilog="The exit code is 0 even if points failed; their rows say why. After Ctrl-C or a crash, --resume "
-        "continues.",
-    )(run)
-
-
-@takes_options
+@command
 def list_scenarios(as_json: bool = False) -> None:
     """List the scenarios that ship, with their points."""
     from iossim.study.points import count_points
@@ -53,7 +36,7 @@ def list_scenarios(as_json: bool = False) -> None:
     present(rows, table("Scenarios", rows, wraps=("title",)), as_json)
 
 
-@takes_options
+@command
 def show_scenario(name: str, as_json: bool = False) -> None:
     """Show the work of a scenario: its points, schedulers and questions, and their number."""
     from iossim.study.points import forecast
@@ -112,7 +95,7 @@ def _work_in_words(expected: Forecast) -> Iterator[str]:
         yield f"  about {duration} on the {expected.cores} cores of this machine, within a factor of three"
 
 
-@takes_options
+@command
 def new_study(
     name: str,
     title: str | None = None,
@@ -164,11 +147,52 @@ def _numbers(text: str) -> list[int]:
 
 _PICTURE_FORMATS = ("svg", "png")
 
+
+@command
+def report(folder: Path, figures: str | None = None, table: bool = False, plot: list[str] | None = None) -> None:
+    """Report what a study found; without options DIR/report.html is written again."""
+    if figures is not None and figures not in _PICTURE_FORMATS:
+        raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
+    if plot and not table and figures is None:
+        raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
+    from iossim.study.run_directory import read_run
+
+    run = read_run(folder)
+    if figures is None and not table:
+        from iossim.study.report.report import write_report
+
+        path = folder / "report.html"
+        write_report(run, path)
+        tell_written([path])
+        return
+    from iossim.study.report.plots import figures as figures_of
+
+    drawn = figures_of(run, plot)
+    if not drawn:
+        raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
+    if table:
+        from rich.console import Console
+
+        from iossim.report.figures.figure import print_figure
+
+        console = Console()
+        for figure in drawn:
+            print_figure(console, figure)
+    if figures is None:
+        return
+    from iossim.report.figures.pictures import MOST_SLICES, picture_files
+
+    write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
+    if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
+        drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
+        typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)
+
+
 #: Rows of the table on the terminal; results.csv and the report have all.
 _ROWS_SHOWN = 40
 
 
-@takes_options
+@command
 def run(
     scenario: str,
     *,
@@ -271,43 +295,3 @@ def _parts(found: StudyRun) -> Iterator[Part]:
         yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows are in results.csv")
     for reason, count in Counter(row.reason for row in failed).items():
         yield wrapped(f"failed, {count} rows: {reason}", "red")
-
-
-@takes_options
-def report(folder: Path, figures: str | None = None, table: bool = False, plot: list[str] | None = None) -> None:
-    """Report what a study found; without options DIR/report.html is written again."""
-    if figures is not None and figures not in _PICTURE_FORMATS:
-        raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
-    if plot and not table and figures is None:
-        raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
-    from iossim.study.run_directory import read_run
-
-    run = read_run(folder)
-    if figures is None and not table:
-        from iossim.study.report.report import write_report
-
-        path = folder / "report.html"
-        write_report(run, path)
-        tell_written([path])
-        return
-    from iossim.study.report.plots import figures as figures_of
-
-    drawn = figures_of(run, plot)
-    if not drawn:
-        raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
-    if table:
-        from rich.console import Console
-
-        from iossim.report.figures.figure import print_figure
-
-        console = Console()
-        for figure in drawn:
-            print_figure(console, figure)
-    if figures is None:
-        return
-    from iossim.report.figures.pictures import MOST_SLICES, picture_files
-
-    write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
-    if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
-        drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
-        typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)
