@@ -13,9 +13,8 @@ from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions,
 from iossim.cli.options import command
 from iossim.cli.outputs import SCHEDULE, ExitCode, Part, ScheduleOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files
+from iossim.cli.schedule_files import schedule_files, stream_files, tell_streams
 from iossim.cli.schedule_options import schedule_or_network
-from iossim.cli.streams import stream_files, tell_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -92,7 +91,7 @@ def explain(
                 (found,) = judged(network, [reprice_streams(found, network, prices)], prices)
         assert prices is not None
         ran = explain_streams(found, network, prices)
-        files = partial(stream_files, network, ran, prices, outputs)
+        files = partial(stream_files, outputs, network, ran, prices)
         tell_streams(ran, all_stages, as_json, out, lambda said: _drawings(files(said=said)), code)
         return
     priced = found

@@ -93,7 +93,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
                 raise
             warn_once(str(error))
     for command in app.registered_commands:
-        command.rich_help_panel, command.epilog = getattr(command.callback, "shown", (OTHERS, command.epilog))
+        command.rich_help_panel = command.rich_help_panel or OTHERS
     app.registered_commands.sort(key=lambda command: (PANELS.index(str(command.rich_help_panel)), command.name or ""))
     app.registered_groups.sort(key=lambda group: str(group.name))
     return app

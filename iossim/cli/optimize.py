@@ -27,7 +27,7 @@ from iossim.cli.outputs import (
     wrapped,
 )
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files
+from iossim.cli.schedule_files import schedule_files, show_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -68,7 +68,6 @@ def optimize(
     With --scheduler ios-streams the best stages are the start of a search for streams without barriers.
     """
     from iossim import api
-    from iossim.cli.streams import show_streams
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx
     from iossim.schedule.schedule import StreamSchedule

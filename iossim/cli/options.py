@@ -1,8 +1,8 @@
-"""Options that several commands share, each declared once, and in groups; and the flags of names in messages.
+"""Commands and their options, from the tables of ``options.toml``; and the flags of names in messages.
 
-Below the command line a message names an argument as Python does, in backquotes (``give `max_groups` 8``); the flag is
-the name with dashes, or that of :data:`FLAGS`. Under :func:`takes_options` a command's parameters are its options, by
-their entries in ``options.toml`` of its room, and one of the class of a group stands for all of the group's.
+The parameters of a :func:`command` are its options, by their entries in ``options.toml`` of its room; one of the class
+of a group stands for all of the group's. Below the command line a message names an argument as Python does, in
+backquotes (``give `max_groups` 8``); the flag is the name with dashes, or that of :data:`FLAGS`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean, once
-
-_Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def whole_number(text: str) -> int:
@@ -56,41 +53,6 @@ def command_group(app: typer.Typer, name: str, meaning: str) -> typer.Typer:
     return group
 
 
-def shown(panel: str, *examples: str) -> Callable[[_Command], _Command]:
-    """Puts a command under ``panel``, and examples at the end of its help, without the program's name."""
-
-    def mark(command: _Command) -> _Command:
-        vars(command)["shown"] = panel, "\n".join(["Examples:", *(f"  iossim {example}" for example in examples)])
-        return command
-
-    return mark
-
-
-def option(
-    flags: str, metavar: str, meaning: str, panel: str | None = None, known: Callable[[str], list[str]] | None = None
-) -> Any:
-    """An option that takes a value: its flags separated by blanks, the placeholder of the value, and its help.
-
-    It is listed under ``panel``, by default that of its group; ``known`` completes its value in a shell.
-    """
-    return typer.Option(*flags.split(), metavar=metavar, help=meaning, rich_help_panel=panel, autocompletion=known)
-
-
-def number(flags: str, meaning: str, metavar: str = "N") -> Any:
-    """An option whose value is a whole number."""
-    return typer.Option(*flags.split(), metavar=metavar, parser=whole_number, help=meaning)
-
-
-def switch(flags: str, meaning: str, panel: str | None = None) -> Any:
-    """An option that takes no value."""
-    return typer.Option(*flags.split(), help=meaning, rich_help_panel=panel)
-
-
-def argument(metavar: str, meaning: str, known: Callable[[str], list[str]] | None = None) -> Any:
-    """An argument: the placeholder of its value, its help, and what completes its value in a shell."""
-    return typer.Argument(metavar=metavar, help=meaning, autocompletion=known)
-
-
 def names_of(module: str, function: str) -> Callable[[str], list[str]]:
     """Completes a value to the names that a function of a module lists, or those of what it lists."""
 
@@ -120,8 +82,8 @@ def _flag(name: str) -> str:
 
 
 def _room(owner: Any) -> str:
-    """The room of a command or group."""
-    return str(owner.__module__.split(".")[1])
+    """The room of a command, of a group, or of a module."""
+    return str(getattr(owner, "__module__", owner.__name__).split(".")[1])
 
 
 @functools.cache
@@ -132,9 +94,9 @@ def _texts(room: str) -> dict[str, dict[str, Any]]:
 
 def listed(name: str, owner: str = "", room: str = "cli") -> Any:
     """The option or argument ``name`` as typer takes it: of the table ``owner`` of a room's ``options.toml``, or the
-    one that all commands share.
+    one that all commands of the room, or of iossim, share.
     """
-    shared = _texts("cli")["shared"]
+    shared = _texts("cli")["shared"] | _texts(room).get("shared", {})
     entry = _texts(room).get(owner, {}).get(name, name)
     entry = shared[entry] if isinstance(entry, str) else entry
     known = names_of(*entry["names"].split()) if "names" in entry else None
@@ -152,16 +114,11 @@ def listed(name: str, owner: str = "", room: str = "cli") -> Any:
 
 #: Value of --rewrite without one.
 DEFAULT_REWRITE = "default"
-#: Options of guests' commands.
-Batch = Annotated[int | None, listed("batch")]
-CostModelName = Annotated[str, listed("cost_model")]
+#: Options of commands beside the package.
 Device = Annotated[str | None, listed("device")]
-Engine = Annotated[str, listed("engine")]
 Json = Annotated[bool, listed("as_json")]
-ModelDataType = Annotated[str | None, listed("dtype")]
 Out = Annotated[Path | None, listed("out")]
 Plot = Annotated[bool | None, listed("plot")]
-Store = Annotated[Path | None, listed("store")]
 
 
 def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
@@ -219,35 +176,30 @@ class OptionGroup:
         """Refuse unknown names before anything is loaded that works with them."""
 
 
-def _with_help(kind: Any, name: str, owner: Any, panel: str | None = None) -> Any:
-    """The type of a parameter of a command or group, annotated with its option."""
-    base, info = (kind.__origin__, *kind.__metadata__) if hasattr(kind, "__metadata__") else (kind, None)
-    info = copy(info) if info else listed(name, owner.__name__, _room(owner))
-    info.rich_help_panel = info.rich_help_panel or panel
-    return Annotated[base, info]
-
-
-def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Command whose parameters are options for typer to read: those of :func:`listed`, and those of its groups."""
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer to read, whose parameters are options as :func:`listed`, in place of groups all of theirs."""
     groups: dict[str, Any] = {}
     written: dict[str, inspect.Parameter] = {}
 
-    def write(name: str, kind: Any, default: Any) -> None:
+    def write(name: str, kind: Any, default: Any, owner: Any, panel: str | None = None) -> None:
+        info = listed(name, owner.__name__, _room(owner))
+        info.rich_help_panel = info.rich_help_panel or panel
+        kind = Annotated[kind, info]
         written[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
-    hints = get_type_hints(command, include_extras=True)
-    for parameter in inspect.signature(command).parameters.values():
+    hints = get_type_hints(function)
+    for parameter in inspect.signature(function).parameters.values():
         kind = hints[parameter.name]
         if isinstance(kind, type) and issubclass(kind, OptionGroup):
             groups[parameter.name] = kind
-            own = get_type_hints(kind, include_extras=True)
+            own = get_type_hints(kind)
             for field in fields(kind):  # type: ignore[arg-type]
                 of: Any = next(base for base in kind.__mro__ if field.name in inspect.get_annotations(base))
-                write(field.name, _with_help(own[field.name], field.name, of, of.PANEL), field.default)
+                write(field.name, own[field.name], field.default, of, of.PANEL)
         else:
-            write(parameter.name, _with_help(kind, parameter.name, command), parameter.default)
+            write(parameter.name, kind, parameter.default, function)
 
-    @functools.wraps(command)
+    @functools.wraps(function)
     def run(**given: Any) -> None:
         for group in reversed(groups.values()):  # devices before models, whose names take longer to load
             group.check_names(given)
@@ -255,31 +207,30 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
         }
-        command(**given, **made)
+        function(**given, **made)
 
     run.__signature__ = inspect.Signature(list(written.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in written.items()}
     return run
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that :func:`takes_options`, with the name and help of its entry ``command`` in ``options.toml``."""
-    made = takes_options(function)
-    about = _texts(_room(function))[function.__name__]["command"]
-    vars(made)["declared"] = about["name"], about["help"], about.get("epilog")
-    return shown(about["panel"], *about["examples"])(made) if "examples" in about else made
-
-
 def register_commands(module: ModuleType, app: typer.Typer) -> None:
-    """Register the commands that a module declares: those of two words in the group that the first one names."""
+    """Register the commands of a module as the entries ``command`` of its room's ``options.toml`` say: those of two
+    words in the group that the first one names, others under their panel.
+    """
     groups: dict[str, typer.Typer] = {"": app}
-    for each in vars(module).values():
-        if getattr(each, "__module__", "") == module.__name__ and hasattr(each, "declared"):
-            name, meaning, epilog = each.declared
-            group, _, own = name.rpartition(" ")
+    texts = _texts(_room(module))
+    for name, each in vars(module).items():
+        if getattr(each, "__module__", "") == module.__name__ and (about := texts.get(name, {}).get("command")):
+            group, _, own = about["name"].rpartition(" ")
             if group not in groups:
-                groups[group] = command_group(app, group, _texts(_room(each))["groups"][group])
-            groups[group].command(own, help=meaning, epilog=epilog)(each)
+                groups[group] = command_group(app, group, texts["groups"][group])
+            examples = "\n".join(["Examples:", *(f"  iossim {example}" for example in about.get("examples", ()))])
+            epilog = examples if "examples" in about else about.get("epilog")
+            register = groups[group].command(
+                own, help=about["help"], epilog=epilog, rich_help_panel=about.get("panel", OTHERS)
+            )
+            register(each)
 
 
 def _check_effects(used: Collection[str], given: Collection[str]) -> None:

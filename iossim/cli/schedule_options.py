@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.cli.option_groups import ReadingOptions
-from iossim.cli.options import OptionGroup, listed, with_flags
+from iossim.cli.options import OptionGroup, with_flags
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Timing
     from iossim.ir.network import Network
     from iossim.schedule.schedule import AnySchedule
-
-#: Options of guests' commands.
-ScheduleOrModel = Annotated[str, listed("target")]
-OtherModel = Annotated[str | None, listed("other_model")]
-SchedulerName = Annotated[str, listed("scheduler")]
 
 
 @dataclass(frozen=True)

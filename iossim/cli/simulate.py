@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from iossim.base.errors import OptionError
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
-from iossim.cli.schedule_files import schedule_files
+from iossim.cli.schedule_files import schedule_files, stream_files
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -35,7 +35,6 @@ def simulate(
 ) -> None:
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api
-    from iossim.cli.streams import stream_files
     from iossim.inquiries import simulate_events
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
@@ -62,7 +61,7 @@ def simulate(
         else:
             spans = None if execution is None else execution.spans
             ran = explain_streams(priced, network, prices, spans)
-            made = stream_files(network, ran, prices, outputs, execution, said)
+            made = stream_files(outputs, network, ran, prices, execution=execution, said=said)
         if execution is not None and outputs.draws:
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
 from string import Template
@@ -31,20 +31,19 @@ _PACKAGE = "vl-convert-python"
 
 def need_vl_convert() -> Any:
     """The module vl_convert; raises OptionError where it is not installed."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise OptionError(f"a report needs {_PACKAGE}, which is not installed; pip install 'iossim[report]'") from None
-    return vl_convert
+    return _needed("vl_convert", _PACKAGE)
 
 
 def need_altair() -> Any:
     """The module altair; raises OptionError where it is not installed."""
+    return _needed("altair", "altair")
+
+
+def _needed(name: str, package: str) -> Any:
     try:
-        import altair
+        return import_module(name)
     except ImportError:
-        raise OptionError("a report needs altair, which is not installed; pip install 'iossim[report]'") from None
-    return altair
+        raise OptionError(f"a report needs {package}, which is not installed; pip install 'iossim[report]'") from None
 
 
 def vega_lite_version() -> str:
@@ -179,24 +178,20 @@ _LETTER_PIXELS, _LEAST_PIXELS = 7, 240
 
 
 def heat_map(
-    x: str,
-    y: str,
-    colour: str,
-    text: str,
-    *,
     titles: Mapping[str, str],
     x_values: Sequence[Cell],
     y_values: Sequence[Cell],
+    *,
     most: float,
     least: float = 0.0,
-    tooltips: Sequence[str] = (),
+    tooltips: Sequence[str],
     outlined: str | None = None,
 ) -> dict[str, Any]:
-    """Heat map: columns of records for both axes, the colour (``least`` to ``most``) and the text of a cell.
-
-    ``outlined`` is a column that is true in cells to be framed.
+    """Heat map of records: ``titles`` of their cells, the first three for both axes and the colour (``least`` to
+    ``most``); the cell ``text`` is shown. Those that are true in the column ``outlined`` are framed.
     """
     alt = need_altair()
+    x, y, colour = list(titles)[:3]
     turn = least + TURN * (most - least)
     above = alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False)
     scale = alt.Scale(padding=0)
@@ -209,14 +204,14 @@ def heat_map(
     cells = base.mark_rect(stroke="#ffffff", strokeWidth=1.5).encode(color=filled, tooltip=tooltip)
     light_or_dark = alt.condition(f"datum.{colour} > {turn}", alt.value(TEXTS[1]), alt.value(TEXTS[0]))
     if outlined is None:
-        layers = [cells, base.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark)]
+        layers = [cells, base.mark_text(fontSize=11).encode(text="text:N", color=light_or_dark)]
     else:
         inside, outside = (base.transform_filter(rule) for rule in (f"datum.{outlined}", f"!datum.{outlined}"))
         layers = [
             cells,
             inside.mark_rect(fillOpacity=0, stroke="#10151a", strokeWidth=1.6),
-            outside.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark),
-            inside.mark_text(fontSize=11, fontWeight="bold").encode(text=f"{text}:N", color=light_or_dark),
+            outside.mark_text(fontSize=11).encode(text="text:N", color=light_or_dark),
+            inside.mark_text(fontSize=11, fontWeight="bold").encode(text="text:N", color=light_or_dark),
         ]
     return specification(*layers, height={"step": _CELL_PIXELS})
 

@@ -43,10 +43,7 @@ def draw_rules(run: StudyRun) -> Figure | None:
         for name in names
         for times in (row.rules.get(str(name), 0),)
     )
-    spec = heat_map(
-        "model", "rule", "times", "text", titles=titles, x_values=layout.values_of(rows, "model"), y_values=names,
-        most=_MOST, tooltips=("times",),
-    )  # fmt: skip
+    spec = heat_map(titles, layout.values_of(rows, "model"), names, most=_MOST, tooltips=("times",))
     return Figure(
         name=_RULES,
         **words_of(_RULES, most=_MOST),
@@ -121,10 +118,9 @@ def draw_overview(run: StudyRun) -> Figure | None:
         "text": "speed-up (×)",
         "scheduler": "best scheduler",
     }
-    spec = heat_map(
-        "x", "y", "speedup_x", "text", titles=titles, x_values=_ordered(records, "x"), y_values=_ordered(records, "y"),
-        least=1.0, most=max(1.1, *speedups), tooltips=("text", "scheduler", "latency"),
-    )  # fmt: skip
+    sides = (list(dict.fromkeys(record[key] for record in records)) for key in ("x", "y"))
+    tooltips = ("text", "scheduler", "latency")
+    spec = heat_map(titles, *sides, least=1.0, most=max(1.1, *speedups), tooltips=tooltips)
     top = max(records, key=lambda record: number_of(record["speedup_x"]))
     return Figure(
         name=_OVERVIEW,
@@ -138,10 +134,6 @@ def draw_overview(run: StudyRun) -> Figure | None:
         panels=(Panel("", spec),),
         choices=choices,
     )
-
-
-def _ordered(records: list[dict[str, Cell]], key: str) -> list[Cell]:
-    return list(dict.fromkeys(record[key] for record in records))
 
 
 #: The darkest colour means this or more: a few percent must not look large.
@@ -177,11 +169,8 @@ def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: 
         "latency": "latency",
         "slower": "slower than the best there",
     }
-    spec = heat_map(
-        "run_at", "made_for", "slower_percent", "text", titles=titles, x_values=names, y_values=names,
-        most=max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records)),
-        tooltips=("latency", "slower"), outlined="own",
-    )  # fmt: skip
+    most = max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records))
+    spec = heat_map(titles, names, names, most=most, tooltips=("latency", "slower"), outlined="own")
     several = len({record["scheduler"] for record in records}) > 1
     return Figure(
         name=name,
