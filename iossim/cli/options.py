@@ -107,6 +107,7 @@ def listed(name: str, owner: str = "", room: str = "cli") -> Any:
         metavar=entry.get("value", entry.get("number")),
         parser=whole_number if "number" in entry else None,
         help=entry["help"],
+        min=entry.get("min"),
         rich_help_panel=entry.get("panel"),
         autocompletion=known,
     )

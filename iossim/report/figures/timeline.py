@@ -18,7 +18,7 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import HALO, coloured, layer, need_altair, only, specification
+from iossim.report.figures.vega import HALO, coloured, described, layer, need_altair, only, specification
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -304,7 +304,7 @@ def _end(alt: Any) -> Any:
     return layer().mark_point(opacity=0).encode(x=alt.X("end_of_both_ms:Q"))
 
 
-_WIDTH_PIXELS, _WARPS_PIXELS = 720, 140
+_WIDTH_PIXELS = 720
 
 
 def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
@@ -325,7 +325,15 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
         values = [*run.active_warps.tolist(), 0]  # at each change; at the end nothing is active
         times_ms = [time_us / 1e3 for time_us in run.time_us.tolist()]
         records += [{"run": name, "time_ms": ms, "warps": value} for ms, value in zip(times_ms, values, strict=True)]
-        spec = _warps_specification(marks[name][0], run, [0, latest_ms * 1.01], [0, most * 1.06])
+        spec = described(
+            __package__,
+            "active_warps",
+            colour=marks[name][0],
+            times_ms=[0, latest_ms * 1.01],
+            warps=[0, most * 1.06],
+            end_ms=run.latency_us / 1e3,
+            mean=run.mean_active_warps,
+        )
         panels.append(Panel(f"{name}: {run.latency_us / 1000:.3f} ms, {mean}", spec, {"run": name}))
     return Figure(
         name="active_warps",
@@ -335,21 +343,4 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
         panels=tuple(panels),
         stacked=True,
         panel_pixels=_WIDTH_PIXELS,
-    )
-
-
-def _warps_specification(
-    colour: str, run: Execution, times_ms: Sequence[float], warps: Sequence[float]
-) -> dict[str, Any]:
-    alt = need_altair()
-    x = alt.X("time_ms:Q", title="time (ms)", scale=alt.Scale(domain=list(times_ms), nice=False))
-    y = alt.Y("warps:Q", title="active warps", scale=alt.Scale(domain=list(warps), nice=False))
-    area = {"interpolate": "step-after", "color": colour}
-    begin, end, mean, nothing = map(alt.datum, (0, run.latency_us / 1e3, run.mean_active_warps, 0))
-    return specification(
-        layer().mark_area(opacity=0.35, **area).encode(x=x, y=y),
-        layer().mark_line(strokeWidth=0.9, **area).encode(x=x, y=y),
-        layer().mark_rule(strokeDash=[5, 3]).encode(y=mean, x=begin, x2=end),
-        layer().mark_rule().encode(x=end, y=nothing, y2=mean),
-        height=_WARPS_PIXELS,
     )

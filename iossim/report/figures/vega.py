@@ -117,6 +117,23 @@ def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
     return spec
 
 
+def described(package: str, name: str, **values: Any) -> dict[str, Any]:
+    """The specification of that name in a package's ``specs.yaml``, with its ``$names`` filled in, as wide as its
+    container.
+    """
+    spec = _filled(read_shipped((resources.files(package) / "specs.yaml").read_text("utf-8"))[name], values)
+    rest = {"height": spec["height"], "width": "container", "$schema": need_altair().SCHEMA_URL}
+    return {"layer": spec["layer"], "data": {"name": ROWS}, **rest}
+
+
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        return {key: _filled(each, values) for key, each in part.items()}
+    if isinstance(part, list):
+        return [_filled(each, values) for each in part]
+    return values[part[1:]] if isinstance(part, str) and part.startswith("$") else part
+
+
 def layer() -> Any:
     """An empty chart, to be given a mark and encodings; it shares the data of the whole."""
     return need_altair().Chart()
@@ -130,12 +147,16 @@ def only(what: str) -> Any:
 def coloured(key: str, colours: Mapping[str, str], **more: Any) -> Any:
     """Colour of a mark by the cell ``key``, each value in its own colour of ``colours``."""
     alt = need_altair()
-    return alt.Color(f"{key}:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), **more)
+    return alt.Color(f"{key}:N", scale=alt.Scale(**colour_scale(colours)), **more)
+
+
+def colour_scale(colours: Mapping[str, str]) -> dict[str, list[str]]:
+    """Scale of colours by name."""
+    return {"domain": list(colours), "range": list(colours.values())}
 
 
 def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
-    marks = scheduler_marks(schedulers)
-    return {"domain": list(marks), "range": [colour for colour, _ in marks.values()]}
+    return colour_scale({name: colour for name, (colour, _) in scheduler_marks(schedulers).items()})
 
 
 def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[LegendEntry, ...]:
@@ -172,7 +193,6 @@ def log_ticks(values: Iterable[float]) -> list[float]:
 COLOURS = ("#eef4fa", "#0b4a8f")
 TEXTS = ("#000000", "#ffffff")
 TURN = 0.725
-_CELL_PIXELS = 34
 #: Width of a letter, and the width shared by the cells of a matrix on a phone.
 _LETTER_PIXELS, _LEAST_PIXELS = 7, 240
 
@@ -190,30 +210,28 @@ def heat_map(
     """Heat map of records: ``titles`` of their cells, the first three for both axes and the colour (``least`` to
     ``most``); the cell ``text`` is shown. Those that are true in the column ``outlined`` are framed.
     """
-    alt = need_altair()
     x, y, colour = list(titles)[:3]
-    turn = least + TURN * (most - least)
-    above = alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False)
-    scale = alt.Scale(padding=0)
-    horizontal = alt.X(f"{x}:N", sort=list(x_values), title=titles[x], axis=above, scale=scale)
-    vertical = alt.Y(f"{y}:N", sort=list(y_values), title=titles[y], axis=alt.Axis(labelLimit=150), scale=scale)
-    tooltip = [alt.Tooltip(f"{key}:N", title=titles.get(key, key)) for key in (y, x, *tooltips)]
-    base = layer().encode(x=horizontal, y=vertical)
-    shades = alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True, interpolate="rgb")
-    filled = alt.Color(f"{colour}:Q", title=titles[colour], scale=shades)
-    cells = base.mark_rect(stroke="#ffffff", strokeWidth=1.5).encode(color=filled, tooltip=tooltip)
-    light_or_dark = alt.condition(f"datum.{colour} > {turn}", alt.value(TEXTS[1]), alt.value(TEXTS[0]))
-    if outlined is None:
-        layers = [cells, base.mark_text(fontSize=11).encode(text="text:N", color=light_or_dark)]
-    else:
-        inside, outside = (base.transform_filter(rule) for rule in (f"datum.{outlined}", f"!datum.{outlined}"))
-        layers = [
-            cells,
-            inside.mark_rect(fillOpacity=0, stroke="#10151a", strokeWidth=1.6),
-            outside.mark_text(fontSize=11).encode(text="text:N", color=light_or_dark),
-            inside.mark_text(fontSize=11, fontWeight="bold").encode(text="text:N", color=light_or_dark),
-        ]
-    return specification(*layers, height={"step": _CELL_PIXELS})
+    return described(
+        __package__,
+        "heat_map" if outlined is None else "framed_heat_map",
+        colour=colour,
+        colour_title=titles[colour],
+        domain=[least, most],
+        shades=list(COLOURS),
+        tooltip=[{"field": key, "title": titles.get(key, key), "type": "nominal"} for key in (y, x, *tooltips)],
+        angle=_angle(x_values),
+        x=x,
+        x_title=titles[x],
+        x_values=list(x_values),
+        y=y,
+        y_title=titles[y],
+        y_values=list(y_values),
+        is_dark=f"datum.{colour} > {least + TURN * (most - least)}",
+        dark=TEXTS[0],
+        light=TEXTS[1],
+        inside=f"datum.{outlined}",
+        outside=f"!datum.{outlined}",
+    )
 
 
 def _angle(values: Sequence[Cell]) -> int:

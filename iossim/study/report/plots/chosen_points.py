@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
-from iossim.report.figures.vega import coloured, layer, log_ticks, need_altair, specification
+from iossim.report.figures.vega import colour_scale, described, log_ticks
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import Point, device_of, network_of, points_of
 from iossim.study.report.layout import best_of, point_label, points, values_of, varying
@@ -173,9 +172,6 @@ def _is_step(record: Mapping[str, Cell], label: str, name: str) -> bool:
     return (record["point"], record["schedule"], record["what"]) == (label, name, "occupancy")
 
 
-_ROOFLINE_PIXELS = 340
-
-
 def draw_roofline(run: StudyRun) -> Figure | None:
     chosen = chosen_points(run)
     units = [record for point in chosen for record in _units(point)]
@@ -187,6 +183,15 @@ def draw_roofline(run: StudyRun) -> Figure | None:
     left_out = f" Not drawn, and in the data alone: {missing} without arithmetic." if missing else ""
     colours = kind_colours([str(record["kind"]) for record in drawn])
     records = (*units, *(record for point in chosen for record in _roofs(point, units)))
+    intensities, rates = (log_ticks(number_of(record[key]) for record in records) for key in ("intensity", "gflops"))
+    spec = described(
+        __package__,
+        "roofline",
+        intensities=intensities,
+        rates=rates,
+        kinds=list(colours),
+        colours=colour_scale(colours),
+    )
     return Figure(
         name="roofline",
         **words_of("roofline", left_out=left_out),
@@ -194,7 +199,7 @@ def draw_roofline(run: StudyRun) -> Figure | None:
         columns=columns_of("roofline", *several),
         records=records,
         printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
-        panels=(Panel("", _roofline(colours, records)),),
+        panels=(Panel("", spec),),
         choices=several,
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )
@@ -262,44 +267,6 @@ def _roofs(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> list[dict
         }
         for place in places
     ]
-
-
-def _roofline(colours: Mapping[str, str], records: Sequence[Mapping[str, Cell]]) -> dict[str, Any]:
-    alt = need_altair()
-    ticks = {key: log_ticks([number_of(record[key]) for record in records]) for key in ("intensity", "gflops")}
-    x = alt.X(
-        "intensity:Q", title="arithmetic intensity (flop per byte), log scale", scale=alt.Scale(type="log", nice=False),
-        axis=alt.Axis(values=ticks["intensity"], format="~g"),
-    )  # fmt: skip
-    y = alt.Y(
-        "gflops:Q", title="attained arithmetic rate (GFLOP/s), log scale", scale=alt.Scale(
-            type="log", nice=False, padding=12), axis=alt.Axis(values=ticks["gflops"], format="~s"),
-    )  # fmt: skip
-    roofs = layer().transform_filter("datum.what == 'roof'")
-    units = layer().transform_filter("datum.what == 'unit' && isValid(datum.gflops)")
-    return specification(
-        roofs.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=alt.value("#8b939c")),
-        units.mark_point(opacity=0.78, stroke="#ffffff", strokeWidth=0.5).encode(
-            x=x,
-            y=y,
-            color=coloured("kind", colours, sort=list(colours)),
-            size=alt.Size("share_percent:Q", scale=alt.Scale(range=[18, 420], zero=True), legend=None),
-            tooltip=[
-                alt.Tooltip("unit:N", title="unit"),
-                alt.Tooltip("kind:N", title="kind"),
-                alt.Tooltip("gflops:Q", title="GFLOP/s", format=",.4~r"),
-                alt.Tooltip("intensity:Q", title="flop per byte", format=",.3~r"),
-                alt.Tooltip("time_us:Q", title="time, us", format=",.4~r"),
-                alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
-                alt.Tooltip("of_roof_percent:Q", title="of the roof, %", format=".0f"),
-            ],
-        ),
-        # These labels are above the picture, where no mark is.
-        roofs.transform_filter("isValid(datum.text)")
-        .mark_text(align="left", baseline="bottom")
-        .encode(x=alt.value(0), y=alt.value(-5), text="text:N"),
-        height=_ROOFLINE_PIXELS,
-    )
 
 
 def _roofline_finding(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> str:
