@@ -27,7 +27,7 @@ def pulsing_bar() -> Iterator[None]:
     """A bar without a number, whenever nothing was shown for a second."""
     work, printed_to = _Work(), sys.stdout
     _at_work.append(work)
-    on_long_compiling[:] = [_report_compiling]
+    on_long_compiling[:] = [lambda: print("compiling (once)", file=sys.stderr)]  # above the bars, if there are any
     sys.stdout = _FirstWrite(printed_to, work.end)
     work.wait()
     try:
@@ -37,10 +37,6 @@ def pulsing_bar() -> Iterator[None]:
         sys.stdout = printed_to
         _at_work.remove(work)
         on_long_compiling.clear()
-
-
-def _report_compiling() -> None:
-    print("compiling (once)", file=sys.stderr)  # above the bars, if there are any
 
 
 class _Work:

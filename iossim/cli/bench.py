@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions
+from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Context
@@ -106,7 +105,7 @@ def bench(
 
 
 def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
-    from iossim.report.measured_runs import disturbance, measured_table
+    from iossim.report.time_tables import disturbance, measured_table
 
     for number, measured in enumerate(found):
         if number:

@@ -17,7 +17,6 @@ from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
-    from iossim.tasks.network_summary import Summary
 
 #: A longer table of blocks is shortened to this many of the largest blocks, with this many kinds each.
 _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
@@ -40,8 +39,6 @@ def list_models(as_json: bool = False) -> None:
 @command
 def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: bool = False) -> None:
     """Show the contents of a network; of many different blocks only the largest, without --all."""
-    from iossim.tasks.network_summary import summarise
-
     network = reading.network(model)
     found = summarise(network)
     blocks = [
@@ -100,6 +97,52 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
     if len(shown) < len(rows):
         parts.append(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows them all, with all kinds")
     present({**facts, "block_list": blocks}, parts, as_json)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Facts of a network that need no device.
+
+    ``activation_bytes`` is a lower bound on every memory plan of one unit after another; ``width`` the largest
+    antichain of units within a block. ``parallelism``, the average parallelism, is all arithmetic over that of the
+    critical path. It bounds no gain on a device, where time is not proportional to arithmetic.
+    """
+
+    activation_bytes: int
+    weight_bytes: int
+    flops: int
+    critical_path_flops: int
+    width: int
+    block_widths: tuple[int, ...]
+
+    @property
+    def parallelism(self) -> float:
+        return self.flops / self.critical_path_flops if self.critical_path_flops else 1.0
+
+
+def summarise(network: Network) -> Summary:
+    """Summarise a network without reading its weights."""
+    from iossim.execution.lower import lower_stage
+    from iossim.execution.memory import memory_lower_bound_bytes
+    from iossim.schedule.batch import Strategy
+    from iossim.schedule.problem import ScheduleProblem
+    from iossim.search.counting import width
+
+    graph = network.graph
+    flops = [sum(graph.work(node).flops for node in network.unit_nodes(unit)) for unit in network.units]
+    longest: list[int] = []
+    for unit, before in enumerate(network.predecessors):
+        longest.append(flops[unit] + max((longest[other] for other in before), default=0))
+    sequential = lower_stage(network, [range(len(network.units))], Strategy.CONCURRENT, in_place=True)
+    widths = tuple(width(ScheduleProblem.of_block(network, block)) for block in network.blocks)
+    return Summary(
+        memory_lower_bound_bytes(sequential),
+        sum(constant.type.bytes for constant in graph.constants.values()),
+        sum(flops),
+        max(longest, default=0),
+        max(widths, default=0),
+        widths,
+    )
 
 
 def _worth(found: Summary) -> str:

@@ -60,7 +60,7 @@ def predict(
     from iossim.hardware.lowering.residence import Weights
     from iossim.hardware.names import device_names
     from iossim.prediction.network_table import predict_network
-    from iossim.report.predicted_tables import predicted_table, remarks
+    from iossim.report.time_tables import predicted_table, remarks
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from iossim.cli.option_groups import ModelOptions
+from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
-from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from iossim.cost.measured.profiling import Profile

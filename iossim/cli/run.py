@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
+from iossim.cli.option_groups import TimingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
-from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
     from iossim.ir.network import Network
-    from iossim.report.measured_runs import StageRow
+    from iossim.report.time_tables import StageRow
     from iossim.schedule.schedule import AnySchedule, Schedule
 
 
@@ -56,7 +56,7 @@ def run(
     from iossim.execution.tolerance import tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
-    from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
+    from iossim.report.time_tables import disturbance, measured_table, median_stage_error_percent, stage_table
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.measured_schedules import for_backend, measure_beside, plain_schedule, predictions, split_names
 
@@ -143,7 +143,7 @@ def _stages(
     from iossim import api
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.store import MeasurementStore
-    from iossim.report.measured_runs import stage_rows
+    from iossim.report.time_tables import stage_rows
     from iossim.search.assemble import reprice, reprice_as_known
 
     with MeasurementStore(store) as kept:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.option_groups import PricingOptions, ReadingOptions, make_ready
+from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions, make_ready, schedule_or_network
 from iossim.cli.options import command, whole_number
 from iossim.cli.outputs import ExitCode, Part, notes, present, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_options import TimingOptions, schedule_or_network
 
 if TYPE_CHECKING:
     from iossim.deploy.check import DeploymentCheck
@@ -174,8 +173,8 @@ def _onnxruntime(
     from iossim.models.passes.unit_fusion import MODEL
     from iossim.report.figures.pictures import svg_picture
     from iossim.report.figures.stream_timeline import beside_figure
-    from iossim.report.measured_runs import disturbance, measured_table
     from iossim.report.search_words import INTERRUPTED
+    from iossim.report.time_tables import disturbance, measured_table
     from iossim.schedule.schedule import Schedule
     from iossim.schedule.streams import as_streams
 

@@ -31,10 +31,10 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.predicted_tables import predicted_table, remarks
 from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
 from iossim.report.schedule_words import heading, run_words
 from iossim.report.search_words import comparison_lines, comparison_notes
+from iossim.report.time_tables import predicted_table, remarks
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation

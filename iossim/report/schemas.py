@@ -270,13 +270,9 @@ _SCHEMAS: dict[str, Titled] = {
 }
 
 
-def _own(name: str) -> Titled | None:
-    return _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA") or outputs().get(name)
-
-
-def _names() -> list[str]:
-    return [*_SCHEMAS, *guest_modules("schema"), *outputs()]
-
-
 #: A schema's title, and what makes it; those of guests are ``SCHEMA`` of a module ``NAME_schema``.
-SCHEMAS: Group[Titled] = Group("no schema {!r}", _names, _own)
+SCHEMAS: Group[Titled] = Group(
+    "no schema {!r}",
+    lambda: [*_SCHEMAS, *guest_modules("schema"), *outputs()],
+    lambda name: _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA") or outputs().get(name),
+)

@@ -79,7 +79,9 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
     prints = _Fingerprints()
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
-    return tuple(replace(point, seed=scenario.seed, key=_key([*common, *prints.of(point)])) for point in points)
+    texts = (json.dumps([*common, *prints.of(point)], sort_keys=True) for point in points)
+    keys = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts)
+    return tuple(replace(point, seed=scenario.seed, key=key) for point, key in zip(points, keys, strict=True))
 
 
 def device_of(device: Device) -> DeviceProfile:
@@ -251,10 +253,6 @@ def _file_print(path: str) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}; give an existing file") from None
-
-
-def _key(values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
 
 
 #: Counting a wider block would take longer than it is worth.

@@ -333,12 +333,12 @@ def _figure(asked: Question) -> str:
         bounds = [f"{_SIGNS[sign]} {bound:g}" for sign, bound in asked.bounds]
         bounds[-1] += f" times that {over}"
     else:
-        bounds = [f"{_SIGNS[sign]} {_bound(asked.quantity, bound)}" for sign, bound in asked.bounds]
+        exact = asked.quantity.exact
+        bounds = [
+            f"{_SIGNS[sign]} {exact(bound) if isinstance(bound, int | float) else f'that {_place(bound)}'}"
+            for sign, bound in asked.bounds
+        ]
     return f"The {said} is {_and(bounds)}" if bounds else f"What is the {said}"
-
-
-def _bound(quantity: Quantity, bound: float | str | Place) -> str:
-    return quantity.exact(bound) if isinstance(bound, int | float) else f"that {_place(bound)}"
 
 
 def _at(at: str | Place | None, quantity: str) -> str:

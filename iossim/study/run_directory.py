@@ -45,7 +45,10 @@ class RunDirectory:
     def __init__(self, folder: Path, scenario: Scenario, points: Sequence[Point], resume: bool) -> None:
         """Create or open the folder; raises OptionError if it is not writable, or holds a run not to be resumed."""
         check_writable(folder)
-        begin = Begin(name=scenario.name, key=_study_key(scenario, points))
+        # All that the rows of a study depend on; questions and words may change from one run to the next.
+        parts = [[point.key, *point.labels.values()] for point in points]
+        key = _hash(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
+        begin = Begin(name=scenario.name, key=key)
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
         if known and not (folder / JOURNAL).exists():
             raise OptionError(f"{folder} holds {known[0]} of something else; choose another folder with `out`")
@@ -200,12 +203,6 @@ def _read_environment(folder: Path) -> dict[str, Any]:
         return TypeAdapter(dict[str, Any]).validate_json(text)
     except ValidationError:
         raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}") from None
-
-
-def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:
-    """Hash of all that the rows of a study depend on; questions and words may change from one run to the next."""
-    parts = [[point.key, *point.labels.values()] for point in points]
-    return _hash(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
 
 
 def _file_stem(point: Point) -> str:

@@ -36,10 +36,6 @@ def _listed(axis: str) -> Any:
     return Field(default_factory=lambda: [AXES[axis].default], min_length=1)
 
 
-def _one_or_more(given: Any) -> str:
-    return LIST if isinstance(given, list) else MAPPING
-
-
 class Published(Value):
     """A statement of a publication, which the report compares with this study's findings."""
 
@@ -48,7 +44,10 @@ class Published(Value):
     source: str
     #: A claim about the results with the same meaning, which holds or fails; or several that must all hold.
     claim: (
-        Annotated[Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)], Discriminator(_one_or_more)]
+        Annotated[
+            Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)],
+            Discriminator(lambda given: LIST if isinstance(given, list) else MAPPING),
+        ]
         | None
     ) = None
 

@@ -66,8 +66,10 @@ def _figure(
     rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
     row_ms = end_ms / rows
     names = unit_names(network)
-    places = [(row, {"row": row, **({"run": run} if run else {})}, run) for row in range(rows) for run in runs]
-    records = [
+    places: list[tuple[int, dict[str, Cell], str]] = [
+        (row, {"row": row, **({"run": run} if run else {})}, run) for row in range(rows) for run in runs
+    ]
+    records: list[dict[str, Cell]] = [
         {**where, **record}
         for row, where, run in places
         for part_ms in ((row * row_ms, (row + 1) * row_ms),)

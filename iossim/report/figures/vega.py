@@ -119,7 +119,7 @@ def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
 
 def described(package: str, name: str, **values: Any) -> dict[str, Any]:
     """The specification of that name in a package's ``specs.yaml``, with its ``$names`` filled in, as wide as its
-    container.
+    container. What has the value None is left out, as is a layer ``when`` it is false.
     """
     spec = _filled(read_shipped((resources.files(package) / "specs.yaml").read_text("utf-8"))[name], values)
     rest = {"height": spec["height"], "width": "container", "$schema": need_altair().SCHEMA_URL}
@@ -128,9 +128,11 @@ def described(package: str, name: str, **values: Any) -> dict[str, Any]:
 
 def _filled(part: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(part, dict):
-        return {key: _filled(each, values) for key, each in part.items()}
+        known = {key: _filled(each, values) for key, each in part.items() if key != "when"}
+        return {key: each for key, each in known.items() if each is not None or part[key] is None}
     if isinstance(part, list):
-        return [_filled(each, values) for each in part]
+        drawn = (each for each in part if not isinstance(each, dict) or _filled(each.get("when", True), values))
+        return [_filled(each, values) for each in drawn]
     return values[part[1:]] if isinstance(part, str) and part.startswith("$") else part
 
 

@@ -256,11 +256,6 @@ _PEAK_MEMORY = Bars(
 )
 
 
-def _has_schedulers(run: StudyRun) -> bool:
-    """Whether there are two schedulers to compare."""
-    return len({row.scheduler for row in run.results.rows}) > 1
-
-
 def _is_no_line(run: StudyRun) -> bool:
     """Whether bars are drawn: latency against batch sizes alone is drawn as lines."""
     rows = run.results.rows
@@ -277,13 +272,11 @@ def plot_of(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = No
     return Plot(bars.name, order, fits or has_metric, lambda run: bar_figure(run, bars))
 
 
-def _has_limit_of_devices(run: StudyRun) -> bool:
-    return _limit_ms(run) is not None and len(layout.values_of(run.results.rows, "device")) > 1
-
-
 PLOTS = (
-    plot_of(_DEVICES, 1, _has_limit_of_devices),
-    plot_of(_SPEEDUP, 10, _has_schedulers),
+    plot_of(
+        _DEVICES, 1, lambda run: _limit_ms(run) is not None and len(layout.values_of(run.results.rows, "device")) > 1
+    ),
+    plot_of(_SPEEDUP, 10, lambda run: len(layout.values_of(run.results.rows, "scheduler")) > 1),
     plot_of(_LATENCY, 20, _is_no_line),
     plot_of(_ACTIVE_WARPS, 60),
     plot_of(_PEAK_MEMORY, 65),

@@ -22,7 +22,7 @@ from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
 from iossim.report.figures.vega import colour_scale, described, log_ticks
 from iossim.schedule.schedule import Schedule
-from iossim.study.points import Point, device_of, network_of, points_of
+from iossim.study.points import device_of, network_of, points_of
 from iossim.study.report.layout import best_of, point_label, points, values_of, varying
 from iossim.study.report.plots import Plot, columns_of, figure_command, in_folder, words_of
 from iossim.study.study_run import StudyRun
@@ -71,17 +71,13 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
             if own_prices(second, profile) is None:
                 continue
-            network = _network(known[number], second)
+            # The network that the schedules were made for is rewritten as they say.
+            network = replayed(network_of(known[number]), split_source(second.source.to_source())[1])
         except IossimError:
             continue
         label = point_label(best, axes)
         found.append(ChosenPoint(label, network, profile, first, second, sequential.schedule, best.schedule))
     return tuple(found)
-
-
-def _network(point: Point, schedule: Schedule) -> Network:
-    """The network that a schedule of the point was made for, rewritten as the schedule says."""
-    return replayed(network_of(point), split_source(schedule.source.to_source())[1])
 
 
 def _numbers(run: StudyRun) -> list[int]:
@@ -157,7 +153,15 @@ def _point_records(point: ChosenPoint) -> list[dict[str, Cell]]:
 def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
     sequential, best = _executions(point)
     busy = [
-        float(np.mean([number_of(r["busy_sms_percent"]) for r in records if _is_step(r, point.label, name)]))
+        float(
+            np.mean(
+                [
+                    number_of(record["busy_sms_percent"])
+                    for record in records
+                    if (record["point"], record["schedule"], record["what"]) == (point.label, name, "occupancy")
+                ]
+            )
+        )
         for name in ("sequential", "best")
     ]
     return (
@@ -166,10 +170,6 @@ def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
         f"{point.best.latency_us / 1e3:.3g} and {point.sequential.latency_us / 1e3:.3g} ms); on average {busy[1]:.0f} "
         f"% of the SMs hold work, instead of {busy[0]:.0f} %."
     )
-
-
-def _is_step(record: Mapping[str, Cell], label: str, name: str) -> bool:
-    return (record["point"], record["schedule"], record["what"]) == (label, name, "occupancy")
 
 
 def draw_roofline(run: StudyRun) -> Figure | None:
