@@ -63,24 +63,6 @@ def names_of(module: str, function: str) -> Callable[[str], list[str]]:
     return known
 
 
-#: Flags that are spelled differently from their parameter or field, by its name.
-FLAGS = {
-    "address": "--scheduler",  # of a Dask cluster
-    "board_power_w": "--power-w",
-    "boost_clock_ghz": "--clock-ghz",
-    "dimensions": "--dim",
-    "dram_bandwidth_gbps": "--dram-gbps",
-    "fp32_lanes_per_sm": "--lanes",
-    "passes": "--pass",
-    "shapes": "--shape",
-    "sm_count": "--sm",
-}
-
-
-def _flag(name: str) -> str:
-    return FLAGS.get(name, "--" + name.replace("_", "-"))
-
-
 def _room(owner: Any) -> str:
     """The room of a command, of a group, or of a module."""
     return str(getattr(owner, "__module__", owner.__name__).split(".")[1])
@@ -90,6 +72,16 @@ def _room(owner: Any) -> str:
 def _texts(room: str) -> dict[str, dict[str, Any]]:
     file = Path(__file__).parents[1] / room / "options.toml"
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+#: Flags that are spelled differently from their parameter or field, by its name.
+FLAGS = _texts("cli")["flags"]
+#: Parameters without which another one has no effect, by that one's name.
+ONLY_WITH = _texts("cli")["only_with"]
+
+
+def _flag(name: str) -> str:
+    return FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
 def listed(name: str, owner: str = "", room: str = "cli") -> Any:
@@ -146,17 +138,6 @@ def several_devices(given: str | Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(filter(None, parts))) or texts[:1]
 
 
-#: Parameters without which another one has no effect, by that one's name.
-ONLY_WITH = {
-    "rewrite_search": ("rewrite",),
-    **dict.fromkeys(("alpha", "rewrite_budget", "unproved"), ("rewrite", "search")),
-    **dict.fromkeys(("link", "sync", "mix"), ("devices", "processes")),
-    "arrival_seed": ("arrivals",),
-    "requests": ("arrivals",),
-    "plot": ("out",),
-    "tolerance": ("baseline",),
-    "trace": ("out",),
-}
 #: A comma before a device, not one before a replaced fact.
 _COMMA = re.compile(r",(?![^,+]*=)")
 _NAME = re.compile(r"`([a-z][a-z0-9_]*)`")

@@ -17,7 +17,8 @@ from iossim.base.shipped_yaml import read_shipped
 REST = "#999999"
 
 
-_FAMILIES = read_shipped((resources.files(__package__) / "colours.yaml").read_text("utf-8"))
+_DATA = read_shipped((resources.files(__package__) / "colours.yaml").read_text("utf-8"))
+_FAMILIES = _DATA["families"]
 _COLOURS: dict[str, str] = {
     kind: colour for family in _FAMILIES for kind, colour in zip(family["kinds"], cycle(family["shades"]), strict=False)
 }
@@ -51,23 +52,8 @@ def text_on(colour: str) -> str:
     return "white" if luminance < _DARK else "black"
 
 
-_SCHEDULERS = {
-    "sequential": ("#808080", "square"),
-    "greedy": ("#d55e00", "triangle-up"),
-    "ios-merge": ("#009e73", "diamond"),
-    "ios-parallel": ("#c2629a", "cross"),
-    "ios-both": ("#0072b2", "circle"),
-    # Plans on edge devices never appear beside those above.
-    "vanilla": ("#808080", "square"),
-    "horizontal": ("#009e73", "diamond"),
-    "full": ("#0072b2", "circle"),
-}
-#: Marks of schedulers added by other packages, assigned in the order of their names.
-_OTHER_SCHEDULERS = (("#8a6d00", "triangle-down"), ("#7566c9", "triangle-right"), ("#2f8f9d", "triangle-left"))
-
-
 def scheduler_marks(schedulers: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Colour and Vega shape of each scheduler by name, in the order given."""
-    foreign = sorted(name for name in schedulers if name not in _SCHEDULERS)
-    others = {name: _OTHER_SCHEDULERS[number % len(_OTHER_SCHEDULERS)] for number, name in enumerate(foreign)}
-    return {name: _SCHEDULERS[name] if name in _SCHEDULERS else others[name] for name in schedulers}
+    known, foreign = _DATA["schedulers"], sorted(name for name in schedulers if name not in _DATA["schedulers"])
+    marks = known | dict(zip(foreign, cycle(_DATA["other_schedulers"]), strict=False))
+    return {name: (marks[name][0], marks[name][1]) for name in schedulers}

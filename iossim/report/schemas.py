@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib import import_module
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
 from iossim.base.registry import Group, guest_modules, guest_part
+from iossim.base.shipped_yaml import read_shipped
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -137,24 +138,20 @@ def _measurement() -> Schema:
 
 
 def _check() -> Schema:
-    """Output of ``iossim check --json``: each check with the numbers that it compares."""
-    check = record(
-        check=TEXT,
-        holds={"type": "boolean"},
-        found={"type": "string", "description": "the same in words, or what is wrong"},
-    )
-    check["properties"] |= dict.fromkeys(("units", "stages", "streams", "commands"), SIZE)
-    check["properties"] |= dict.fromkeys(("latency_us", "limit_us", "baseline_us"), TIME_US)
-    check["properties"]["tolerance"] = {"type": "number", "minimum": 0, "description": "a fraction"}
-    return described(_check) | record(
-        model=TEXT,
-        device=TEXT,
-        engine=TEXT,
-        latency_us=TIME_US,
-        complete={"type": "boolean", "description": "false if the search was interrupted"},
-        holds={"type": "boolean", "description": "whether all checks do"},
-        checks=list_of(check),
-    )
+    return _written("check")
+
+
+def _rule() -> Schema:
+    from iossim.transforms.rewriting.rule_file import NAME
+
+    made = _written("rule")
+    made["properties"]["rule"]["pattern"] = f"^{NAME.pattern}$"
+    return made
+
+
+def _written(name: str) -> Schema:
+    made: Schema = read_shipped((resources.files(__package__) / "schemas.yaml").read_text("utf-8"))[name]
+    return made
 
 
 def described(make: Callable[[], Schema]) -> Schema:
@@ -191,24 +188,6 @@ def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
     return made | ({"allOf": either} if either else {})
 
 
-def _rule() -> Schema:
-    """A document of a file of rules, as ``iossim rules show --json`` prints it too."""
-    from iossim.transforms.rewriting.rule_file import NAME
-
-    tensor: Schema = {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}
-    texts = list_of(TEXT)
-    made = record(
-        rule={"type": "string", "pattern": f"^{NAME.pattern}$"},
-        origin={"type": "string", "description": "where the rule is from"},
-        source={**texts, "minItems": 1, "description": "ops of the graph: y = conv(x, w, b?, strides=s)"},
-        filled={**texts, "description": "constants that the target brings along: z = filled(shape=(4,), value=0.0)"},
-        target={**texts, "description": "the ops that take their place"},
-        outputs={"type": "object", "propertyNames": tensor, "additionalProperties": tensor, "minProperties": 1},
-        conditions={**texts, "description": "truths of attributes and shapes: w.shape[2:] == v.shape[2:]"},
-    )
-    return made | described(_rule) | {"required": ["rule", "source", "outputs"]}
-
-
 _PLAIN: dict[str, Schema] = {
     "text": {"type": "string"},
     "int": {"type": "integer"},
@@ -223,10 +202,8 @@ _PLAIN: dict[str, Schema] = {
 @cache
 def outputs() -> dict[str, Titled]:
     """Titles and makers of the schemas of all rooms, by name."""
-    import yaml
-
     files = sorted(file for folder in import_module("iossim").__path__ for file in Path(folder).glob("*/outputs.yaml"))
-    entries = [each for file in files for each in yaml.safe_load(file.read_text(encoding="utf-8")).items()]
+    entries = [each for file in files for each in read_shipped(file.read_text(encoding="utf-8")).items()]
     return {name: _output(name, **entry) for name, entry in sorted(entries) if not name.startswith("_")}
 
 
