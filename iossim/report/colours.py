@@ -8,16 +8,15 @@ schedulers have a contrast of 3 or more to white and to the dark page, as WCAG 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from itertools import cycle
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 
 #: Colour of kinds that have none of their own.
 REST = "#999999"
 
 
-_DATA = read_shipped((resources.files(__package__) / "colours.yaml").read_text("utf-8"))
+_DATA = shipped(__package__, "colours.yaml")
 _FAMILIES = _DATA["families"]
 _COLOURS: dict[str, str] = {
     kind: colour for family in _FAMILIES for kind, colour in zip(family["kinds"], cycle(family["shades"]), strict=False)

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from iossim.base.registry import Group, guest_modules, guest_part
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import read_shipped, shipped
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -150,7 +150,7 @@ def _rule() -> Schema:
 
 
 def _written(name: str) -> Schema:
-    made: Schema = read_shipped((resources.files(__package__) / "schemas.yaml").read_text("utf-8"))[name]
+    made: Schema = shipped(__package__, "schemas.yaml")[name]
     return made
 
 

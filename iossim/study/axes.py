@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
@@ -19,7 +18,7 @@ from pydantic import Field, model_validator
 from iossim.base.errors import warn_once
 from iossim.base.memory import size_bytes
 from iossim.base.registry import PluginError
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
@@ -208,7 +207,7 @@ GUESTS_METRICS = {
 
 
 def _metrics() -> Iterable[Metric]:
-    texts = read_shipped((resources.files(__package__) / "metrics.yaml").read_text("utf-8"))
+    texts = shipped(__package__, "metrics.yaml")
     for name, options in texts.items():
         if options is None:
             yield from GUESTS_METRICS.values()

@@ -11,13 +11,14 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
 from iossim.base.errors import OptionError
+from iossim.base.tables import csv_text
 from iossim.base.user_files import check_writable, read_text, write_atomically
 from iossim.base.values import first_problem
 from iossim.study.axes import AXES
@@ -145,7 +146,7 @@ class RunDirectory:
         """Write the tables; results.json comes last, so that its presence implies all others."""
         write_atomically(self.folder / TABLE, rows_as_csv(results.rows))
         keys = [key for row in results.rows if (key := (row.point, row.scheduler)) in search_s]
-        timings = _csv(("point", "scheduler", "search_s"), ((*key, search_s[key]) for key in keys))
+        timings = csv_text([("point", "scheduler", "search_s"), *((*key, search_s[key]) for key in keys)])
         write_atomically(self.folder / TIMINGS, timings)
         write_atomically(self.folder / RESULTS, results.model_dump_json(indent=1) + "\n")
 
@@ -175,15 +176,7 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
             return ";".join(value)
         return ("yes" if value else "no") if isinstance(value, bool) else value
 
-    return _csv(_COLUMNS, ([cell(getattr(row, name)) for name in _COLUMNS] for row in rows))
-
-
-def _csv(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text([_COLUMNS, *([cell(getattr(row, name)) for name in _COLUMNS] for row in rows)])
 
 
 def _read_timings(folder: Path) -> dict[tuple[int, str], float]:

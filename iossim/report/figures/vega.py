@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import import_module, resources
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
 from string import Template
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import read_shipped, shipped
 from iossim.base.tables import Cell
 from iossim.base.user_files import write_atomically
 from iossim.base.user_folders import own_folder, user_cache
@@ -41,7 +41,7 @@ def need_altair() -> Any:
 
 def _needed(name: str, package: str) -> Any:
     try:
-        return import_module(name)
+        return __import__(name)
     except ImportError:
         raise OptionError(f"a report needs {package}, which is not installed; pip install 'iossim[report]'") from None
 
@@ -121,7 +121,7 @@ def described(package: str, name: str, **values: Any) -> dict[str, Any]:
     """The specification of that name in a package's ``specs.yaml``, with its ``$names`` filled in, as wide as its
     container. What has the value None is left out, as is a layer ``when`` it is false.
     """
-    spec = _filled(read_shipped((resources.files(package) / "specs.yaml").read_text("utf-8"))[name], values)
+    spec = _filled(shipped(package, "specs.yaml")[name], values)
     rest = {"height": spec["height"], "width": "container", "$schema": need_altair().SCHEMA_URL}
     return {"layer": spec["layer"], "data": {"name": ROWS}, **rest}
 

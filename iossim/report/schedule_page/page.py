@@ -84,7 +84,8 @@ def schedule_page(
         "waits": waits,
         "recorded": {
             "title": "" if recorded is None else recorded.title,
-            "kernels": [] if recorded is None else _recorded(network, recorded.spans),
+            # Recorded kernels are in no row of the table; one of no known unit has none.
+            "kernels": [] if recorded is None else [_kernel(network, -1, one, [one.unit]) for one in recorded.spans],
         },
     }
     first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
@@ -181,31 +182,21 @@ def _units(network: Network) -> list[dict[str, str]]:
 def _kernels(
     network: Network, schedule: AnySchedule, spans: Sequence[Span], row_of: Mapping[str, int]
 ) -> list[list[Any]]:
-    """Row, lane, start and end in microseconds, name and units of each kernel; ``row_of`` are the rows of launches."""
+    """Each kernel as :func:`_kernel`; ``row_of`` are the rows of launches."""
     members = {} if isinstance(schedule, Schedule) else {"+".join(one.units): one.units for one in schedule.launches}
     found: list[list[Any]] = []
     for span in spans:
         of = members.get(span.unit, [span.unit])
         if isinstance(schedule, Schedule) and (stage := schedule.stages[span.stage]).strategy is Strategy.MERGE:
             of = stage.units
-        times = round(span.start_us, 3), round(span.end_us, 3)
-        found.append([row_of.get(span.unit, span.stage), span.stream, *times, span.name, _numbers(network, of)])
+        found.append(_kernel(network, row_of.get(span.unit, span.stage), span, of))
     return found
 
 
-def _recorded(network: Network, spans: Sequence[Span]) -> list[list[Any]]:
-    """Kernels as :func:`_kernels` gives them, in no row of the table; one of no known unit has none."""
-    return [
-        [
-            -1,
-            one.stream,
-            round(one.start_us, 3),
-            round(one.end_us, 3),
-            one.name,
-            _numbers(network, filter(None, [one.unit])),
-        ]
-        for one in spans
-    ]
+def _kernel(network: Network, row: int, span: Span, units: Iterable[str]) -> list[Any]:
+    """Row, lane, start and end in microseconds, name and units of a kernel."""
+    times = round(span.start_us, 3), round(span.end_us, 3)
+    return [row, span.stream, *times, span.name, _numbers(network, filter(None, units))]
 
 
 def _waits(found: StreamExplanation) -> list[list[float]]:

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from typing import Any
 
 from iossim.base.registry import Group, guest_modules, modules
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
 from iossim.report.figures.figure import Figure
 from iossim.study.axes import METRICS
@@ -32,7 +32,7 @@ class Plot:
 
 @cache
 def _words() -> dict[str, dict[str, Any]]:
-    words: dict[str, dict[str, Any]] = read_shipped((resources.files(__name__) / "figures.yaml").read_text("utf-8"))
+    words: dict[str, dict[str, Any]] = shipped(__name__, "figures.yaml")
     return words
 
 
