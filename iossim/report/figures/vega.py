@@ -172,13 +172,12 @@ def dodged(names: Sequence[object], name: object, others: Sequence[object], othe
     return names.index(name) + _DODGE * (others.index(other) - (len(others) - 1) / 2)
 
 
-def names_axis(key: str, title: str, names: Sequence[object]) -> Any:
-    """Horizontal axis of positions by :func:`dodged`, evenly spaced."""
-    alt = need_altair()
+def names_axis(key: str, title: str, names: Sequence[object]) -> dict[str, Any]:
+    """Horizontal channel of positions by :func:`dodged`, evenly spaced."""
     places, labels = list(range(len(names))), ", ".join(f"'{name}'" for name in names)
-    axis = alt.Axis(values=places, labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names))
-    scale = alt.Scale(domain=[-0.5, len(names) - 0.5], nice=False, zero=False)
-    return alt.X(f"{key}:Q", title=title, scale=scale, axis=axis)
+    axis = {"grid": False, "labelExpr": f"[{labels}][datum.value]", "tickCount": len(names), "values": places}
+    scale = {"domain": [-0.5, len(names) - 0.5], "nice": False, "zero": False}
+    return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
 
 
 def log_ticks(values: Iterable[float]) -> list[float]:
