@@ -75,9 +75,9 @@ def _texts(room: str) -> dict[str, dict[str, Any]]:
 
 
 #: Flags that are spelled differently from their parameter or field, by its name.
-FLAGS = _texts("cli")["flags"]
+FLAGS: dict[str, str] = _texts("cli")["flags"]
 #: Parameters without which another one has no effect, by that one's name.
-ONLY_WITH = _texts("cli")["only_with"]
+ONLY_WITH: dict[str, list[str]] = _texts("cli")["only_with"]
 
 
 def _flag(name: str) -> str:

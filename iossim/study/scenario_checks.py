@@ -37,7 +37,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     kind = scenario.kind
     checks: dict[str, _Check] = {**_CHECKS, "device": partial(_device, kind)}
     for name, axis in AXES.items():
-        check = checks.get(name, lambda value, place: ())
+        check: _Check = checks.get(name) or (lambda value, place: ())
         listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
             yield from check(value, (axis.field, index))

@@ -145,7 +145,7 @@ def _against_batch(
     else:
         from_zero = {"axis": {"format": ",.3~r", "tickCount": 5}, "field": key, "scale": {"nice": True, "zero": True}}
         y = {**from_zero, "title": title, "type": "quantitative"}
-    whiskers = {"low": f"low_{unit}", "high": f"high_{unit}", "width": 1.1, "opacity": 0.7}
+    whiskers: dict[str, Any] = {"low": f"low_{unit}", "high": f"high_{unit}", "width": 1.1, "opacity": 0.7}
     beside = {**whiskers, "published": f"published_{unit}" if published else None}
     x = names_axis("place", "batch size", sizes)
     return _lines("scheduler", scheduler_marks(schedulers), told, x, y, size=44, height=250, **beside)
@@ -284,7 +284,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     lines = partial(_lines, "r", marks, told, height=240)
     against_s = names_axis("place", "s: most groups of a stage", limits["s"])
     latency = _scale("latency_ms", "latency (ms)")
-    whiskers = {"low": "low_ms", "high": "high_ms", "has_line": False}
+    whiskers: dict[str, Any] = {"low": "low_ms", "high": "high_ms", "has_line": False}
     panels: list[Panel] = []
     for before, where in layout.sides(rows, panel):
         own = [record for record in records if all(record[key] == value for key, value in where.items())]
