@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, keyed_table, records_table
+from iossim.base.tables import Cell, Column, described_table, records_table
 from iossim.execution.measured_run import MeasuredRow
 from iossim.prediction.network_table import NetworkTable
 from iossim.schedule.batch import Strategy
@@ -41,12 +41,7 @@ def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
         }
         for row in rows
     ]
-    return keyed_table(
-        title,
-        records,
-        titles={"speedup_x": "speed-up", "interval": "90%\ninterval"},
-        digits={"speedup_x": 2, "error_percent": 1, "median_ms": 3, "spread_ms": 3, "predicted_ms": 3},
-    )
+    return described_table(__package__, "measured", title, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +82,7 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
         }
         for row in rows
     ]
-    return keyed_table(
-        "Stage by stage", records, titles={"groups": "groups (one a line, > in order)"}, wraps=("groups",), digits=1
-    )
+    return described_table(__package__, "stage_by_stage", "Stage by stage", records)
 
 
 def median_stage_error_percent(rows: Sequence[StageRow]) -> float | None:
