@@ -41,21 +41,13 @@ from iossim.study.report.layout import (
     points,
     varying,
 )
-from iossim.study.report.plots import figures, study_command
+from iossim.study.report.plots import columns_of, figures, study_command
 from iossim.study.study_run import Answer, Row, StudyRun
 
 #: Significant digits of numbers on the page; results.csv has all.
 _DIGITS = 6
 #: Columns of the table of rows after the axes, shown where any row has a value.
-ROW_COLUMNS = (
-    *(metric.column for metric in METRICS.values() if metric.column is not None),
-    Column("rules", "rewritten by"),
-    Column("search_s", "search", digits=3),
-    Column("meets"),
-    Column("ties", "ties with"),
-    Column("schedule", "file"),
-    Column("reason", "failed because"),
-)
+ROW_COLUMNS = columns_of("rows", *(metric.column for metric in METRICS.values() if metric.column is not None))
 #: Columns that distinguish a rewritten network from the original.
 OF_REWRITTEN = ("kernels", "gmacs", "traffic_mib")
 
