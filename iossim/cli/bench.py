@@ -53,7 +53,7 @@ def bench(
     from iossim.tasks.measured_schedules import measure_network, split_names
 
     _, baselines = split_names(compare, "--compare", plain=())
-    chosen = options.known_schedulers(schedulers, with_streams=True)
+    chosen = options.known_schedulers(schedulers)
     timing = timed.timing()
     search = api.search_options("general", max_group_size, max_groups)
     spend = Budget.parse(budget or "all")

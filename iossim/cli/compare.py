@@ -52,7 +52,7 @@ def compare(
     from iossim.tasks import requests
     from iossim.tasks.task import under_other_engine
 
-    asked = None if schedulers is None else options.known_schedulers(schedulers, with_streams=True)
+    asked = None if schedulers is None else options.known_schedulers(schedulers)
     if as_csv and as_json:
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     search = streams.of(pricing.search, asked or scheduler_names())

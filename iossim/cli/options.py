@@ -107,21 +107,13 @@ def listed(name: str, owner: str = "", room: str = "cli") -> Any:
 
 #: Value of --rewrite without one.
 DEFAULT_REWRITE = "default"
-#: Options of commands beside the package.
-Device = Annotated[str | None, listed("device")]
-Json = Annotated[bool, listed("as_json")]
-Out = Annotated[Path | None, listed("out")]
-Plot = Annotated[bool | None, listed("plot")]
 
 
-def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
-    """``sequential,ios-both`` as a list; raises OptionError for an unknown scheduler, or an empty list.
-
-    ``with_streams`` says whether schedulers of streams are accepted.
-    """
+def known_schedulers(names: str) -> list[str]:
+    """``sequential,ios-both`` as a list; raises OptionError for an unknown scheduler, or an empty list."""
     from iossim.search.scheduler import scheduler_names, stream_scheduler_names
 
-    known = (*scheduler_names(), *(stream_scheduler_names() if with_streams else ()))
+    known = (*scheduler_names(), *stream_scheduler_names())
     chosen = list(once(list(filter(None, names.split(","))), "--schedulers"))
     for name in chosen:
         if name not in known:
