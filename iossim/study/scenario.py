@@ -16,6 +16,7 @@ from typing_extensions import TypeAliasType
 
 from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
+from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, KINDS, MEASURES, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
@@ -144,35 +145,17 @@ def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
     return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 
 
-#: Remedy for each type of pydantic's errors.
-_REMEDIES = {
-    "string_type": "write text, in quotes if it looks like a number or a date",
-    "int_type": "write a whole number",
-    "int_from_float": "write a whole number",
-    "float_type": "write a number",
-    "finite_number": "write a finite number",
-    "dict_type": "write a mapping, 'name: value'",
-    "model_type": "write a name, or a mapping of fields",
-    "model_attributes_type": "write a mapping, 'name: value'",
-    "union_tag_invalid": "write a label, or a mapping 'axis: label'",
-}
-
-
 def _reason(kind: str, given: Any, context: Mapping[str, Any], message: str) -> str:
     shown = _shown(given)
     if kind == "told":
         return str(context["reason"])
     if kind == "list_type":
         return f"is {shown}, not a list; write {'- value' if isinstance(given, dict) else f'[{shown}]'}"
-    if kind in _REMEDIES:
-        return f"is {shown}; {_REMEDIES[kind]}"
+    if (told := shipped(__package__, "remedies.yaml").get(kind)) is not None:
+        return str(told).format(shown=shown)
     if kind == "literal_error":
         known = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
         return f"is {shown}; {did_you_mean(given, known)}"
-    if kind == "string_pattern_mismatch":
-        return f"is {shown}; write small letters, digits, dashes and underscores alone: it names files"
-    if kind in ("too_short", "string_too_short"):
-        return "is empty; give at least one, or leave the field out"
     for bound, words in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
         if bound in context:
             return f"is {shown}; give {words} {context[bound]}"
