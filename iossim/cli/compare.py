@@ -13,7 +13,7 @@ from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import (
     ExitCode,
     Part,
-    ScheduleOutputs,
+    TimelineOutputs,
     Writer,
     json_file,
     kept_schedule,
@@ -37,7 +37,7 @@ def compare(
     pricing: PricingOptions,
     streams: StreamOptions,
     transforms: TransformOptions,
-    outputs: ScheduleOutputs,
+    outputs: TimelineOutputs,
     max_latency_ms: float | None = None,
     as_csv: bool = False,
     as_json: bool = False,

@@ -18,7 +18,7 @@ from iossim.cli.option_groups import (
     schedule_or_network,
 )
 from iossim.cli.options import command
-from iossim.cli.outputs import SCHEDULE, ExitCode, Part, ScheduleOutputs, Writer, present, text_file, wrapped
+from iossim.cli.outputs import SCHEDULE, ExitCode, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_files, stream_files, tell_streams
 
@@ -72,7 +72,7 @@ def explain(
         explain_file = guest_part("command", name, "explain_file")  # for files of other commands, such as a plan.json
         if explain_file is not None and explain_file(Path(target), device, model, all_stages, as_json):
             return
-    outputs = ScheduleOutputs(out=out)
+    outputs = TimelineOutputs(out=out)
     outputs.check_files()
     saved, network = schedule_or_network(target, model, reading, reading.batch)
     found = saved

@@ -18,7 +18,7 @@ from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import (
     PAGE,
     ExitCode,
-    ScheduleOutputs,
+    TimelineOutputs,
     Writer,
     kept_schedule,
     present,
@@ -50,7 +50,7 @@ def optimize(
     budget: str | None = None,
     transforms: TransformOptions,
     onnx: Path | None = None,
-    outputs: ScheduleOutputs,
+    outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
     """Schedule a model, print the stages, and write to --out: schedule.json, index.html (the page to open), pictures
@@ -129,7 +129,7 @@ def _said(found: Schedule) -> list[str]:
     return [with_flags(line) for line in (*summary(found).split("\n"), *(f"note: {one}" for one in found.remarks))]
 
 
-def _show(found: Schedule, files: Callable[[], Mapping[str, Writer]], outputs: ScheduleOutputs, as_json: bool) -> None:
+def _show(found: Schedule, files: Callable[[], Mapping[str, Writer]], outputs: TimelineOutputs, as_json: bool) -> None:
     parts, kept = schedule_parts(found), kept_schedule(found)
     present(lambda: found.model_dump_json(indent=1), parts, as_json, out=outputs.out, files=files, kept=kept)
 

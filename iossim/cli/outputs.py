@@ -64,11 +64,6 @@ class TimelineOutputs(OptionGroup):
     def draws(self) -> bool:
         return wants_plot(self.plot)
 
-
-@dataclass(frozen=True)
-class ScheduleOutputs(TimelineOutputs):
-    """Output files of a schedule."""
-
     def check(self, cost_model: CostModel) -> None:
         """Refuse what cannot be written or drawn before the search starts."""
         from iossim.cost.capabilities import DeviceCostModel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.cli.options import command
-from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
+from iossim.cli.outputs import Part, TimelineOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def import_schedule(
     cost_model: str = "simulator",
     store: Path | None = None,
     *,
-    outputs: ScheduleOutputs,
+    outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.cli.options import command
-from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, pictures, present, wrapped
 from iossim.cli.schedule_files import schedule_files, stream_files
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def simulate(
     store: Path | None = None,
     event_driven: bool = False,
     *,
-    outputs: ScheduleOutputs,
+    outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
