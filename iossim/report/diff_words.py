@@ -72,8 +72,8 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
                 "change": str(passage.change),
                 "a_us": passage.first_us,
                 "b_us": passage.second_us,
-                "first": _stages(own, passage.first, passage.block),
-                "second": "as A" if passage.is_same else _stages(other, passage.second, passage.block),
+                "first": _stages(own, passage.first_stages, passage.block),
+                "second": "as A" if passage.is_same else _stages(other, passage.second_stages, passage.block),
             }
         )
         before = passage.block
@@ -89,8 +89,8 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
         "change": "",
         "a_us": sum(passage.first_us for passage in passages),
         "b_us": sum(passage.second_us for passage in passages),
-        "first": f"stages: {sum(len(passage.first) for passage in passages)}",
-        "second": f"stages: {sum(len(passage.second) for passage in passages)}",
+        "first": f"stages: {sum(len(passage.first_stages) for passage in passages)}",
+        "second": f"stages: {sum(len(passage.second_stages) for passage in passages)}",
     }
 
 
