@@ -137,18 +137,12 @@ def _bars(behind: str, before: str = "", tells_rest: bool = False) -> Iterator[B
 
 
 def _new_bars(before: str, behind: str = "", counted: bool = True, tells_rest: bool = False) -> Bars:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = [SpinnerColumn(), TextColumn(before)] if before else []
-    columns += [BarColumn(), *([MofNCompleteColumn(), TextColumn(behind)] if counted else []), TimeElapsedColumn()]
-    columns += [TextColumn("left"), TimeRemainingColumn()] if tells_rest else []
-    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=counted)
+    columns = [progress.SpinnerColumn(), progress.TextColumn(before)] if before else []
+    columns += [progress.BarColumn()]
+    columns += [progress.MofNCompleteColumn(), progress.TextColumn(behind)] if counted else []
+    columns += [progress.TimeElapsedColumn()]
+    columns += [progress.TextColumn("left"), progress.TimeRemainingColumn()] if tells_rest else []
+    return progress.Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=counted)
