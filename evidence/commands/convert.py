@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from iossim.cli import options
+from iossim.cli.options import listed
 
 Source = Annotated[Path, typer.Argument(metavar="FILE", help="A table of a public data set.")]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .jsonl or .csv file that is written.")]
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command("convert", help="Write a public data set as measurements that iossim reads.")(convert)
 
 
-def convert(source: Source, out: Out, device: options.Device = None) -> None:
+def convert(source: Source, out: Out, device: Annotated[str | None, listed("device")] = None) -> None:
     """Convert the rows of one device, chosen by --device if the file has several or names none."""
     from evidence.data.data_sets import read_measurements
     from iossim.measurements.measurement_set import write_measurements

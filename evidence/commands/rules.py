@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import whole_number
+from iossim.cli.options import listed, whole_number
 from iossim.cli.outputs import present, table
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def generate_rules(
     out: RulesOut = None,
     seed: Seed = 0,
     against: Against = None,
-    as_json: options.Json = False,
+    as_json: Annotated[bool, listed("as_json")] = False,
 ) -> None:
     """Generate the rules of a vocabulary, and count the candidates left by each pruning. They are not verified yet."""
     from evidence.rule_generation.derivation import coverage

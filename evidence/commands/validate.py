@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.cli import options
-from iossim.cli.options import with_flags
+from iossim.cli.options import listed, with_flags
 from iossim.cli.outputs import Part, Writer, check_drawing, pictures, present, text_file, wants_plot
 from iossim.cli.progress import progress_bars
 
@@ -67,9 +66,9 @@ def validate(
     part: Parts = None,
     split: Splits = None,
     quick: Quick = False,
-    out: options.Out = None,
-    plot: options.Plot = None,
-    as_json: options.Json = False,
+    out: Annotated[Path | None, listed("out")] = None,
+    plot: Annotated[bool | None, listed("plot")] = None,
+    as_json: Annotated[bool, listed("as_json")] = False,
 ) -> None:
     """Compare predictions with measured operators, with published and measured networks, with concurrent kernels and
     parts of a device, and one engine with the other.

@@ -12,6 +12,11 @@ def shipped_files(package: str) -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
+def shipped(package: str, name: str) -> Any:
+    """The values of a YAML file that ships in a package."""
+    return read_shipped((resources.files(package) / name).read_text("utf-8"))
+
+
 def read_shipped(text: str) -> Any:
     """The values of a shipped YAML file, by LibYAML if PyYAML is built with it, in an eighth of the time.
 

@@ -108,6 +108,15 @@ def keyed_table(
     return records_table(title, rows, columns)
 
 
+def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
+    """A table with a column for each key of the first row, which a package's ``tables.yaml`` describes under a name."""
+    from iossim.base.shipped_yaml import shipped
+
+    options = shipped(package, "tables.yaml")[name]
+    columns = [Column(key, **options.get(key, {})) for key in (rows[0] if rows else ())]
+    return records_table(title, rows, columns)
+
+
 @dataclass(frozen=True, slots=True)
 class _GivesWay:
     """Full width of a column, and how it shrinks when there is no room."""

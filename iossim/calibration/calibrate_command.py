@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import argument, number, option, switch
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, notes, present
 from iossim.cli.progress import progress_bars
 
@@ -22,47 +21,20 @@ if TYPE_CHECKING:
     from iossim.calibration.profile_fit import FittedProfiles
     from iossim.hardware.profile import DeviceProfile
 
-Files = Annotated[list[Path] | None, argument("[FILES]...", "More measurements of the device, like --data.")]
-Data = Annotated[list[Path] | None, option("--data", "FILES...", "Measurements of the device, in any known format.")]
-Also = Annotated[
-    list[str] | None,
-    option(
-        "--also",
-        "DEVICE=FILE",
-        "Measurements of another board with the same chip, which shares the parameters; may be repeated.",
-    ),
-]
-OutFile = Annotated[Path | None, option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")]
-Seed = Annotated[int, number("--seed", "Seed of the bootstrap.")]
-HeldOut = Annotated[float, option("--held-out", "PART", "Share of the shapes that is held out of the fit.")]
-Folds = Annotated[int, number("--folds", "Cross-validation folds; 0 skips it, which is faster.")]
-TrustLabels = Annotated[bool, switch("--trust-labels", "Fit measurements that name or look like another device, too.")]
 
-Published = Annotated[
-    bool,
-    switch(
-        "--published", "Also fit the networks published for these devices, and how concurrent kernels share the device."
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    app.command("calibrate", help="Fit a device's parameters to measurements.")(calibrate)
-
-
-@options.shown(options.PREDICT, "calibrate --data measured.jsonl -d mine.yaml")
+@command
 def calibrate(
-    files: Files = None,
-    data: Data = None,
-    device: options.Device = None,
-    also: Also = None,
-    out: OutFile = None,
-    held_out: HeldOut = 0.3,
-    folds: Folds = 5,
-    seed: Seed = 0,
-    trust_labels: TrustLabels = False,
-    published: Published = False,
-    as_json: options.Json = False,
+    files: list[Path] | None = None,
+    data: list[Path] | None = None,
+    device: str | None = None,
+    also: list[str] | None = None,
+    out: Path | None = None,
+    held_out: float = 0.3,
+    folds: int = 5,
+    seed: int = 0,
+    trust_labels: bool = False,
+    published: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Fit a device's parameters to measured operators and write its profile, with errors on shapes held out.
 

@@ -5,33 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from iossim.cli import options
-from iossim.cli.options import option, takes_options, with_flags
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
 
-Devices = Annotated[
-    list[str] | None, option("--device -d", "NAME", "Only this device, or profile.yaml; may be repeated.")
-]
-Data = Annotated[list[Path] | None, option("--data", "DIR", "A folder or file of measurements; may be repeated.")]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("validate", help="Compare predictions with your own measurements.")(validate)
-
-
-@options.shown(options.PREDICT, "validate --data measured.jsonl")
-@takes_options
+@command
 def validate(
-    device: Devices = None,
-    data: Data = None,
-    out: options.Out = None,
-    plot: options.Plot = None,
-    as_json: options.Json = False,
+    device: list[str] | None = None,
+    data: list[Path] | None = None,
+    out: Path | None = None,
+    plot: bool | None = None,
+    as_json: bool = False,
 ) -> None:
     """Compare predictions with measured operators, stages of several groups, and whole networks.
 

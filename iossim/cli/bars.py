@@ -27,7 +27,7 @@ def pulsing_bar() -> Iterator[None]:
     """A bar without a number, whenever nothing was shown for a second."""
     work, printed_to = _Work(), sys.stdout
     _at_work.append(work)
-    on_long_compiling[:] = [_report_compiling]
+    on_long_compiling[:] = [lambda: print("compiling (once)", file=sys.stderr)]  # above the bars, if there are any
     sys.stdout = _FirstWrite(printed_to, work.end)
     work.wait()
     try:
@@ -37,10 +37,6 @@ def pulsing_bar() -> Iterator[None]:
         sys.stdout = printed_to
         _at_work.remove(work)
         on_long_compiling.clear()
-
-
-def _report_compiling() -> None:
-    print("compiling (once)", file=sys.stderr)  # above the bars, if there are any
 
 
 class _Work:
@@ -141,18 +137,12 @@ def _bars(behind: str, before: str = "", tells_rest: bool = False) -> Iterator[B
 
 
 def _new_bars(before: str, behind: str = "", counted: bool = True, tells_rest: bool = False) -> Bars:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = [SpinnerColumn(), TextColumn(before)] if before else []
-    columns += [BarColumn(), *([MofNCompleteColumn(), TextColumn(behind)] if counted else []), TimeElapsedColumn()]
-    columns += [TextColumn("left"), TimeRemainingColumn()] if tells_rest else []
-    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=counted)
+    columns = [progress.SpinnerColumn(), progress.TextColumn(before)] if before else []
+    columns += [progress.BarColumn()]
+    columns += [progress.MofNCompleteColumn(), progress.TextColumn(behind)] if counted else []
+    columns += [progress.TimeElapsedColumn()]
+    columns += [progress.TextColumn("left"), progress.TimeRemainingColumn()] if tells_rest else []
+    return progress.Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=counted)

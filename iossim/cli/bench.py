@@ -6,51 +6,38 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
-
-from iossim.cli import options, schedule_options
-from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import argument, option, takes_options
+from iossim.cli import options
+from iossim.cli.option_groups import ModelOptions, TimingOptions
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Context
     from iossim.tasks.measured_schedules import MeasuredNetwork
 
-Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")]
-Schedulers = Annotated[str, option("--schedulers", "NAMES", "Schedulers to run; speed-ups are relative to the first.")]
-Compare = Annotated[
-    str, option("--compare", "NAMES", "Baselines to time as well: torch, onnxruntime, or one of their modes.")
-]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("bench", help="Measure networks under several schedulers on this machine.")(bench)
-
-
-@options.shown(options.RUN, "bench squeezenet --backend onnxruntime_cpu")
-@takes_options
+@command
 def bench(
-    models: Models,
-    backend: schedule_options.BackendName,
+    models: list[str],
+    backend: str,
     reading: ModelOptions,
-    schedulers: Schedulers = "sequential,greedy,ios-both",
-    compare: Compare = "",
-    budget: schedule_options.Budget = "300",
-    device: options.Device = None,
-    engine: options.Engine = "auto",
-    max_group_size: options.MaxGroupSize = None,
-    max_groups: options.MaxGroups = None,
+    schedulers: str = "sequential,greedy,ios-both",
+    compare: str = "",
+    budget: str | None = "300",
+    device: str | None = None,
+    engine: str = "auto",
+    max_group_size: int | None = None,
+    max_groups: int | None = None,
     *,
     timed: TimingOptions,
-    store: options.Store = None,
-    out: options.Out = None,
-    plot: options.Plot = None,
-    as_json: options.Json = False,
+    store: Path | None = None,
+    out: Path | None = None,
+    plot: bool | None = None,
+    as_json: bool = False,
 ) -> None:
     """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds.
 
@@ -66,7 +53,7 @@ def bench(
     from iossim.tasks.measured_schedules import measure_network, split_names
 
     _, baselines = split_names(compare, "--compare", plain=())
-    chosen = options.known_schedulers(schedulers, with_streams=True)
+    chosen = options.known_schedulers(schedulers)
     timing = timed.timing()
     search = api.search_options("general", max_group_size, max_groups)
     spend = Budget.parse(budget or "all")
@@ -118,7 +105,7 @@ def bench(
 
 
 def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
-    from iossim.report.measured_runs import disturbance, measured_table
+    from iossim.report.time_tables import disturbance, measured_table
 
     for number, measured in enumerate(found):
         if number:

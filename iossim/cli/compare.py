@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import option, switch, takes_options, with_flags
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import (
     ExitCode,
     Part,
-    ScheduleOutputs,
+    TimelineOutputs,
     Writer,
     json_file,
     kept_schedule,
@@ -29,41 +27,20 @@ if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
 
 
-Schedulers = Annotated[
-    str | None,
-    option("--schedulers", "NAMES", "These schedulers, separated by commas; by default all but ios-streams."),
-]
-
-Limit = Annotated[
-    float | None, option("--max-latency-ms", "X", "Latency that several devices are held against, in ms.")
-]
-Csv = Annotated[bool, switch("--csv", "Print CSV: a line for each scheduler on each device.")]
-
-
-def register(app: typer.Typer) -> None:
-    app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
-
-
-@options.shown(
-    options.SCHEDULE,
-    "compare squeezenet -d v100-sxm2",
-    "compare model.onnx -d t4,l4,a100-sxm-40gb --dtype fp16",
-    "compare nasnet_a -d h100-sxm --dtype bf16 --json",
-)
-@takes_options
+@command
 def compare(
-    model: options.Model,
+    model: str,
     *,
-    device: options.Devices = None,
+    device: list[str] | None = None,
     reading: ModelOptions,
-    schedulers: Schedulers = None,
+    schedulers: str | None = None,
     pricing: PricingOptions,
     streams: StreamOptions,
     transforms: TransformOptions,
-    outputs: ScheduleOutputs,
-    max_latency_ms: Limit = None,
-    as_csv: Csv = False,
-    as_json: options.Json = False,
+    outputs: TimelineOutputs,
+    max_latency_ms: float | None = None,
+    as_csv: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model as well.
 
@@ -75,7 +52,7 @@ def compare(
     from iossim.tasks import requests
     from iossim.tasks.task import under_other_engine
 
-    asked = None if schedulers is None else options.known_schedulers(schedulers, with_streams=True)
+    asked = None if schedulers is None else options.known_schedulers(schedulers)
     if as_csv and as_json:
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     search = streams.of(pricing.search, asked or scheduler_names())

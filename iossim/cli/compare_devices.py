@@ -14,7 +14,7 @@ from iossim.cli.option_groups import PricingOptions
 from iossim.cli.outputs import (
     ExitCode,
     Part,
-    ScheduleOutputs,
+    TimelineOutputs,
     Writer,
     json_file,
     notes,
@@ -35,7 +35,7 @@ def compare_devices(
     network: Network,
     devices: Sequence[str | None],
     pricing: PricingOptions,
-    outputs: ScheduleOutputs,
+    outputs: TimelineOutputs,
     as_csv: bool,
     as_json: bool,
     limit_ms: float | None = None,

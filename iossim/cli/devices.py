@@ -5,57 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from iossim.cli import options
-from iossim.cli.options import OptionGroup, argument, command_group, number, option, switch, takes_options, with_flags
+from iossim.cli.options import OptionGroup, command, with_flags
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import Device
-
-DeviceName = Annotated[str, argument("DEVICE", "A device's name, or a profile.yaml.")]
-
-Whole = Annotated[bool, switch("--all", "The whole profile as YAML, with bands and resampled parameters.")]
-NewName = Annotated[str, argument("NAME", "What the device is to be called.")]
-NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
-Profiles = Annotated[list[str], argument("PROFILE...", "Names of devices, or profiles' files.")]
-Name = Annotated[str, argument("NAME", "Name of the new device.")]
-Like = Annotated[str, option("--like", "DEVICE", "Device that supplies every fact not given here.")]
-Samples = Annotated[
-    Path | None, option("--samples", "FILE", "A few measurements of the device (about 20) that refine the profile.")
-]
-OutFile = Annotated[Path | None, option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")]
 
 
 @dataclass(frozen=True)
 class DatasheetFacts(OptionGroup):
     """Facts of a datasheet, under their names in profiles."""
 
-    sm_count: Annotated[int | None, number("--sm", "Streaming multiprocessors.")] = None
-    boost_clock_ghz: Annotated[float | None, option("--clock-ghz", "GHZ", "Boost clock.")] = None
-    dram_bandwidth_gbps: Annotated[float | None, option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")] = None
-    l2_mib: Annotated[float | None, option("--l2-mib", "MIB", "L2 cache.")] = None
-    board_power_w: Annotated[float | None, option("--power-w", "W", "Board power.")] = None
-    compute_capability: Annotated[str | None, option("--compute-capability", "X.Y", "By default that of --like.")] = (
-        None
-    )
-    fp32_lanes_per_sm: Annotated[int | None, number("--lanes", "fp32 lanes of a multiprocessor.")] = None
-    dram_gib: Annotated[float | None, option("--dram-gib", "GIB", "DRAM capacity.")] = None
+    sm_count: int | None = None
+    boost_clock_ghz: float | None = None
+    dram_bandwidth_gbps: float | None = None
+    l2_mib: float | None = None
+    board_power_w: float | None = None
+    compute_capability: str | None = None
+    fp32_lanes_per_sm: int | None = None
+    dram_gib: float | None = None
 
 
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "devices", "Device profiles: datasheet facts and model parameters.")
-    group.command("list", help="The devices that have a profile.")(list_devices)
-    group.command("show", help="Show what is known about a device, and the sources.")(show_device)
-    group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
-    group.command("new", help="Write a commented profile to fill in.")(new_device)
-    group.command("validate", help="Check profiles for facts that cannot be right.")(validate_devices)
-
-
-def list_devices(as_json: options.Json = False) -> None:
+@command
+def list_devices(as_json: bool = False) -> None:
     """List the devices that ship, the user's, and those of plugins; an unreadable profile is a warning."""
     from iossim.base.errors import IossimError, warn_once
     from iossim.hardware.edge import edge_device
@@ -100,7 +76,8 @@ def _facts(known: Device) -> dict[str, Any]:
     }
 
 
-def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = False) -> None:
+@command
+def show_device(name: str, whole: bool = False, as_json: bool = False) -> None:
     """Show a device: its facts, parameters and errors.
 
     With --all or --json the whole profile, which is again a profile: saved to a file, it is the same device.
@@ -125,51 +102,15 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
     present(document, parts(), as_json)
 
 
-def new_device(name: NewName, out: NewFile = None) -> None:
-    """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
-    from iossim.hardware.names import user_folder
-    from iossim.hardware.template import write_template
-
-    path = out or Path(f"{name}.yaml")
-    write_template(name, path, user_folder())
-    typer.echo(f"wrote {path}; fill it in, then: iossim devices validate {path}")
-
-
-def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
-    """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
-    from iossim.base.errors import DeviceError, IossimError
-    from iossim.hardware.edge import edge_device
-    from iossim.hardware.load import device
-    from iossim.hardware.names import edge_names, file_beside
-    from iossim.hardware.plausibility import implausible
-
-    found: dict[str, list[str]] = {}
-    for name in map(file_beside, profiles):
-        try:
-            if name in edge_names():
-                edge_device(name)  # impossible facts are refused when read
-                found[name] = []
-            else:
-                found[name] = implausible(device(name, checked=False))
-        except IossimError as error:
-            found[name] = [with_flags(str(error))]
-    said = (
-        "\n  ".join([f"{name}:", *problems]) if problems else f"{name}: plausible" for name, problems in found.items()
-    )
-    present([{"profile": name, "problems": problems} for name, problems in found.items()], said, as_json)
-    if wrong := [name for name, problems in found.items() if problems]:
-        raise DeviceError(f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them")
-
-
-@takes_options
+@command
 def derive(
-    name: Name,
-    like: Like,
+    name: str,
+    like: str,
     *,
     facts: DatasheetFacts,
-    samples: Samples = None,
-    out: OutFile = None,
-    as_json: options.Json = False,
+    samples: Path | None = None,
+    out: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices.
 
@@ -198,3 +139,41 @@ def derive(
     document = {"profile": str(path), **profile.model_dump(mode="json")}
     present(document, [f"{said}\n{profile.provenance.note}"], as_json)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
+
+
+@command
+def new_device(name: str, out: Path | None = None) -> None:
+    """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
+    from iossim.hardware.names import user_folder
+    from iossim.hardware.template import write_template
+
+    path = out or Path(f"{name}.yaml")
+    write_template(name, path, user_folder())
+    typer.echo(f"wrote {path}; fill it in, then: iossim devices validate {path}")
+
+
+@command
+def validate_devices(profiles: list[str], as_json: bool = False) -> None:
+    """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
+    from iossim.base.errors import DeviceError, IossimError
+    from iossim.hardware.edge import edge_device
+    from iossim.hardware.load import device
+    from iossim.hardware.names import edge_names, file_beside
+    from iossim.hardware.plausibility import implausible
+
+    found: dict[str, list[str]] = {}
+    for name in map(file_beside, profiles):
+        try:
+            if name in edge_names():
+                edge_device(name)  # impossible facts are refused when read
+                found[name] = []
+            else:
+                found[name] = implausible(device(name, checked=False))
+        except IossimError as error:
+            found[name] = [with_flags(str(error))]
+    said = (
+        "\n  ".join([f"{name}:", *problems]) if problems else f"{name}: plausible" for name, problems in found.items()
+    )
+    present([{"profile": name, "problems": problems} for name, problems in found.items()], said, as_json)
+    if wrong := [name for name, problems in found.items() if problems]:
+        raise DeviceError(f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them")

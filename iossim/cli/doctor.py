@@ -10,15 +10,12 @@ from collections.abc import Iterator
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.threads import usable_cores
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import argument, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import present
 
 if TYPE_CHECKING:
@@ -29,18 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
-Model = Annotated[
-    str | None, argument("[MODEL]", "A model, of which those ops are listed that a GPU does not compute.")
-]
-
-
-def register(app: typer.Typer) -> None:
-    app.command("doctor", help="Report what this machine has, and what each backend needs.")(doctor)
-
-
-@options.shown(options.RUN, "doctor", "doctor model.onnx")
-@takes_options
-def doctor(reading: ModelOptions, model: Model = None, as_json: options.Json = False) -> None:
+@command
+def doctor(reading: ModelOptions, model: str | None = None, as_json: bool = False) -> None:
     """Report this machine's hardware, the backends that can run on it, and what the others lack, with the remedy.
 
     For a model, list the ops that a GPU's backend would compute on the host; that needs no GPU.

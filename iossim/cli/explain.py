@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
-from iossim.cli import options, schedule_options
-from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
-from iossim.cli.options import option, switch, takes_options
-from iossim.cli.outputs import SCHEDULE, ExitCode, Part, ScheduleOutputs, Writer, present, text_file, wrapped
+from iossim.cli.option_groups import (
+    ModelOptions,
+    PricingOptions,
+    SpaceOptions,
+    StreamOptions,
+    TransformOptions,
+    schedule_or_network,
+)
+from iossim.cli.options import command
+from iossim.cli.outputs import SCHEDULE, ExitCode, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files
-from iossim.cli.schedule_options import schedule_or_network
-from iossim.cli.streams import stream_files, tell_streams
+from iossim.cli.schedule_files import schedule_files, stream_files, tell_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -27,48 +29,25 @@ if TYPE_CHECKING:
     from iossim.search.options import SearchOptions
     from iossim.tasks.explain import Explanation
 
-StageNumbers = Annotated[
-    list[int] | None, option("--stage", "N", "Explain stage N in full (the first is 0); may be repeated.")
-]
-AllStages = Annotated[bool, switch("--all", "Explain every stage, not only the slowest.")]
-OwnPrices = Annotated[
-    str | None,
-    option(
-        "--cost-model",
-        "NAME",
-        "Prices of the alternatives to a stage: simulator, table:PRICES.json or replay:STORE; by default those of the "
-        "schedule, if they are of a device, or the simulator if --device is given.",
-    ),
-]
 
-
-def register(app: typer.Typer) -> None:
-    app.command(
-        "explain",
-        help="Explain each stage of a schedule, saved or found for a model: what limits it, what it saves, and what "
-        "the next best choice would cost.",
-    )(explain)
-
-
-@options.shown(options.SCHEDULE, "explain out/schedule.json", "explain squeezenet -d t4 --scheduler greedy")
-@takes_options
+@command
 def explain(
-    target: schedule_options.ScheduleOrModel,
+    target: str,
     *,
-    device: options.Device = None,
-    engine: schedule_options.OtherEngine = None,
-    model: schedule_options.OtherModel = None,
+    device: str | None = None,
+    engine: str | None = None,
+    model: str | None = None,
     reading: ModelOptions,
-    scheduler: schedule_options.SchedulerName = "ios-both",
+    scheduler: str = "ios-both",
     space: SpaceOptions,
-    cost_model: OwnPrices = None,
-    store: options.Store = None,
+    cost_model: str | None = None,
+    store: Path | None = None,
     streams: StreamOptions,
     transforms: TransformOptions,
-    stage: StageNumbers = None,
-    all_stages: AllStages = False,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    stage: list[int] | None = None,
+    all_stages: bool = False,
+    out: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds for a model;
     --out writes the page, pictures, graph and trace that optimize writes.
@@ -93,7 +72,7 @@ def explain(
         explain_file = guest_part("command", name, "explain_file")  # for files of other commands, such as a plan.json
         if explain_file is not None and explain_file(Path(target), device, model, all_stages, as_json):
             return
-    outputs = ScheduleOutputs(out=out)
+    outputs = TimelineOutputs(out=out)
     outputs.check_files()
     saved, network = schedule_or_network(target, model, reading, reading.batch)
     found = saved
@@ -118,7 +97,7 @@ def explain(
                 (found,) = judged(network, [reprice_streams(found, network, prices)], prices)
         assert prices is not None
         ran = explain_streams(found, network, prices)
-        files = partial(stream_files, network, ran, prices, outputs)
+        files = partial(stream_files, outputs, network, ran, prices)
         tell_streams(ran, all_stages, as_json, out, lambda said: _drawings(files(said=said)), code)
         return
     priced = found

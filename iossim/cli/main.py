@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ import typer
 from iossim._version import __version__
 from iossim.base.errors import IossimError, warn_once
 from iossim.base.registry import Extension, Group, Plugin, PluginError, guest_modules, module_names
-from iossim.cli.options import DEFAULT_REWRITE, OTHERS, PANELS, help_without_command, with_flags
+from iossim.cli.options import DEFAULT_REWRITE, OTHERS, PANELS, help_without_command, register_commands, with_flags
 from iossim.cli.outputs import ExitCode
 from iossim.cli.progress import StopNow, hears_interrupts, tells_of_work
 
@@ -37,8 +37,8 @@ Register = Callable[[typer.Typer], None]
 
 @cache
 def commands_of(package: str) -> Group[Register]:
-    """The functions that register commands: ``register`` of each module of the package. Those of iossim include its
-    guests' modules ``NAME_command`` and plugins.
+    """The functions that register commands: ``register`` of each module of the package, or of those it declares. Those
+    of iossim include its guests' modules ``NAME_command`` and plugins.
     """
     own = {name: f"{package}.{name}" for name in module_names(package)}
     plugins = None
@@ -48,7 +48,10 @@ def commands_of(package: str) -> Group[Register]:
         plugins = Extension[Register]("iossim.commands", wanted, Plugin.guarded)
 
     def get_own(name: str) -> Register | None:
-        return getattr(import_module(own[name]), "register", None) if name in own else None
+        if name not in own:
+            return None
+        module = import_module(own[name])
+        return getattr(module, "register", None) or partial(register_commands, module)
 
     return Group("no command {!r}", lambda: own, get_own, plugins)
 
@@ -90,7 +93,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
                 raise
             warn_once(str(error))
     for command in app.registered_commands:
-        command.rich_help_panel, command.epilog = getattr(command.callback, "shown", (OTHERS, command.epilog))
+        command.rich_help_panel = command.rich_help_panel or OTHERS
     app.registered_commands.sort(key=lambda command: (PANELS.index(str(command.rich_help_panel)), command.name or ""))
     app.registered_groups.sort(key=lambda group: str(group.name))
     return app

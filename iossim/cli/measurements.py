@@ -5,41 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli import options
-from iossim.cli.options import OptionGroup, argument, command_group, number, option, switch, takes_options
+from iossim.cli.options import OptionGroup, command
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.cost.measured.record import MeasurementRecord
     from iossim.cost.measured.store import Filter, StoredContext
 
-ContextNumber = Annotated[int | None, number("--context", "One context, by its number in the list.", "NUMBER")]
-BackendName = Annotated[str | None, option("--backend", "NAME", "Measured by this backend.")]
-DeviceName = Annotated[str | None, option("--device -d", "NAME", "Measured on this device.")]
-EngineName = Annotated[str | None, option("--engine", "NAME", "Measured under this engine.")]
-KindName = Annotated[str | None, option("--kind", "KIND", "unit, stage, merge or boundary.")]
-Records = Annotated[bool, switch("--records", "List every measurement, not only a summary of each context.")]
-ExportFile = Annotated[Path, argument("FILE", "Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")]
-Cold = Annotated[bool, switch("--cold", "Export the cold measurements instead of the warm ones.")]
-Stores = Annotated[list[Path], argument("STORES...", "Stores of other machines or projects.")]
-OlderThan = Annotated[int | None, number("--older-than", "Measured more than DAYS days ago.", "DAYS")]
-Yes = Annotated[bool, switch("--yes", "Delete them; without this flag, only report how many there are.")]
-
 
 @dataclass(frozen=True)
 class StoreFilters(OptionGroup):
     """Filters that select measurements."""
 
-    context: ContextNumber = None
-    backend: BackendName = None
-    device: DeviceName = None
-    engine: EngineName = None
-    kind: KindName = None
+    context: int | None = None
+    backend: str | None = None
+    device: str | None = None
+    engine: str | None = None
+    kind: str | None = None
 
     def filter(self, before: str | None = None) -> Filter:
         """Records that the options select; raises OptionError for an unknown kind."""
@@ -53,17 +38,9 @@ class StoreFilters(OptionGroup):
         return Filter(self.context, self.backend, self.device, engine=self.engine, kind=kind, before=before)
 
 
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "measurements", "The measurement store: what was measured, where, and when.")
-    group.command("list", help="What the store holds.")(list_measurements)
-    group.command("export", help="Write a measurement set that calibrate reads.")(export_measurements)
-    group.command("import", help="Merge the measurements of other stores into this one.")(import_measurements)
-    group.command("prune", help="Delete measurements.")(prune_measurements)
-
-
-@takes_options
+@command
 def list_measurements(
-    store: options.Store = None, *, filters: StoreFilters, records: Records = False, as_json: options.Json = False
+    store: Path | None = None, *, filters: StoreFilters, records: bool = False, as_json: bool = False
 ) -> None:
     """List the contexts of the store, and the number of measurements in each; with --records, all of them."""
     from iossim.cost.measured.store import MeasurementStore
@@ -88,14 +65,9 @@ def _counted(held: Sequence[StoredContext]) -> str:
     return f"{total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}"
 
 
-@takes_options
+@command
 def export_measurements(
-    file: ExportFile,
-    store: options.Store = None,
-    *,
-    filters: StoreFilters,
-    cold: Cold = False,
-    as_json: options.Json = False,
+    file: Path, store: Path | None = None, *, filters: StoreFilters, cold: bool = False, as_json: bool = False
 ) -> None:
     """Write the newest measurement of each stage of one context as a measurement set; report what it cannot express."""
     from iossim.cost.measured.store import Filter, MeasurementStore
@@ -142,7 +114,8 @@ def export_measurements(
     present(facts, said, as_json)
 
 
-def import_measurements(stores: Stores, store: options.Store = None, as_json: options.Json = False) -> None:
+@command
+def import_measurements(stores: list[Path], store: Path | None = None, as_json: bool = False) -> None:
     """Add the measurements of other stores to this one; those that it has already are left unchanged."""
     from iossim.cost.measured.store import MeasurementStore
 
@@ -159,14 +132,14 @@ def import_measurements(stores: Stores, store: options.Store = None, as_json: op
     present({"store": to, "imported": rows}, [said.format(**row, to=to) for row in rows], as_json)
 
 
-@takes_options
+@command
 def prune_measurements(
-    store: options.Store = None,
-    older_than: OlderThan = None,
+    store: Path | None = None,
+    older_than: int | None = None,
     *,
     filters: StoreFilters,
-    yes: Yes = False,
-    as_json: options.Json = False,
+    yes: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Report how many measurements the filters select, and with --yes delete them."""
     from datetime import UTC, datetime, timedelta

@@ -8,41 +8,24 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import command_group, option, switch, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, present, table, tell_written
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
-    from iossim.tasks.network_summary import Summary
 
 #: A longer table of blocks is shortened to this many of the largest blocks, with this many kinds each.
 _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
 #: Concurrent work below this fraction of the arithmetic is called little.
 _LITTLE = 0.02
 
-Whole = Annotated[bool, switch("--all", "A row for every run of equal blocks.")]
-ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
-OperatorSet = Annotated[
-    int | None, options.number("--opset", "ONNX operator set; by default one that common runtimes support.")
-]
 
-
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "models", "Networks of the zoo, and what is in a model file.")
-    group.command("list", help="The networks of the zoo.")(list_models)
-    group.command("show", help="What is in a network: units, blocks, work, parameters.")(show_model)
-    group.command("export", help="Write a network as an ONNX file.")(export_model)
-    app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
-
-
-def list_models(as_json: options.Json = False) -> None:
+@command
+def list_models(as_json: bool = False) -> None:
     """List the networks of the zoo."""
     from iossim.models.catalogue import zoo_models
 
@@ -53,13 +36,9 @@ def list_models(as_json: options.Json = False) -> None:
     present(rows, table("Networks of the zoo", rows, wraps=("description",)), as_json)
 
 
-@takes_options
-def show_model(
-    model: options.Model, reading: ModelOptions, whole: Whole = False, as_json: options.Json = False
-) -> None:
+@command
+def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: bool = False) -> None:
     """Show the contents of a network; of many different blocks only the largest, without --all."""
-    from iossim.tasks.network_summary import summarise
-
     network = reading.network(model)
     found = summarise(network)
     blocks = [
@@ -120,6 +99,52 @@ def show_model(
     present({**facts, "block_list": blocks}, parts, as_json)
 
 
+@dataclass(frozen=True)
+class Summary:
+    """Facts of a network that need no device.
+
+    ``activation_bytes`` is a lower bound on every memory plan of one unit after another; ``width`` the largest
+    antichain of units within a block. ``parallelism``, the average parallelism, is all arithmetic over that of the
+    critical path. It bounds no gain on a device, where time is not proportional to arithmetic.
+    """
+
+    activation_bytes: int
+    weight_bytes: int
+    flops: int
+    critical_path_flops: int
+    width: int
+    block_widths: tuple[int, ...]
+
+    @property
+    def parallelism(self) -> float:
+        return self.flops / self.critical_path_flops if self.critical_path_flops else 1.0
+
+
+def summarise(network: Network) -> Summary:
+    """Summarise a network without reading its weights."""
+    from iossim.execution.lower import lower_stage
+    from iossim.execution.memory import memory_lower_bound_bytes
+    from iossim.schedule.batch import Strategy
+    from iossim.schedule.problem import ScheduleProblem
+    from iossim.search.counting import width
+
+    graph = network.graph
+    flops = [sum(graph.work(node).flops for node in network.unit_nodes(unit)) for unit in network.units]
+    longest: list[int] = []
+    for unit, before in enumerate(network.predecessors):
+        longest.append(flops[unit] + max((longest[other] for other in before), default=0))
+    sequential = lower_stage(network, [range(len(network.units))], Strategy.CONCURRENT, in_place=True)
+    widths = tuple(width(ScheduleProblem.of_block(network, block)) for block in network.blocks)
+    return Summary(
+        memory_lower_bound_bytes(sequential),
+        sum(constant.type.bytes for constant in graph.constants.values()),
+        sum(flops),
+        max(longest, default=0),
+        max(widths, default=0),
+        widths,
+    )
+
+
 def _worth(found: Summary) -> str:
     if found.width < 2:
         return "a chain: no two units are independent, so nothing can run concurrently"
@@ -173,8 +198,8 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
     return f"{_listed(dict(kept))} and {len(ordered) - most} more kinds"
 
 
-@takes_options
-def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
+@command
+def export_model(model: str, out: Path, reading: ModelOptions, opset: int | None = None) -> None:
     """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound. Its
     units and blocks are noted in the file, and restored when it is read.
 
@@ -188,18 +213,14 @@ def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset
     tell_written(written)
 
 
-CountedStages = Annotated[str, option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
-
-
-@options.shown(options.SCHEDULE, "search-space randwire --stages paper")
-@takes_options
+@command
 def search_space(
-    model: options.Model,
+    model: str,
     reading: ModelOptions,
-    stages: CountedStages = "general",
-    max_group_size: options.MaxGroupSize = None,
-    max_groups: options.MaxGroups = None,
-    as_json: options.Json = False,
+    stages: str = "general",
+    max_group_size: int | None = None,
+    max_groups: int | None = None,
+    as_json: bool = False,
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
     from iossim.api import search_options

@@ -7,19 +7,18 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
 from iossim.cli.bars import measuring_bar
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import option, switch, takes_options, with_flags
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import (
     PAGE,
     ExitCode,
-    ScheduleOutputs,
+    TimelineOutputs,
     Writer,
     kept_schedule,
     present,
@@ -28,7 +27,7 @@ from iossim.cli.outputs import (
     wrapped,
 )
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files
+from iossim.cli.schedule_files import schedule_files, show_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -39,31 +38,20 @@ if TYPE_CHECKING:
 DEFAULT_MEASUREMENTS = 1000
 
 
-def register(app: typer.Typer) -> None:
-    app.command("optimize", help="Find the best schedule of a model on a device.")(optimize)
-    app.command("check", help="Fail (exit code 1) if a model's best schedule is too slow.")(check)
-
-
-@options.shown(
-    options.SCHEDULE,
-    "optimize squeezenet -d t4 --batch 8 --out out",
-    "optimize model.onnx -d h100-sxm --dtype fp16 --rewrite",
-    "optimize inception_v3 --cost-model cupy_cudnn --budget 60s --out measured",
-)
-@takes_options
+@command
 def optimize(
-    model: options.Model,
+    model: str,
     *,
-    device: options.Device = None,
+    device: str | None = None,
     reading: ModelOptions,
-    scheduler: schedule_options.SchedulerName = "ios-both",
+    scheduler: str = "ios-both",
     pricing: PricingOptions,
     streams: StreamOptions,
-    budget: schedule_options.Budget = None,
+    budget: str | None = None,
     transforms: TransformOptions,
-    onnx: schedule_options.OnnxFile = None,
-    outputs: ScheduleOutputs,
-    as_json: options.Json = False,
+    onnx: Path | None = None,
+    outputs: TimelineOutputs,
+    as_json: bool = False,
 ) -> None:
     """Schedule a model, print the stages, and write to --out: schedule.json, index.html (the page to open), pictures
     and a trace.
@@ -80,7 +68,6 @@ def optimize(
     With --scheduler ios-streams the best stages are the start of a search for streams without barriers.
     """
     from iossim import api
-    from iossim.cli.streams import show_streams
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx
     from iossim.schedule.schedule import StreamSchedule
@@ -142,7 +129,7 @@ def _said(found: Schedule) -> list[str]:
     return [with_flags(line) for line in (*summary(found).split("\n"), *(f"note: {one}" for one in found.remarks))]
 
 
-def _show(found: Schedule, files: Callable[[], Mapping[str, Writer]], outputs: ScheduleOutputs, as_json: bool) -> None:
+def _show(found: Schedule, files: Callable[[], Mapping[str, Writer]], outputs: TimelineOutputs, as_json: bool) -> None:
     parts, kept = schedule_parts(found), kept_schedule(found)
     present(lambda: found.model_dump_json(indent=1), parts, as_json, out=outputs.out, files=files, kept=kept)
 
@@ -177,31 +164,19 @@ def default_budget(prices: CostModel) -> Budget | None:
     return Budget(measurements=DEFAULT_MEASUREMENTS)
 
 
-MaxLatency = Annotated[float | None, option("--max-latency-ms", "X", "Latency limit of the best schedule, in ms.")]
-Baseline = Annotated[
-    Path | None,
-    option("--baseline", "SCHEDULE", "A saved schedule.json that the best schedule must not be slower than."),
-]
-ChangedModel = Annotated[
-    bool, switch("--changed-model", "The model has changed since the baseline, whose saved latency counts.")
-]
-Tolerance = Annotated[float, option("--tolerance", "PART", "Allowed slowdown against the baseline: 0.02 for 2%.")]
-
-
-@options.shown(options.SCHEDULE, "check squeezenet -d t4 --max-latency-ms 2")
-@takes_options
+@command
 def check(
-    model: options.Model,
+    model: str,
     *,
-    device: options.Device = None,
+    device: str | None = None,
     reading: ModelOptions,
-    max_latency_ms: MaxLatency = None,
-    baseline: Baseline = None,
-    changed_model: ChangedModel = False,
-    tolerance: Tolerance = 0.0,
-    scheduler: schedule_options.SchedulerName = "ios-both",
+    max_latency_ms: float | None = None,
+    baseline: Path | None = None,
+    changed_model: bool = False,
+    tolerance: float = 0.0,
+    scheduler: str = "ios-both",
     pricing: PricingOptions,
-    as_json: options.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as required."""
     from iossim import api

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError, once
-from iossim.cli import options
-from iossim.cli.options import OptionGroup, several_devices
+from iossim.cli.options import OptionGroup, several_devices, with_flags
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
+    from iossim.execution.backend import Timing
     from iossim.ir.network import Network
+    from iossim.schedule.schedule import AnySchedule
     from iossim.search.options import SearchOptions
 
 
@@ -23,7 +25,7 @@ class BatchOptions(OptionGroup):
     """Batch size of a model."""
 
     PANEL = "Model"
-    batch: options.Batch = None
+    batch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,15 @@ class ReadingOptions(OptionGroup):
     """Options for reading a model, apart from its batch, each named as its field."""
 
     PANEL = "Model"
-    dtype: options.ModelDataType = None
-    shape: options.Shape = None
-    dim: options.Dimension = None
-    strict: options.Strict = False
-    passes: options.Passes = None
-    graphs: options.Graphs = None
-    units: options.Units = None
-    max_block: options.MaxBlock = None
-    training: options.Training = False
+    dtype: str | None = None
+    shape: list[str] | None = None
+    dim: list[str] | None = None
+    strict: bool = False
+    passes: list[str] | None = None
+    graphs: Path | None = None
+    units: str | None = None
+    max_block: int | None = None
+    training: bool = False
 
     def network_of_batch(self, model: str, batch: int | None) -> Network:
         from iossim.models.load import load
@@ -89,11 +91,11 @@ class SpaceOptions(OptionGroup):
     """Limits of the search space: size of stages and of their groups, and their memory."""
 
     PANEL = "Search"
-    max_group_size: options.MaxGroupSize = None
-    max_groups: options.MaxGroups = None
-    workspace_limit: options.WorkspaceLimit = None
-    company: options.Company = False
-    stages: options.Stages = "general"
+    max_group_size: int | None = None
+    max_groups: int | None = None
+    workspace_limit: str | None = None
+    company: bool = False
+    stages: str = "general"
 
     @property
     def search(self) -> SearchOptions:
@@ -108,9 +110,9 @@ class PricingOptions(SpaceOptions):
     """Search space, engine and cost model."""
 
     PANEL = "Prices"
-    engine: options.Engine = "auto"
-    cost_model: options.CostModelName = "simulator"
-    store: options.Store = None
+    engine: str = "auto"
+    cost_model: str = "simulator"
+    store: Path | None = None
 
     @classmethod
     def check_names(cls, given: Mapping[str, Any]) -> None:
@@ -134,8 +136,8 @@ class StreamOptions(OptionGroup):
     """Options of the search for streams."""
 
     PANEL = "Search"
-    seconds: options.Seconds = None
-    stream_seed: options.StreamSeed = 0
+    seconds: float | None = None
+    stream_seed: int = 0
 
     def of(self, search: SearchOptions, schedulers: Sequence[str] = ()) -> SearchOptions:
         """Raises OptionError for an invalid time or seed, or an option that none of the schedulers heeds."""
@@ -151,13 +153,53 @@ class TransformOptions(OptionGroup):
     """Transforms of the network, rewriting and micro-batches: the options of :func:`iossim.api.task` of these names."""
 
     PANEL = "Graph and micro-batches"
-    rewrite: options.Rewrite = None
-    rewrite_search: options.RewriteSearch = "joint"
-    alpha: options.Alpha = 1.05
-    rewrite_budget: options.RewriteBudget = "200"
-    unproved: options.Unproved = False
-    micro_batch: options.MicroBatch = None
-    search: options.Search = "in-turn"
+    rewrite: str | None = None
+    rewrite_search: str = "joint"
+    alpha: float = 1.05
+    rewrite_budget: str = "200"
+    unproved: bool = False
+    micro_batch: str | None = None
+    search: str = "in-turn"
+
+
+@dataclass(frozen=True)
+class TimingOptions(OptionGroup):
+    """Options of timing."""
+
+    PANEL = "Timing"
+    rounds: int = 30
+    warm_up: int = 3
+    seed: int = 0
+    cold: bool = False
+
+    def timing(self) -> Timing:
+        """Raises OptionError for an invalid number of rounds or seed."""
+        from iossim.execution.backend import Timing
+
+        for name, least in (("rounds", 1), ("warm_up", 0), ("seed", 0)):
+            if (value := getattr(self, name)) < least:
+                raise OptionError(with_flags(f"`{name}` {value} is too few; give {least} or more"))
+        return Timing(self.rounds, self.warm_up, self.seed, self.cold)
+
+
+def schedule_or_network(
+    target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
+) -> tuple[AnySchedule | None, Network]:
+    """Saved schedule and its network, at another ``batch`` if given; for a model, None and its network. Raises
+    OptionError for options that do not apply.
+    """
+    from iossim import api
+    from iossim.schedule.schedule import is_schedule
+
+    if is_schedule(Path(target)):
+        if reading != type(reading)():
+            raise OptionError(
+                f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
+            )
+        return api.read_any_schedule(target, model, batch)
+    if model is not None:
+        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
+    return None, reading.network_of_batch(target, batch)
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:

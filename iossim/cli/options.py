@@ -1,8 +1,8 @@
-"""Options that several commands share, each declared once, and in groups; and the flags of names in messages.
+"""Commands and their options, from the tables of ``options.toml``; and the flags of names in messages.
 
-Below the command line a message names an argument as Python does, in backquotes (``give `max_groups` 8``); the flag is
-the name with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class, under
-:func:`takes_options`.
+The parameters of a :func:`command` are its options, by their entries in ``options.toml`` of its room; one of the class
+of a group stands for all of the group's. Below the command line a message names an argument as Python does, in
+backquotes (``give `max_groups` 8``); the flag is the name with dashes, or that of :data:`FLAGS`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import functools
 import inspect
 import os
 import re
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean, once
-
-_Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def whole_number(text: str) -> int:
@@ -54,41 +53,6 @@ def command_group(app: typer.Typer, name: str, meaning: str) -> typer.Typer:
     return group
 
 
-def shown(panel: str, *examples: str) -> Callable[[_Command], _Command]:
-    """Puts a command under ``panel``, and examples at the end of its help, without the program's name."""
-
-    def mark(command: _Command) -> _Command:
-        vars(command)["shown"] = panel, "\n".join(["Examples:", *(f"  iossim {example}" for example in examples)])
-        return command
-
-    return mark
-
-
-def option(
-    flags: str, metavar: str, meaning: str, panel: str | None = None, known: Callable[[str], list[str]] | None = None
-) -> Any:
-    """An option that takes a value: its flags separated by blanks, the placeholder of the value, and its help.
-
-    It is listed under ``panel``, by default that of its group; ``known`` completes its value in a shell.
-    """
-    return typer.Option(*flags.split(), metavar=metavar, help=meaning, rich_help_panel=panel, autocompletion=known)
-
-
-def number(flags: str, meaning: str, metavar: str = "N") -> Any:
-    """An option whose value is a whole number."""
-    return typer.Option(*flags.split(), metavar=metavar, parser=whole_number, help=meaning)
-
-
-def switch(flags: str, meaning: str, panel: str | None = None) -> Any:
-    """An option that takes no value."""
-    return typer.Option(*flags.split(), help=meaning, rich_help_panel=panel)
-
-
-def argument(metavar: str, meaning: str, known: Callable[[str], list[str]] | None = None) -> Any:
-    """An argument: the placeholder of its value, its help, and what completes its value in a shell."""
-    return typer.Argument(metavar=metavar, help=meaning, autocompletion=known)
-
-
 def names_of(module: str, function: str) -> Callable[[str], list[str]]:
     """Completes a value to the names that a function of a module lists, or those of what it lists."""
 
@@ -99,137 +63,57 @@ def names_of(module: str, function: str) -> Callable[[str], list[str]]:
     return known
 
 
-MODELS = names_of("iossim.models.catalogue", "zoo_models")
-_DEVICES = names_of("iossim.hardware.names", "device_names")
-Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.", MODELS)]
-_DEVICE = "A device (see 'iossim devices list') or a profile.yaml"
-Device = Annotated[str | None, option("--device -d", "NAME", f"{_DEVICE}.", known=_DEVICES)]
-Devices = Annotated[
-    list[str] | None, option("--device -d", "NAME", f"{_DEVICE}; several by commas or again.", known=_DEVICES)
-]
-Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
-ModelDataType = Annotated[
-    str | None, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8; by default fp32, or an ONNX file's own.")
-]
-Shape = Annotated[
-    list[str] | None, option("--shape", "NAME=1x3x224x224", "Shape of an ONNX file's input; may be repeated.")
-]
-Dimension = Annotated[
-    list[str] | None, option("--dim", "NAME=8", "Size of an ONNX file's named dimension; may be repeated.")
-]
-Strict = Annotated[
-    bool, switch("--strict", "Refuse operators that iossim does not know, instead of pricing their traffic.")
-]
-Training = Annotated[bool, switch("--training", "Add the gradients of activations and weights: docs/training.md.")]
-Passes = Annotated[
-    list[str] | None, option("--pass", "NAME", "Rewrite an ONNX file's graph by a plugin's pass; may be repeated.")
-]
-Graphs = Annotated[
-    Path | None, option("--graphs", "DIR", "Folder of edge lists for randwire, instead of its own graphs.")
-]
-Units = Annotated[
-    str | None,
-    option(
-        "--units",
-        "POLICY",
-        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a search fuses "
-        "each sum of branches or keeps it separate, whichever is faster.",
-    ),
-]
-MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
-Engine = Annotated[
-    str,
-    option(
-        "--engine",
-        "NAME",
-        "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
-        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (simulated only).",
-    ),
-]
-CostModelName = Annotated[
-    str,
-    option("--cost-model", "NAME", "simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE."),
-]
+def _room(owner: Any) -> str:
+    """The room of a command, of a group, or of a module."""
+    return str(getattr(owner, "__module__", owner.__name__).split(".")[1])
+
+
+@functools.cache
+def _texts(room: str) -> dict[str, dict[str, Any]]:
+    file = Path(__file__).parents[1] / room / "options.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+#: Flags that are spelled differently from their parameter or field, by its name.
+FLAGS: dict[str, str] = _texts("cli")["flags"]
+#: Parameters without which another one has no effect, by that one's name.
+ONLY_WITH: dict[str, list[str]] = _texts("cli")["only_with"]
+
+
+def _flag(name: str) -> str:
+    return FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def listed(name: str, owner: str = "", room: str = "cli") -> Any:
+    """The option or argument ``name`` as typer takes it: of the table ``owner`` of a room's ``options.toml``, or the
+    one that all commands of the room, or of iossim, share.
+    """
+    shared = _texts("cli")["shared"] | _texts(room).get("shared", {})
+    entry = _texts(room).get(owner, {}).get(name, name)
+    entry = shared[entry] if isinstance(entry, str) else entry
+    known = names_of(*entry["names"].split()) if "names" in entry else None
+    if "argument" in entry:
+        return typer.Argument(metavar=entry["argument"], help=entry["help"], autocompletion=known)
+    return typer.Option(
+        *entry.get("flags", _flag(name)).split(),
+        metavar=entry.get("value", entry.get("number")),
+        parser=whole_number if "number" in entry else None,
+        help=entry["help"],
+        min=entry.get("min"),
+        rich_help_panel=entry.get("panel"),
+        autocompletion=known,
+    )
+
+
 #: Value of --rewrite without one.
 DEFAULT_REWRITE = "default"
-Rewrite = Annotated[
-    str | None,
-    option(
-        "--rewrite",
-        "[RULES]",
-        "Rewrite the graph by these rules, searched together with the schedule: sets (see 'iossim rules list') and "
-        "files, separated by commas; without a value those that ship.",
-    ),
-]
-OUTPUT = "Output"
-RewriteSearch = Annotated[
-    str,
-    option(
-        "--rewrite-search",
-        "joint|saturation|backtracking",
-        "With --rewrite: joint (graph and schedule together), or backtracking or saturation (least sum of operators "
-        "first, then scheduled).",
-    ),
-]
-Alpha = Annotated[
-    float, option("--alpha", "X", "With --rewrite: keep expanding graphs that cost up to X times the best.")
-]
-RewriteBudget = Annotated[
-    str,
-    option("--rewrite-budget", "N|SECONDSs|all", "With --rewrite: number of graphs to expand (200), or seconds (30s)."),
-]
-Unproved = Annotated[bool, switch("--unproved", "With --rewrite: also use rules that are neither proved nor refuted.")]
-Stages = Annotated[str, option("--stages", "DEFINITION", "Definition of a stage: general (any ending) or paper.")]
-MaxGroupSize = Annotated[
-    int | None, number("--max-group-size -r", "Prune the search: at most N units in a group (r in the paper).")
-]
-MaxGroups = Annotated[
-    int | None, number("--max-groups -s", "Prune the search: at most N groups in a stage (s in the paper).")
-]
-WorkspaceLimit = Annotated[
-    str | None, option("--workspace-limit", "SIZE", "Limit on the total workspace of concurrent kernels: 64MiB.")
-]
-Company = Annotated[
-    bool, switch("--company", "Choose the kernels that are fastest together, not each the fastest alone.")
-]
-MicroBatch = Annotated[
-    str | None,
-    option(
-        "--micro-batch",
-        "K|auto",
-        "Divide the batch of each block into K micro-batches, units of their own; auto: 1, 2 or 4, the fastest.",
-    ),
-]
-Search = Annotated[
-    str,
-    option(
-        "--search",
-        "in-turn|joint",
-        "Apply --rewrite, joins and --micro-batch in sequence, or search all jointly, with kernels and streams.",
-    ),
-]
-Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.", OUTPUT)]
-Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).", OUTPUT)]
-Plot = Annotated[
-    bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).", OUTPUT)
-]
-Store = Annotated[Path | None, option("--store", "FILE", "Measurement store; by default in your data folder.")]
-Seconds = Annotated[
-    float | None,
-    option("--seconds", "S", "How long each scheduler (or all of coschedule) may search; no limit by default."),
-]
-StreamSeed = Annotated[int, number("--stream-seed", "Seed of the random choices of ios-streams.")]
-Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.", OUTPUT)]
 
 
-def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
-    """``sequential,ios-both`` as a list; raises OptionError for an unknown scheduler, or an empty list.
-
-    ``with_streams`` says whether schedulers of streams are accepted.
-    """
+def known_schedulers(names: str) -> list[str]:
+    """``sequential,ios-both`` as a list; raises OptionError for an unknown scheduler, or an empty list."""
     from iossim.search.scheduler import scheduler_names, stream_scheduler_names
 
-    known = (*scheduler_names(), *(stream_scheduler_names() if with_streams else ()))
+    known = (*scheduler_names(), *stream_scheduler_names())
     chosen = list(once(list(filter(None, names.split(","))), "--schedulers"))
     for name in chosen:
         if name not in known:
@@ -246,29 +130,6 @@ def several_devices(given: str | Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(filter(None, parts))) or texts[:1]
 
 
-#: Flags that are spelled differently from their parameter or field, by its name.
-FLAGS = {
-    "address": "--scheduler",  # of a Dask cluster
-    "board_power_w": "--power-w",
-    "boost_clock_ghz": "--clock-ghz",
-    "dimensions": "--dim",
-    "dram_bandwidth_gbps": "--dram-gbps",
-    "fp32_lanes_per_sm": "--lanes",
-    "passes": "--pass",
-    "shapes": "--shape",
-    "sm_count": "--sm",
-}
-#: Parameters without which another one has no effect, by that one's name.
-ONLY_WITH = {
-    "rewrite_search": ("rewrite",),
-    **dict.fromkeys(("alpha", "rewrite_budget", "unproved"), ("rewrite", "search")),
-    **dict.fromkeys(("link", "sync", "mix"), ("devices", "processes")),
-    "arrival_seed": ("arrivals",),
-    "requests": ("arrivals",),
-    "plot": ("out",),
-    "tolerance": ("baseline",),
-    "trace": ("out",),
-}
 #: A comma before a device, not one before a replaced fact.
 _COMMA = re.compile(r",(?![^,+]*=)")
 _NAME = re.compile(r"`([a-z][a-z0-9_]*)`")
@@ -276,7 +137,7 @@ _NAME = re.compile(r"`([a-z][a-z0-9_]*)`")
 
 def with_flags(message: str) -> str:
     """The message with flags in place of names: ``give --max-groups 8``."""
-    return _NAME.sub(lambda name: FLAGS.get(name[1], "--" + name[1].replace("_", "-")), message)
+    return _NAME.sub(lambda name: _flag(name[1]), message)
 
 
 class OptionGroup:
@@ -289,29 +150,30 @@ class OptionGroup:
         """Refuse unknown names before anything is loaded that works with them."""
 
 
-def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Command in which parameters that are groups are replaced by their options, for typer to read."""
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer to read, whose parameters are options as :func:`listed`, in place of groups all of theirs."""
     groups: dict[str, Any] = {}
     written: dict[str, inspect.Parameter] = {}
 
-    def write(name: str, kind: Any, default: Any) -> None:
+    def write(name: str, kind: Any, default: Any, owner: Any, panel: str | None = None) -> None:
+        info = listed(name, owner.__name__, _room(owner))
+        info.rich_help_panel = info.rich_help_panel or panel
+        kind = Annotated[kind, info]
         written[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
-    hints = get_type_hints(command, include_extras=True)
-    for parameter in inspect.signature(command).parameters.values():
+    hints = get_type_hints(function)
+    for parameter in inspect.signature(function).parameters.values():
         kind = hints[parameter.name]
         if isinstance(kind, type) and issubclass(kind, OptionGroup):
             groups[parameter.name] = kind
-            own = get_type_hints(kind, include_extras=True)
+            own = get_type_hints(kind)
             for field in fields(kind):  # type: ignore[arg-type]
                 of: Any = next(base for base in kind.__mro__ if field.name in inspect.get_annotations(base))
-                info = copy(own[field.name].__metadata__[0])
-                info.rich_help_panel = info.rich_help_panel or of.PANEL
-                write(field.name, Annotated[own[field.name].__origin__, info], field.default)
+                write(field.name, own[field.name], field.default, of, of.PANEL)
         else:
-            write(parameter.name, kind, parameter.default)
+            write(parameter.name, kind, parameter.default, function)
 
-    @functools.wraps(command)
+    @functools.wraps(function)
     def run(**given: Any) -> None:
         for group in reversed(groups.values()):  # devices before models, whose names take longer to load
             group.check_names(given)
@@ -319,11 +181,30 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
         }
-        command(**given, **made)
+        function(**given, **made)
 
     run.__signature__ = inspect.Signature(list(written.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in written.items()}
     return run
+
+
+def register_commands(module: ModuleType, app: typer.Typer) -> None:
+    """Register the commands of a module as the entries ``command`` of its room's ``options.toml`` say: those of two
+    words in the group that the first one names, others under their panel.
+    """
+    groups: dict[str, typer.Typer] = {"": app}
+    texts = _texts(_room(module))
+    for name, each in vars(module).items():
+        if getattr(each, "__module__", "") == module.__name__ and (about := texts.get(name, {}).get("command")):
+            group, _, own = about["name"].rpartition(" ")
+            if group not in groups:
+                groups[group] = command_group(app, group, texts["groups"][group])
+            examples = "\n".join(["Examples:", *(f"  iossim {example}" for example in about.get("examples", ()))])
+            epilog = examples if "examples" in about else about.get("epilog")
+            register = groups[group].command(
+                own, help=about["help"], epilog=epilog, rich_help_panel=about.get("panel", OTHERS)
+            )
+            register(each)
 
 
 def _check_effects(used: Collection[str], given: Collection[str]) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
 from iossim.cli.options import OptionGroup, with_flags
 
 if TYPE_CHECKING:
@@ -48,9 +47,9 @@ _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 class TimelineOutputs(OptionGroup):
     """Output files of something that runs over time: a trace and a picture of it among others."""
 
-    out: options.Out = None
-    trace: options.Trace = None
-    plot: options.Plot = None
+    out: Path | None = None
+    trace: bool | None = None
+    plot: bool | None = None
 
     def check_files(self) -> None:
         """Refuse impossible outputs before the work starts."""
@@ -64,11 +63,6 @@ class TimelineOutputs(OptionGroup):
     @property
     def draws(self) -> bool:
         return wants_plot(self.plot)
-
-
-@dataclass(frozen=True)
-class ScheduleOutputs(TimelineOutputs):
-    """Output files of a schedule."""
 
     def check(self, cost_model: CostModel) -> None:
         """Refuse what cannot be written or drawn before the search starts."""

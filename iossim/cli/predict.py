@@ -6,14 +6,13 @@ import json
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, make_ready
-from iossim.cli.options import argument, switch, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:
@@ -26,79 +25,27 @@ _MODEL_ENDINGS = (".onnx", ".json")
 #: The engine "calls" is no engine: operators are called one by one.
 _CALLS = "calls"
 
-Source = Annotated[
-    str,
-    argument(
-        "OPS.csv|MODEL",
-        "A table with a row for each operator, or a model: a network of the zoo or an ONNX file (.onnx). "
-        "Columns of a table: conv, conv_transpose: batch, in_channels, out_channels, kernel, in_size, stride, padding, "
-        "dilation, groups, each size also as _h and _w (in_h, kernel_w, pad_h ...); linear, bmm: batch, m, n, k; "
-        "gemm: m, n, k, trans_a, trans_b; add, relu, gelu and other functions, softmax, layer_norm: rows, cols; "
-        "max_pool, average_pool: batch, channels, in_size, kernel, stride, padding; precision of a row. Other columns "
-        "are kept.",
-    ),
-]
-Kind = Annotated[
-    str | None,
-    options.option("--op", "KIND", "Operator kind of all rows; without it, the column 'op' gives that of each row."),
-]
-Libraries = Annotated[
-    str | None,
-    options.option(
-        "--engine",
-        "NAME",
-        "calls: today's libraries, called again and again (the default for a table); paper: the published engine's; "
-        "graph: nodes of a CUDA graph, as inference compilers make them; auto (the default for a model): graph since "
-        "Ampere, paper before.",
-    ),
-]
-WeightsIn = Annotated[
-    str,
-    options.option(
-        "--weights",
-        "PLACE",
-        "warm: in L2, as far as a kernel's operands fit there; cold: in DRAM; auto: warm for a model whose weights fit "
-        "L2 together with its activations, else cold.",
-    ),
-]
-OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
-CsvTable = Annotated[
-    bool, switch("--csv", "Print CSV instead of the table for a model (the output for a table is always CSV).")
-]
-JsonTable = Annotated[bool, switch("--json", "JSON instead of CSV.")]
-Whole = Annotated[bool, switch("--all", "For a model, show every op, not only the slowest.")]
-
 
 @dataclass(frozen=True)
 class OpByOp(ModelOptions):
     """Options for reading a model whose ops are priced one by one: ``--units`` fuses them."""
 
-    units: options.Units = "none"
+    units: str | None = "none"
 
 
-def register(app: typer.Typer) -> None:
-    app.command("predict", help="Predict the GPU time of each operator in a table, or in a model.")(predict)
-
-
-@options.shown(
-    options.PREDICT,
-    "predict squeezenet -d t4 --dtype fp16",
-    "predict ops.csv -d t4",
-    "predict squeezenet -d h100-sxm --weights cold",
-)
-@takes_options
+@command
 def predict(
-    source: Source,
-    device: options.Device = None,
-    op: Kind = None,
-    engine: Libraries = None,
-    weights: WeightsIn = "auto",
+    source: str,
+    device: str | None = None,
+    op: str | None = None,
+    engine: str | None = None,
+    weights: str = "auto",
     *,
     reading: OpByOp,
-    out: OutFile = None,
-    as_csv: CsvTable = False,
-    as_json: JsonTable = False,
-    whole: Whole = False,
+    out: Path | None = None,
+    as_csv: bool = False,
+    as_json: bool = False,
+    whole: bool = False,
 ) -> None:
     """Add gpu_time_us, low_us, high_us, algorithm, weights and kernels to a table of operators, or list a model's.
 
@@ -113,7 +60,7 @@ def predict(
     from iossim.hardware.lowering.residence import Weights
     from iossim.hardware.names import device_names
     from iossim.prediction.network_table import predict_network
-    from iossim.report.predicted_tables import predicted_table, remarks
+    from iossim.report.time_tables import predicted_table, remarks
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")

@@ -3,51 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from iossim.cli import options, schedule_options
-from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import number, switch, takes_options
+from iossim.cli.option_groups import ModelOptions, TimingOptions
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
-from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from iossim.cost.measured.profiling import Profile
     from iossim.execution.backend import Context
 
-Pairs = Annotated[int, number("--pairs", "Number of concurrent pairs of units to measure.")]
-SampledStages = Annotated[int, number("--stages", "Number of stages of random schedules to measure.")]
-Again = Annotated[bool, switch("--again", "Measure again what is already in the store.")]
 
 #: Most noisy measurements that are named.
 _NAMED = 3
 
 
-def register(app: typer.Typer) -> None:
-    app.command("profile", help="Measure a model's units, pairs and stages on a backend.")(profile)
-
-
-@options.shown(options.RUN, "profile squeezenet --backend onnxruntime_cpu")
-@takes_options
+@command
 def profile(
-    model: options.Model,
-    backend: schedule_options.BackendName,
+    model: str,
+    backend: str,
     reading: ModelOptions,
-    store: options.Store = None,
-    pairs: Pairs = 40,
-    stages: SampledStages = 40,
-    engine: options.Engine = "auto",
-    max_group_size: options.MaxGroupSize = 3,
-    max_groups: options.MaxGroups = 8,
+    store: Path | None = None,
+    pairs: int = 40,
+    stages: int = 40,
+    engine: str = "auto",
+    max_group_size: int | None = 3,
+    max_groups: int | None = 8,
     *,
     timed: TimingOptions,
-    again: Again = False,
-    as_json: options.Json = False,
+    again: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Measure each unit of MODEL, pairs and stages, except stored ones: an interrupted profile resumes."""
     from iossim.cost.measured.cost_model import MeasuredCostModel

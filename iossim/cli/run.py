@@ -6,57 +6,37 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
-from iossim.cli.options import option, switch, takes_options
+from iossim.cli.option_groups import TimingOptions
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
-from iossim.cli.schedule_options import TimingOptions
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
     from iossim.ir.network import Network
-    from iossim.report.measured_runs import StageRow
+    from iossim.report.time_tables import StageRow
     from iossim.schedule.schedule import AnySchedule, Schedule
 
-Compare = Annotated[
-    str,
-    option(
-        "--compare",
-        "NAMES",
-        "Time these as well: schedulers that need no search (sequential, greedy), torch, or one of its modes.",
-    ),
-]
-Check = Annotated[bool, switch("--check/--no-check", "Compare the outputs with NumPy's (on by default).")]
-Stages = Annotated[bool, switch("--stages", "Also measure each stage alone, and show its predicted time.")]
-PlanFile = Annotated[Path | None, option("--plan", "FILE", "Write the plan that was run, as JSON.")]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("run", help="Run a saved schedule on this machine, check it, and time it.")(run)
-
-
-@options.shown(options.RUN, "run out/schedule.json --backend onnxruntime_cpu")
-@takes_options
+@command
 def run(
-    schedule: schedule_options.SavedSchedule,
-    backend: schedule_options.BackendName,
-    compare: Compare = "sequential",
-    device: options.Device = None,
-    model: schedule_options.OtherModel = None,
-    engine: schedule_options.OtherEngine = None,
+    schedule: Path,
+    backend: str,
+    compare: str = "sequential",
+    device: str | None = None,
+    model: str | None = None,
+    engine: str | None = None,
     *,
     timed: TimingOptions,
-    strict: options.Strict = False,
-    check: Check = True,
-    stages: Stages = False,
-    store: options.Store = None,
-    plan: PlanFile = None,
-    as_json: options.Json = False,
+    strict: bool = False,
+    check: bool = True,
+    stages: bool = False,
+    store: Path | None = None,
+    plan: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds.
 
@@ -76,7 +56,7 @@ def run(
     from iossim.execution.tolerance import tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
-    from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
+    from iossim.report.time_tables import disturbance, measured_table, median_stage_error_percent, stage_table
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.measured_schedules import for_backend, measure_beside, plain_schedule, predictions, split_names
 
@@ -163,7 +143,7 @@ def _stages(
     from iossim import api
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.store import MeasurementStore
-    from iossim.report.measured_runs import stage_rows
+    from iossim.report.time_tables import stage_rows
     from iossim.search.assemble import reprice, reprice_as_known
 
     with MeasurementStore(store) as kept:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
-from iossim.cli.options import argument, command_group, option, switch, takes_options
-from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
+from iossim.cli.options import command
+from iossim.cli.outputs import Part, TimelineOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
@@ -20,37 +17,18 @@ if TYPE_CHECKING:
 #: Device of the published schedules, which used the same engine.
 _PUBLISHED_DEVICE = "v100-sxm2"
 
-IosFilePath = Annotated[Path, argument("FILE", "A schedule that the IOS engine saved (.json).")]
-OnDevice = Annotated[
-    str, option("--device -d", "NAME", "Device to price it on; the file does not record where it ran.")
-]
-ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
-Format = Annotated[str, option("--format", "NAME", "ios, dot, or a plugin's.")]
 
-
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "schedules", "Schedules from and to files of other programs.")
-    group.command("import", help="Read a schedule that the IOS engine saved, check it and price it.")(import_schedule)
-    group.command("export", help="Write a schedule in another program's format.")(export_schedule)
-    app.command(
-        "diff",
-        help="Compare two schedules of one network: which units moved, what was merged, split or joined, and what that "
-        "is worth.",
-        epilog="The exit code is 0 whether or not the schedules differ, and 2 if they belong to different networks.",
-    )(diff)
-
-
-@takes_options
+@command
 def import_schedule(
-    file: IosFilePath,
-    device: OnDevice = _PUBLISHED_DEVICE,
-    batch: options.Batch = None,
-    engine: options.Engine = "auto",
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
+    file: Path,
+    device: str = _PUBLISHED_DEVICE,
+    batch: int | None = None,
+    engine: str = "auto",
+    cost_model: str = "simulator",
+    store: Path | None = None,
     *,
-    outputs: ScheduleOutputs,
-    as_json: options.Json = False,
+    outputs: TimelineOutputs,
+    as_json: bool = False,
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
     from iossim import api
@@ -82,12 +60,8 @@ def import_schedule(
     present(document, parts, as_json, out=outputs.out, files=files)
 
 
-def export_schedule(
-    schedule: schedule_options.SavedSchedule,
-    out: ToFile,
-    format_name: Format = "ios",
-    model: schedule_options.OtherModel = None,
-) -> None:
+@command
+def export_schedule(schedule: Path, out: Path, format_name: str = "ios", model: str | None = None) -> None:
     """Export a saved schedule, and its network with it, in the format of another program."""
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
@@ -116,21 +90,8 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
     return published_us if own.graph.hash == network.graph.hash else None
 
 
-FirstSchedule = Annotated[Path, argument("A", "A schedule.json.")]
-SecondSchedule = Annotated[
-    Path, argument("B", "Another one of the same network, for the same or another device or batch size.")
-]
-AllStages = Annotated[bool, switch("--all", "Show the stages, or units in streams, that are the same, too.")]
-
-
-@options.shown(options.SCHEDULE, "diff out/schedule.json other/schedule.json")
-def diff(
-    a: FirstSchedule,
-    b: SecondSchedule,
-    model: schedule_options.OtherModel = None,
-    all_stages: AllStages = False,
-    as_json: options.Json = False,
-) -> None:
+@command
+def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, as_json: bool = False) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
     from iossim.report.diff_words import diff_lines, diff_table, stream_diff_lines, stream_diff_table
     from iossim.schedule.schedule import Schedule, read_schedule

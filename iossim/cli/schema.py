@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli.options import FILES, argument, option, shown
+from iossim.cli.options import command
 from iossim.cli.outputs import text_file, write_files
 
-Name = Annotated[
-    str | None,
-    argument("NAME", "profile, schedule, table, scenario, measurement, rule, or a command's output: models-show."),
-]
-Folder = Annotated[Path | None, option("--out -o", "DIR", "Write all of them into this folder.")]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("schema", help="Print the JSON schema of a file, or of what a command prints.")(print_schema)
-
-
-@shown(FILES, "schema profile")
-def print_schema(name: Name = None, out: Folder = None) -> None:
+@command
+def print_schema(name: str | None = None, out: Path | None = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
     from iossim.report.schemas import schema, schema_names
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
-from iossim.cli.options import number, switch, takes_options
-from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
-from iossim.cli.schedule_files import schedule_files
+from iossim.cli.options import command
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, pictures, present, wrapped
+from iossim.cli.schedule_files import schedule_files, stream_files
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -20,36 +18,23 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import AnySchedule
     from iossim.tasks.stream_explain import StreamExplanation
 
-OtherBatch = Annotated[int | None, number("--batch -b", "Another batch size than the schedule's own.")]
-EventDriven = Annotated[
-    bool, switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
-]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("simulate", help="Price a saved schedule on a device, by stages or launches.")(simulate)
-
-
-@options.shown(
-    options.SCHEDULE, "simulate out/schedule.json -d a100-sxm-40gb", "simulate out/schedule.json -d t4 --event-driven"
-)
-@takes_options
+@command
 def simulate(
-    schedule: schedule_options.SavedSchedule,
-    device: options.Device = None,
-    batch: OtherBatch = None,
-    engine: schedule_options.OtherEngine = None,
-    model: schedule_options.OtherModel = None,
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
-    event_driven: EventDriven = False,
+    schedule: Path,
+    device: str | None = None,
+    batch: int | None = None,
+    engine: str | None = None,
+    model: str | None = None,
+    cost_model: str = "simulator",
+    store: Path | None = None,
+    event_driven: bool = False,
     *,
-    outputs: ScheduleOutputs,
-    as_json: options.Json = False,
+    outputs: TimelineOutputs,
+    as_json: bool = False,
 ) -> None:
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api
-    from iossim.cli.streams import stream_files
     from iossim.inquiries import simulate_events
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
@@ -76,7 +61,7 @@ def simulate(
         else:
             spans = None if execution is None else execution.spans
             ran = explain_streams(priced, network, prices, spans)
-            made = stream_files(network, ran, prices, outputs, execution, said)
+            made = stream_files(outputs, network, ran, prices, execution=execution, said=said)
         if execution is not None and outputs.draws:
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli import options, schedule_options
-from iossim.cli.option_groups import PricingOptions, ReadingOptions, make_ready
-from iossim.cli.options import number, option, switch, takes_options, whole_number
+from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions, make_ready, schedule_or_network
+from iossim.cli.options import command, whole_number
 from iossim.cli.outputs import ExitCode, Part, notes, present, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_options import TimingOptions, schedule_or_network
 
 if TYPE_CHECKING:
     from iossim.deploy.check import DeploymentCheck
@@ -28,48 +26,23 @@ if TYPE_CHECKING:
 
 RUNTIMES = ("onnxruntime", "tensorrt")
 
-Batches = Annotated[
-    str | None,
-    option(
-        "--batch -b",
-        "N[,N...]",
-        "Batch size; by default 1, or an ONNX file's own. Of several each has a folder in DIR.",
-    ),
-]
-Runtime = Annotated[str, option("--runtime", "NAME", "onnxruntime, or tensorrt (prints the options that it accepts).")]
-Check = Annotated[
-    bool | None,
-    switch("--check/--no-check", "Run it, and time it against the runtime's own execution modes (default: on a CPU)."),
-]
-Streams = Annotated[
-    int | None,
-    number(
-        "--streams", "Maximum number of streams; by default the schedule's, at most a CPU's cores (from 3 on one less)."
-    ),
-]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("deploy", help="Export a schedule for ONNX Runtime, and check it.")(deploy)
-
-
-@options.shown(options.RUN, "deploy model.onnx -d cpu --out deployed")
-@takes_options
+@command
 def deploy(
-    target: schedule_options.ScheduleOrModel,
+    target: str,
     *,
-    runtime: Runtime = "onnxruntime",
-    device: options.Device = None,
-    model: schedule_options.OtherModel = None,
-    batch: Batches = None,
+    runtime: str = "onnxruntime",
+    device: str | None = None,
+    model: str | None = None,
+    batch: str | None = None,
     reading: ReadingOptions,
-    scheduler: schedule_options.SchedulerName = "ios-both",
+    scheduler: str = "ios-both",
     pricing: PricingOptions,
-    streams: Streams = None,
-    check: Check = None,
+    streams: int | None = None,
+    check: bool | None = None,
     timed: TimingOptions,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    out: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write SCHEDULE, or the one found for MODEL, as a model and the streams of its nodes for ONNX Runtime.
 
@@ -200,8 +173,8 @@ def _onnxruntime(
     from iossim.models.passes.unit_fusion import MODEL
     from iossim.report.figures.pictures import svg_picture
     from iossim.report.figures.stream_timeline import beside_figure
-    from iossim.report.measured_runs import disturbance, measured_table
     from iossim.report.search_words import INTERRUPTED
+    from iossim.report.time_tables import disturbance, measured_table
     from iossim.schedule.schedule import Schedule
     from iossim.schedule.streams import as_streams
 

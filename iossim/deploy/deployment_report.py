@@ -13,7 +13,7 @@ from iossim.deploy.tensorrt import TensorRtAdvice
 from iossim.execution.execution import Span
 from iossim.ir.network import Network
 from iossim.measurements.profilers.layer_times import LayerTimes, overlap
-from iossim.report.measured_runs import disturbance
+from iossim.report.time_tables import disturbance
 from iossim.report.traces import complete, trace_text
 from iossim.schedule.schedule import AnySchedule, Schedule
 

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from math import isinf
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import argument, command_group, number, option, switch, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
@@ -26,61 +25,23 @@ if TYPE_CHECKING:
 #: This many operators are explained where neither --operator nor --all asks for others.
 _FEW = 8
 
-Model = Annotated[str, argument("MODEL", "A model, as for 'iossim optimize'.")]
-EdgeName = Annotated[str | None, option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")]
-Policy = Annotated[str, option("--policy", "NAME", "How operators are split: priority (the paper's), exhaustive.")]
-Devices = Annotated[int, number("--devices", "Number of devices, joined by links.")]
-Link = Annotated[
-    str | None,
-    option("--link", "NAME", "Link between the devices: srio, ethernet (default: the first of the profile)."),
-]
-Sync = Annotated[str, option("--sync", "NAME", "How results are gathered: ring, or a parameter server.")]
-Mix = Annotated[
-    str, option("--mix", "NAME", "Dimension along which operators are divided: outC, inH or inW for all, or mix.")
-]
-InParts = Annotated[
-    bool, switch("--parts", "Also search for branches that run concurrently on disjoint parts of the units.")
-]
-Processes = Annotated[
-    int | None, number("--processes", "Run each device as a process of this machine (PyTorch's gloo).")
-]
-OperatorNames = Annotated[
-    list[str] | None,
-    option("--operator", "NAME", "Explain this operator, and price every split of it; may be repeated."),
-]
-AllOperators = Annotated[bool, switch("--all", "Explain every operator, not only the slowest.")]
-Seed = Annotated[int, number("--seed", "Seed of the generated inputs.")]
 
-
-def register(app: typer.Typer) -> None:
-    group = command_group(
-        app,
-        "dataflow",
-        "Plan networks on edge devices: operators split over units, linked, and spread over several devices.",
-    )
-    group.command("optimize", help="Plan a network on an edge device, or several, and time the plan.")(optimize)
-    group.command(
-        "explain", help="Explain each operator: what bounds it, how else it could be split, what linking saves."
-    )(explain)
-    group.command("run", help="Run the plan, and compare its outputs with the network's.")(run)
-
-
-@takes_options
+@command
 def optimize(
-    model: Model,
-    device: EdgeName = None,
-    devices: Devices = 1,
-    link: Link = None,
-    sync: Sync = "ring",
-    mix: Mix = "mix",
+    model: str,
+    device: str | None = None,
+    devices: int = 1,
+    link: str | None = None,
+    sync: str = "ring",
+    mix: str = "mix",
     *,
-    parts: InParts = False,
-    batch: options.Batch = None,
-    dtype: options.ModelDataType = None,
-    policy: Policy = "priority",
-    as_json: options.Json = False,
-    out: options.Out = None,
-    plot: options.Plot = None,
+    parts: bool = False,
+    batch: int | None = None,
+    dtype: str | None = None,
+    policy: str = "priority",
+    as_json: bool = False,
+    out: Path | None = None,
+    plot: bool | None = None,
 ) -> None:
     """Plan a network on an edge device: each operator whole, split over the units, and also linked.
 
@@ -120,17 +81,17 @@ def optimize(
             typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
 
 
-@takes_options
+@command
 def explain(
-    model: Model,
-    device: EdgeName = None,
-    operator: OperatorNames = None,
-    all_operators: AllOperators = False,
+    model: str,
+    device: str | None = None,
+    operator: list[str] | None = None,
+    all_operators: bool = False,
     *,
-    batch: options.Batch = None,
-    dtype: options.ModelDataType = None,
-    policy: Policy = "priority",
-    as_json: options.Json = False,
+    batch: int | None = None,
+    dtype: str | None = None,
+    policy: str = "priority",
+    as_json: bool = False,
 ) -> None:
     """Explain a plan on one edge device, the longest operators first, as 'iossim explain out/plan.json' does."""
     from iossim.models.load import load
@@ -166,21 +127,21 @@ def _tell_explained(found: Dataflow, operators: list[str], all_operators: bool, 
     present(explained.to_json, lines, as_json)
 
 
-@takes_options
+@command
 def run(
-    model: Model,
-    device: EdgeName = None,
-    devices: Devices = 1,
-    processes: Processes = None,
-    link: Link = None,
-    sync: Sync = "ring",
-    mix: Mix = "mix",
+    model: str,
+    device: str | None = None,
+    devices: int = 1,
+    processes: int | None = None,
+    link: str | None = None,
+    sync: str = "ring",
+    mix: str = "mix",
     *,
-    batch: options.Batch = None,
-    dtype: options.ModelDataType = None,
-    policy: Policy = "priority",
-    seed: Seed = 0,
-    as_json: options.Json = False,
+    batch: int | None = None,
+    dtype: str | None = None,
+    policy: str = "priority",
+    seed: int = 0,
+    as_json: bool = False,
 ) -> None:
     """Run a network's plan on generated inputs and compare the outputs with the network's; exit code 1 if they differ.
 

@@ -3,63 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import argument, option, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
-Model = Annotated[str | None, argument("[MODEL]", "A model, as for 'iossim optimize'; leave it out with --table.")]
-Table = Annotated[
-    Path | None,
-    option(
-        "--table",
-        "BENCH.json",
-        'Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, '
-        '"workspace_bytes": 4096}, ...]}.',
-    ),
-]
-Workspace = Annotated[str | None, option("--workspace", "SIZE", "Workspace limit of each kernel (WR): 64MiB.")]
-Total = Annotated[
-    str | None, option("--total-workspace", "SIZE", "Workspace limit of all kernels together (WD): 120MiB.")
-]
-Memory = Annotated[
-    str | None, option("--memory-limit", "SIZE", "Memory limit of activations and workspaces in one arena: 512MiB.")
-]
-Policy = Annotated[str, option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
-Pass = Annotated[str, option("--pass", "NAME", "forward, or training: gradients as well.")]
 
-
-def register(app: typer.Typer) -> None:
-    app.command(
-        "microbatch", help="Split convolutions into micro-batches so that faster algorithms fit the workspace."
-    )(microbatch)
-
-
-@options.shown(options.SCHEDULE, "microbatch alexnet -d p100-sxm2 -b 256 --workspace 64MiB")
-@takes_options
+@command
 def microbatch(
-    model: Model = None,
-    device: options.Device = None,
+    model: str | None = None,
+    device: str | None = None,
     *,
-    batch: options.Batch = None,
-    dtype: options.ModelDataType = None,
-    engine: options.Engine = "auto",
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
-    table: Table = None,
-    workspace: Workspace = None,
-    total_workspace: Total = None,
-    memory_limit: Memory = None,
-    policy: Policy = "all",
-    direction: Pass = "forward",
-    as_json: options.Json = False,
-    out: options.Out = None,
-    plot: options.Plot = None,
+    batch: int | None = None,
+    dtype: str | None = None,
+    engine: str = "auto",
+    cost_model: str = "simulator",
+    store: Path | None = None,
+    table: Path | None = None,
+    workspace: str | None = None,
+    total_workspace: str | None = None,
+    memory_limit: str | None = None,
+    policy: str = "all",
+    direction: str = "forward",
+    as_json: bool = False,
+    out: Path | None = None,
+    plot: bool | None = None,
 ) -> None:
     """Divide the batch of each convolution so that a faster algorithm fits the workspace, as u-cuDNN does.
 

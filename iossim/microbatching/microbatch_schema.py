@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from iossim.microbatching.division import POLICIES
 from iossim.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
-from iossim.report.output_schemas import Schema
-from iossim.report.schemas import COUNT, SIZE, TEXT, TIME_US, described, list_of, record
+from iossim.report.schemas import COUNT, SIZE, TEXT, TIME_US, Schema, described, list_of, record
 
 
 def _microbatch() -> Schema:

@@ -4,59 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
-from iossim.cli.options import argument, option, switch, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 
 #: Number of rows of the table without ``--all``.
 _ROWS_SHOWN = 40
 
-Kernels = Annotated[
-    Path,
-    argument(
-        "KERNELS.csv",
-        "A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
-        "registers_per_thread, shared_bytes, and what the kernel takes or asks for: alone_us, dram_bytes, l2_bytes, "
-        "footprint_bytes, flops, pipe (fp32, fp64, tensor, int); or op with the columns of 'iossim predict'. "
-        "Or a recording: CSV of Nsight Systems (cuda_gpu_trace) or Nsight Compute (raw), trace.json of the PyTorch "
-        "profiler.",
-    ),
-]
-Graph = Annotated[
-    bool,
-    switch(
-        "--graph/--streams", "Submit all kernels in one CUDA graph (default), or launch them from the host row by row."
-    ),
-]
-Shares = Annotated[
-    str | None,
-    option(
-        "--sm-share", "50,50", "Percentage of the SMs reserved for each stream, in stream order (MPS, green contexts)."
-    ),
-]
-Whole = Annotated[bool, switch("--all", "Show every kernel, not only those that lose most time.")]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("corun", help="Run kernels concurrently: how long each takes, and which slows which.")(corun)
-
-
-@options.shown(options.PREDICT, "corun kernels.csv -d v100-pcie-32gb")
-@takes_options
+@command
 def corun(
-    kernels: Kernels,
-    device: options.Device = None,
-    graph: Graph = True,
-    sm_share: Shares = None,
+    kernels: Path,
+    device: str | None = None,
+    graph: bool = True,
+    sm_share: str | None = None,
     *,
     outputs: TimelineOutputs,
-    as_json: options.Json = False,
-    whole: Whole = False,
+    as_json: bool = False,
+    whole: bool = False,
 ) -> None:
     """Run kernels concurrently, block by block, on the event-driven simulator.
 

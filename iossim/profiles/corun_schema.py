@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from iossim.profiles.corun import Through
-from iossim.report.output_schemas import Schema
-from iossim.report.schemas import SIZE, TEXT, TIME_US, described, list_of, record
+from iossim.report.schemas import SIZE, TEXT, TIME_US, Schema, described, list_of, record
 
 
 def _corun() -> Schema:

@@ -6,65 +6,33 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from iossim.base.errors import OptionError
-from iossim.cli import options, schedule_options
-from iossim.cli.option_groups import ModelOptions, PricingOptions
-from iossim.cli.options import argument, number, option, switch, takes_options, with_flags
+from iossim.cli.option_groups import ModelOptions, PricingOptions, schedule_or_network
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_options import schedule_or_network
 
 #: A larger overlap of layers cannot come from rounded clocks.
 _BESIDE = 1.05
 #: Number of rows without --all.
 _ROWS_SHOWN = 20
 
-Profiled = Annotated[
-    Path,
-    argument(
-        "PROFILE",
-        "ONNX Runtime's profile or trtexec's --exportProfile (JSON), a trace of PyTorch's profiler, or CSV of Nsight "
-        "Systems (cuda_gpu_trace) or Nsight Compute (raw).",
-    ),
-]
-Runs = Annotated[int | None, number("--runs", "Number of runs of the network in the profile, if it does not say.")]
-Measurements = Annotated[
-    Path | None,
-    option(
-        "--measurements",
-        "FILE",
-        "Write the times of units that ran as one layer to this .jsonl or .csv file, for 'iossim calibrate'.",
-    ),
-]
-Whole = Annotated[bool, switch("--all", "Show every unit, not only those with the largest errors.")]
 
-
-def register(app: typer.Typer) -> None:
-    app.command("profile-report", help="Show predicted times next to those of a profiler.")(profile_report)
-
-
-@options.shown(
-    options.PREDICT,
-    "profile-report model.onnx trace.json -d t4",
-    "profile-report out/schedule.json trace.json --out recorded",
-)
-@takes_options
+@command
 def profile_report(
-    model: schedule_options.ScheduleOrModel,
-    profile: Profiled,
+    model: str,
+    profile: Path,
     *,
-    device: options.Device = None,
+    device: str | None = None,
     reading: ModelOptions,
     pricing: PricingOptions,
-    runs: Runs = None,
-    whole: Whole = False,
-    measurements: Measurements = None,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    runs: int | None = None,
+    whole: bool = False,
+    measurements: Path | None = None,
+    out: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Match the layers, nodes or kernels of PROFILE to the units of a model, by name or by order, and show the errors.
 

@@ -5,37 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from iossim.cli import options
-from iossim.cli.options import argument, command_group, option, switch, with_flags
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import present, table
 from iossim.cli.progress import progress_bars
 
-SetName = Annotated[
-    str, argument("RULES", "A set by name (see 'iossim rules list'), a .yaml file, or a .pb file of TASO's.")
-]
-RuleNames = Annotated[list[str] | None, argument("[RULE]...", "Names of rules; by default all of the set.")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes; by default one for each core.")
-]
-Seconds = Annotated[
-    float, typer.Option("--seconds", metavar="S", min=0, help="CPU seconds that the proof of a rule may take.")
-]
-Anew = Annotated[bool, switch("--anew", "Also verify rules that already have a verdict.")]
-Write = Annotated[Path | None, option("--write", "FILE", "Write the verdicts as a file as well (JSON).")]
 
-
-def register(app: typer.Typer) -> None:
-    group = command_group(app, "rules", "Graph substitutions: rules that ship with iossim, and your own.")
-    group.command("list", help="The sets of rules that can be asked for by name.")(list_rules)
-    group.command("show", help="Show rules: source, target, conditions and origin.")(show_rules)
-    group.command("verify", help="Prove or refute rules; find the conditions that they lack.")(verify_rules)
-
-
-def list_rules(as_json: options.Json = False) -> None:
+@command
+def list_rules(as_json: bool = False) -> None:
     """List the sets that ship and those of plugins, with their numbers of rules; a broken plugin is a warning."""
     from iossim.base.errors import IossimError, warn_once
     from iossim.transforms.rewriting.rule_sets import RULE_SETS, origin, rule_set
@@ -53,7 +31,8 @@ def list_rules(as_json: options.Json = False) -> None:
     present(rows, table("Sets of rules", shown, wraps=("of", "from")), as_json)
 
 
-def show_rules(rules: SetName, names: RuleNames = None, as_json: options.Json = False) -> None:
+@command
+def show_rules(rules: str, names: list[str] | None = None, as_json: bool = False) -> None:
     """Print rules in the text form of their file; with --json their fields, as in 'iossim schema rule'."""
     from iossim.base.errors import did_you_mean
     from iossim.transforms.rewriting.rule import RuleError
@@ -69,13 +48,14 @@ def show_rules(rules: SetName, names: RuleNames = None, as_json: options.Json = 
     present(lambda: [rule_fields(rule) for rule in chosen], ["\n\n".join(said)], as_json)
 
 
+@command
 def verify_rules(
-    rules: SetName,
-    workers: Workers = None,
-    seconds: Seconds = 20.0,
-    anew: Anew = False,
-    write: Write = None,
-    as_json: options.Json = False,
+    rules: str,
+    workers: int | None = None,
+    seconds: float = 20.0,
+    anew: bool = False,
+    write: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print the verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, with its reason.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, keyed_table
+from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_tables import path_words, stage_words
 from iossim.report.schedule_words import heading
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
@@ -72,22 +72,15 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
                 "change": str(passage.change),
                 "a_us": passage.first_us,
                 "b_us": passage.second_us,
-                "first": _stages(own, passage.first, passage.block),
-                "second": "as A" if passage.is_same else _stages(other, passage.second, passage.block),
+                "first": _stages(own, passage.first_stages, passage.block),
+                "second": "as A" if passage.is_same else _stages(other, passage.second_stages, passage.block),
             }
         )
         before = passage.block
     same = [passage for passage in found.passages if passage.is_same]
     rows += [_total("identical", same)] if same and not all_passages else []
     rows.append(_total("all", found.passages))
-    return keyed_table(
-        "",
-        rows,
-        titles={"a_us": "A", "b_us": "B", "first": "stages of A (| concurrent)", "second": "stages of B"},
-        wraps=("first", "second"),
-        shortens=("block",),
-        digits=1,
-    )
+    return described_table(__package__, "diff", "", rows)
 
 
 def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
@@ -96,8 +89,8 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
         "change": "",
         "a_us": sum(passage.first_us for passage in passages),
         "b_us": sum(passage.second_us for passage in passages),
-        "first": f"stages: {sum(len(passage.first) for passage in passages)}",
-        "second": f"stages: {sum(len(passage.second) for passage in passages)}",
+        "first": f"stages: {sum(len(passage.first_stages) for passage in passages)}",
+        "second": f"stages: {sum(len(passage.second_stages) for passage in passages)}",
     }
 
 
@@ -153,11 +146,5 @@ def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:
         for one in found.units
         if all_units or one.changed
     ]
-    return keyed_table(
-        "streams in A and B (* the unit changed streams; streams are matched by their common units), and starts",
-        rows,
-        titles={"a_us": "A", "b_us": "B", "first": "concurrent in A only", "second": "concurrent in B only"},
-        wraps=("first", "second"),
-        shortens=("unit",),
-        digits=1,
-    )
+    title = "streams in A and B (* the unit changed streams; streams are matched by their common units), and starts"
+    return described_table(__package__, "stream_diff", title, rows)

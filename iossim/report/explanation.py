@@ -9,7 +9,7 @@ from itertools import groupby
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, keyed_table
+from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
 from iossim.report.schedule_formats import quoted
 from iossim.report.schedule_tables import stage_words
@@ -112,13 +112,7 @@ def kernels_table(one: StageExplanation) -> Table:
         }
         for kernel in one.facts.kernels
     ]
-    return keyed_table(
-        "",
-        rows,
-        titles={"occupancy_percent": "occup."},
-        shortens=("unit", "kernel"),
-        digits={"start_us": 1, "takes_us": 1, "alone_us": 1, "occupancy_percent": 0},
-    )
+    return described_table(__package__, "kernels", "", rows)
 
 
 def choices_table(one: StageExplanation) -> Table:
@@ -134,18 +128,7 @@ def choices_table(one: StageExplanation) -> Table:
         }
         for choice in sorted([*special, *one.ways], key=lambda choice: choice.more_us)
     ]
-    return keyed_table(
-        "",
-        rows,
-        titles={
-            "otherwise": "alternative",
-            "schedule_us": "more",
-            "instead": "replaces",
-            "stages": "stages (| concurrent, > in order)",
-        },
-        wraps=("stages",),
-        digits=1,
-    )
+    return described_table(__package__, "choices", "", rows)
 
 
 def divided(parts_us: Mapping[str, float], total_us: float) -> str:

@@ -31,10 +31,10 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.stream_timeline import stream_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.predicted_tables import predicted_table, remarks
 from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
 from iossim.report.schedule_words import heading, run_words
 from iossim.report.search_words import comparison_lines, comparison_notes
+from iossim.report.time_tables import predicted_table, remarks
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
@@ -178,21 +178,6 @@ def _(comparison: Comparison) -> list[dict[str, Any]]:
     return [{**asdict(row), **{name: getattr(row, name) for name in names}} for row in comparison.rows]
 
 
-@parts.register
-def _(found: NetworkTable) -> list[str | Table]:
-    return [predicted_table(found, TO_ALL), *(f"note: {one}" for one in remarks(found))]
-
-
-@records.register
-def _(found: NetworkTable) -> list[dict[str, Any]]:
-    return [row.cells(list) for row in found.rows]
-
-
-@parts.register
-def _(found: Explanation) -> list[str | Table]:
-    return [*overview(found), *slowest_lines(found, TO_ALL)]
-
-
 @html.register
 def _(found: Explanation) -> str:
     first, *rest = overview(found)
@@ -219,11 +204,6 @@ def _(found: Explanation) -> str:
     )
 
 
-@picture.register
-def _(found: Explanation) -> Picture:
-    return picture(found.schedule)
-
-
 @records.register
 def _(found: Explanation) -> list[dict[str, Any]]:
     return [
@@ -245,11 +225,6 @@ def _(found: Explanation) -> list[dict[str, Any]]:
     ]
 
 
-@parts.register
-def _(found: StreamSchedule) -> list[str | Table]:
-    return [stream_table(found), *stream_summary(found).split("\n")]
-
-
 @picture.register
 def _(found: StreamSchedule, network: Network | None = None) -> Picture:
     network, prices = in_units_of(found, network), own_prices(found)
@@ -263,21 +238,6 @@ def _(found: StreamSchedule) -> list[dict[str, Any]]:
     return [{"stream": stream, **launch.model_dump()} for stream, own in enumerate(found.streams) for launch in own]
 
 
-@parts.register
-def _(run: Execution) -> list[str | Table]:
-    return [run_words(run)]
-
-
-@picture.register
-def _(run: Execution) -> Picture:
-    return svg(active_warps_figure("Active warps over time", {"schedule": run}))
-
-
-@records.register
-def _(run: Execution) -> list[dict[str, Any]]:
-    return [asdict(span) for span in run.spans]
-
-
 def svg(figure: Figure, titled: bool = True) -> Picture:
     """A figure as a picture: its first slice.
 
@@ -287,6 +247,18 @@ def svg(figure: Figure, titled: bool = True) -> Picture:
     own = sha256(svg.encode()).hexdigest()[:8]
     svg = svg.replace("<svg ", "<svg style='max-width:100%;height:auto' ", 1)  # no wider than the cell
     return Picture(re.sub(r"\b(clip|gradient_)(\d+)\b", rf"\g<1>{own}_\g<2>", svg))
+
+
+parts.register(
+    NetworkTable, lambda found: [predicted_table(found, TO_ALL), *(f"note: {one}" for one in remarks(found))]
+)
+parts.register(Explanation, lambda found: [*overview(found), *slowest_lines(found, TO_ALL)])
+parts.register(StreamSchedule, lambda found: [stream_table(found), *stream_summary(found).split("\n")])
+parts.register(Execution, lambda run: [run_words(run)])
+picture.register(Explanation, lambda found: picture(found.schedule))
+picture.register(Execution, lambda run: svg(active_warps_figure("Active warps over time", {"schedule": run})))
+records.register(NetworkTable, lambda found: [row.cells(list) for row in found.rows])
+records.register(Execution, lambda run: [asdict(span) for span in run.spans])
 
 
 def html_table(table: Table) -> str:

@@ -9,22 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from iossim.base.tables import Cell, Column, keyed_table, records_table
+from iossim.base.tables import Cell, described_table, keyed_table
 from iossim.hardware.profile import Datasheet, Device, DeviceProfile, Fact
 from iossim.hardware.provenance import KindError, Provenance
 
 
 def error_table(title: str, errors: Sequence[KindError]) -> Table:
     """One row per kind of operators of each data set."""
-    columns = [
-        Column("data_set", "data set", wraps=True),
-        Column("kind"),
-        Column("rows"),
-        Column("mape_percent", "mean error", digits=1),
-        Column("median_error_percent", "median", digits=1),
-        Column("kendall_tau", "rank\ncorrelation", digits=3),
-    ]
-    return records_table(title, [error.model_dump() for error in errors], columns)
+    return described_table(__package__, "errors", title, [error.model_dump() for error in errors])
 
 
 #: Significant digits of values and of their spreads.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, keyed_table
+from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_words import expectation_lines, heading
 from iossim.report.search_words import INTERRUPTED, optimality
 from iossim.schedule.batch import Strategy
@@ -44,14 +44,7 @@ def schedule_table(schedule: Schedule) -> Table:
             }
         )
         number += len(shown)
-    return keyed_table(
-        heading(schedule),
-        rows,
-        titles={"boundary_us": "before", "groups": "groups (one a line, > in order)"},
-        wraps=("groups",),
-        shortens=("block",),
-        digits=1,
-    )
+    return described_table(__package__, "stages", heading(schedule), rows)
 
 
 def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
@@ -173,8 +166,7 @@ def stream_table(schedule: StreamSchedule) -> Table:
         }
         for number, own in enumerate(schedule.streams)
     ]
-    titles = {"order": "launches (> in order, [what it waits for])"}
-    return keyed_table(heading(schedule), rows, titles=titles, wraps=("order",))
+    return described_table(__package__, "streams", heading(schedule), rows)
 
 
 def _launch(launch: StreamLaunch) -> str:
@@ -233,6 +225,4 @@ def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Ta
         }
         for one in launches
     ]
-    return keyed_table(
-        title, rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
-    )
+    return described_table(__package__, "launches", title, rows)

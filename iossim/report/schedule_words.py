@@ -35,9 +35,9 @@ def headline(found: AnySchedule, sequential_us: float | None = None) -> str:
     return ", ".join(told)
 
 
-def speedup_words(found: SavedSchedule, baseline_us: float, baseline: str = "sequential") -> str:
-    noise = ", within the noise" if baseline in found.ties else ""
-    return f"speed-up {found.speedup(baseline_us):.2f}x over {baseline}{noise}"
+def speedup_words(found: SavedSchedule, sequential_us: float) -> str:
+    noise = ", within the noise" if "sequential" in found.ties else ""
+    return f"speed-up {found.speedup(sequential_us):.2f}x over sequential{noise}"
 
 
 def schedule_facts(found: AnySchedule) -> str:

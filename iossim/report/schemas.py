@@ -1,19 +1,28 @@
 """JSON schemas of the files that people write and exchange, for editors and for programs that check them.
 
-They are made from the classes that read the files, and those of outputs by :mod:`iossim.report.output_schemas`; a
-test holds the copies in ``docs/schemas`` to them. Conditions on several fields at once (facts that agree, a schedule
-that fits its network) are checked by the reader alone.
+They are made from the classes that read the files, and those of outputs from the short form of ``outputs.yaml`` in each
+room; a test holds the copies in ``docs/schemas`` to them. Conditions on several fields at once (facts that agree, a
+schedule that fits its network) are checked by the reader alone.
+
+In ``outputs.yaml`` a command's entry (its words joined by hyphens) has ``about`` and ``json``. The latter is ``text``,
+``int``, ``number``, ``bool``, ``us`` (microseconds, not negative), ``object`` or ``any``, each with ``~`` if it may be
+null; a list of the form of its items; ``{either: FORMS}``; ``{or_null: FORM}``; or the keys of an object, where a key
+with ``~`` may be missing and the key ``*`` gives the form of all others. Objects may gain keys in later versions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from iossim.base.registry import Group, guest_modules, guest_part
-from iossim.report.output_schemas import Schema, outputs
+from iossim.base.shipped_yaml import read_shipped, shipped
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
 Titled = tuple[str, Callable[[], Schema]]
 SIZE: Schema = {"type": "integer", "minimum": 0}
 COUNT: Schema = {"type": "integer", "minimum": 1}
@@ -129,24 +138,20 @@ def _measurement() -> Schema:
 
 
 def _check() -> Schema:
-    """Output of ``iossim check --json``: each check with the numbers that it compares."""
-    check = record(
-        check=TEXT,
-        holds={"type": "boolean"},
-        found={"type": "string", "description": "the same in words, or what is wrong"},
-    )
-    check["properties"] |= dict.fromkeys(("units", "stages", "streams", "commands"), SIZE)
-    check["properties"] |= dict.fromkeys(("latency_us", "limit_us", "baseline_us"), TIME_US)
-    check["properties"]["tolerance"] = {"type": "number", "minimum": 0, "description": "a fraction"}
-    return described(_check) | record(
-        model=TEXT,
-        device=TEXT,
-        engine=TEXT,
-        latency_us=TIME_US,
-        complete={"type": "boolean", "description": "false if the search was interrupted"},
-        holds={"type": "boolean", "description": "whether all checks do"},
-        checks=list_of(check),
-    )
+    return _written("check")
+
+
+def _rule() -> Schema:
+    from iossim.transforms.rewriting.rule_file import NAME
+
+    made = _written("rule")
+    made["properties"]["rule"]["pattern"] = f"^{NAME.pattern}$"
+    return made
+
+
+def _written(name: str) -> Schema:
+    made: Schema = shipped(__package__, "schemas.yaml")[name]
+    return made
 
 
 def described(make: Callable[[], Schema]) -> Schema:
@@ -183,22 +188,53 @@ def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
     return made | ({"allOf": either} if either else {})
 
 
-def _rule() -> Schema:
-    """A document of a file of rules, as ``iossim rules show --json`` prints it too."""
-    from iossim.transforms.rewriting.rule_file import NAME
+_PLAIN: dict[str, Schema] = {
+    "text": {"type": "string"},
+    "int": {"type": "integer"},
+    "number": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "us": {"type": "number", "minimum": 0},
+    "object": {"type": "object"},
+    "any": {},
+}
 
-    tensor: Schema = {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}
-    texts = list_of(TEXT)
-    made = record(
-        rule={"type": "string", "pattern": f"^{NAME.pattern}$"},
-        origin={"type": "string", "description": "where the rule is from"},
-        source={**texts, "minItems": 1, "description": "ops of the graph: y = conv(x, w, b?, strides=s)"},
-        filled={**texts, "description": "constants that the target brings along: z = filled(shape=(4,), value=0.0)"},
-        target={**texts, "description": "the ops that take their place"},
-        outputs={"type": "object", "propertyNames": tensor, "additionalProperties": tensor, "minProperties": 1},
-        conditions={**texts, "description": "truths of attributes and shapes: w.shape[2:] == v.shape[2:]"},
-    )
-    return made | described(_rule) | {"required": ["rule", "source", "outputs"]}
+
+@cache
+def outputs() -> dict[str, Titled]:
+    """Titles and makers of the schemas of all rooms, by name."""
+    files = sorted(file for folder in import_module("iossim").__path__ for file in Path(folder).glob("*/outputs.yaml"))
+    entries = [each for file in files for each in read_shipped(file.read_text(encoding="utf-8")).items()]
+    return {name: _output(name, **entry) for name, entry in sorted(entries) if not name.startswith("_")}
+
+
+def _output(name: str, about: str, json: Any, command: str = "") -> Titled:
+    """``command`` differs from the name where a file's schema has that name."""
+    group, _, rest = name.partition("-")
+    words = command or (f"{group} {rest}" if group in _GROUPS else name)
+    return f"Output of iossim {words} --json", lambda: {"description": about, **expanded(json)}
+
+
+_GROUPS = frozenset({"dataflow", "devices", "measurements", "models", "rules", "study"})
+
+
+def expanded(form: Any) -> Schema:
+    """The JSON schema of a short form."""
+    match form:
+        case str():
+            plain = _PLAIN[form.removesuffix("~")]
+            return plain | {"type": [plain["type"], "null"]} if form.endswith("~") else plain
+        case [items]:
+            return {"type": "array", "items": expanded(items)}
+        case {"either": list(forms)}:
+            return {"anyOf": [expanded(each) for each in forms]}
+        case {"or_null": other}:
+            return {"anyOf": [expanded(other), {"type": "null"}]}
+    keys = {key.removesuffix("~"): expanded(each) for key, each in form.items()}
+    rest = keys.pop("*", None)
+    made: Schema = {"type": "object"} if not keys else {"type": "object", "properties": keys}
+    made |= {} if rest is None else {"additionalProperties": rest}
+    required = [key for key in form if key != "*" and not key.endswith("~")]
+    return made | ({"required": required} if required else {})
 
 
 _SCHEMAS: dict[str, Titled] = {
@@ -211,13 +247,9 @@ _SCHEMAS: dict[str, Titled] = {
 }
 
 
-def _own(name: str) -> Titled | None:
-    return _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA") or outputs().get(name)
-
-
-def _names() -> list[str]:
-    return [*_SCHEMAS, *guest_modules("schema"), *outputs()]
-
-
 #: A schema's title, and what makes it; those of guests are ``SCHEMA`` of a module ``NAME_schema``.
-SCHEMAS: Group[Titled] = Group("no schema {!r}", _names, _own)
+SCHEMAS: Group[Titled] = Group(
+    "no schema {!r}",
+    lambda: [*_SCHEMAS, *guest_modules("schema"), *outputs()],
+    lambda name: _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA") or outputs().get(name),
+)

@@ -87,6 +87,20 @@ def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
     return sorted((Request((time_ms - first_ms) * 1e3, model) for time_ms, model in found), key=lambda one: one.time_us)
 
 
+def _arrive(
+    environment: simpy.Environment,
+    requests: Sequence[Request],
+    waiting: dict[str, deque[int]],
+    told: Sequence[simpy.Event],
+) -> Generator[simpy.Event, Any, None]:
+    """Let each request wait for its model from its time on; the one event in ``told`` succeeds with it."""
+    for number, request in enumerate(requests):
+        yield environment.timeout(max(0.0, request.time_us - environment.now))
+        waiting.setdefault(request.model, deque()).append(number)
+        if not told[0].triggered:
+            told[0].succeed()
+
+
 def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> list[float]:
     """Latency of each request if one set at a time occupies the device: of all models that have requests if
     ``together``, else of the earliest request alone.
@@ -95,13 +109,6 @@ def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> l
     waiting: dict[str, deque[int]] = {}
     latencies_us = [0.0] * len(requests)
     arrived = [environment.event()]
-
-    def arrive() -> Generator[simpy.Event, Any, None]:
-        for number, request in enumerate(requests):
-            yield environment.timeout(max(0.0, request.time_us - environment.now))
-            waiting.setdefault(request.model, deque()).append(number)
-            if not arrived[0].triggered:
-                arrived[0].succeed()
 
     def device() -> Generator[simpy.Event, Any, None]:
         left = len(requests)
@@ -118,7 +125,7 @@ def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> l
             left -= len(taken)
             yield environment.timeout(max(ends_us.values()))
 
-    environment.process(arrive())
+    environment.process(_arrive(environment, requests, waiting, arrived))
     environment.run(environment.process(device()))
     return latencies_us
 
@@ -131,13 +138,6 @@ def serve_side_by_side(requests: Sequence[Request], ends: Ends) -> list[float]:
     latencies_us = [0.0] * len(requests)
     alone_us = {model: ends(frozenset([model]))[model] for model in {request.model for request in requests}}
     changed = [environment.event()]
-
-    def arrive() -> Generator[simpy.Event, Any, None]:
-        for number, request in enumerate(requests):
-            yield environment.timeout(max(0.0, request.time_us - environment.now))
-            waiting.setdefault(request.model, deque()).append(number)
-            if not changed[0].triggered:
-                changed[0].succeed()
 
     def device() -> Generator[simpy.Event, Any, None]:
         done = 0
@@ -167,6 +167,6 @@ def serve_side_by_side(requests: Sequence[Request], ends: Ends) -> list[float]:
                     latencies_us[number] = environment.now - requests[number].time_us
                     done += 1
 
-    environment.process(arrive())
+    environment.process(_arrive(environment, requests, waiting, changed))
     environment.run(environment.process(device()))
     return latencies_us

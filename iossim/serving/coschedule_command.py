@@ -4,67 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError, once
-from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, StreamOptions
-from iossim.cli.options import argument, number, option, takes_options
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.serving.objective import Objective
 
-Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo or ONNX files; one may be named twice.")]
-Copies = Annotated[int, number("--copies", "Copies of each model.")]
-Goal = Annotated[
-    str,
-    option("--objective", "makespan|latency", "What streams are searched for: all ended, or a weighted sum of ends."),
-]
-Weights = Annotated[
-    list[str] | None, option("--weight", "MODEL=W", "Weight of a model's latency (default 1); may be repeated.")
-]
-Limits = Annotated[
-    list[str] | None, option("--limit", "MODEL=MS", "Most latency of a model, in milliseconds; may be repeated.")
-]
-Arrivals = Annotated[
-    str | None,
-    option(
-        "--arrivals",
-        "poisson|FILE.csv",
-        "Requests over time: at random, at several loads, or those of a CSV file (time_ms, model).",
-    ),
-]
 _REQUESTS = 2000
-Requests = Annotated[int, number("--requests", "Random requests for each load.")]
-ArrivalSeed = Annotated[int, number("--arrival-seed", "Seed of the random requests.")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("coschedule", help="Run several models at the same time on one device, in several ways.")(coschedule)
-
-
-@options.shown(options.SCHEDULE, "coschedule squeezenet --copies 2 -d t4")
-@takes_options
+@command
 def coschedule(
-    models: Models,
-    copies: Copies = 1,
+    models: list[str],
+    copies: int = 1,
     *,
-    device: options.Device = None,
+    device: str | None = None,
     reading: ModelOptions,
-    engine: options.Engine = "auto",
+    engine: str = "auto",
     streams: StreamOptions,
-    objective: Goal = "makespan",
-    weight: Weights = None,
-    limit: Limits = None,
-    arrivals: Arrivals = None,
-    requests: Requests = _REQUESTS,
-    arrival_seed: ArrivalSeed = 0,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    objective: str = "makespan",
+    weight: list[str] | None = None,
+    limit: list[str] | None = None,
+    arrivals: str | None = None,
+    requests: int = _REQUESTS,
+    arrival_seed: int = 0,
+    out: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Run several models concurrently: one after another, in time slices, one stream each, partitions of SMs, shared
     stages, and shared streams.

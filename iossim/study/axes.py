@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from iossim.base.errors import warn_once
 from iossim.base.memory import size_bytes
 from iossim.base.registry import PluginError
+from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
@@ -197,40 +198,26 @@ def kind_among(values: Callable[[str], Iterable[Any]]) -> StudyKind | None:
     return next((kind for kind in KINDS if any(map(kind.is_asked, values(kind.axis.name)))), None)
 
 
-#: Metrics of measures and kinds of guests.
-GUESTS_METRICS = [
-    *(metric for measure in MEASURES.values() for metric in measure.metrics),
-    *(metric for kind in KINDS for metric in kind.metrics),
-]
-#: All metrics by name, in the order of a report's columns.
-METRICS: dict[str, Metric] = {
+#: Metrics of measures and kinds of guests by name.
+GUESTS_METRICS = {
     metric.name: metric
-    for metric in (
-        Metric("latency_ms", "latency", " ms", column=Column("latency_ms", digits=3)),
-        Metric("low_ms", "lowest expected latency", " ms", column=Column("low_ms", "expected from", 3)),
-        Metric("high_ms", "highest expected latency", " ms", column=Column("high_ms", "expected to", 3)),
-        Metric("speedup", "speed-up", "x", "highest", Column("speedup_x", "speed-up")),
-        Metric("throughput_per_s", "throughput", " samples/s", "highest",
-               Column("throughput", "throughput, samples/s", 1)),
-        Metric("stages", "number of stages", " stages", column=Column("stages")),
-        Metric("streams", "number of streams", " streams", column=Column("streams")),
-        Metric("merged_stages", "number of merged stages", " merged stages", column=Column("merged_stages", "merged")),
-        Metric("gap", "gap above the bound", column=Column("gap_percent", "above bound", 1)),
-        Metric("active_warps", "number of active warps", " active warps", "highest",
-               Column("active_warps", "active warps", 0), measure="active_warps"),
-        Metric("peak_memory_mib", "peak memory", " MiB", column=Column("peak_memory_mib", "peak memory", 1), per="MiB",
-               measure="peak_memory"),
-        Metric("weights_mib", "size of the weights", " MiB of weights", column=Column("weights_mib", "weights", 1),
-               per="MiB of weights"),
-        Metric("kernels", "number of kernels", " kernels", column=Column("kernels")),
-        Metric("gmacs", "number of multiply-adds", "e9 multiply-adds", column=Column("gmacs", "10⁹ multiply-adds", 2)),
-        Metric("traffic_mib", "memory traffic", " MiB moved", column=Column("traffic_mib", "moved", 1)),
-        *GUESTS_METRICS,
-        Metric("published_ms", "published latency", " ms", column=Column("published_ms", "published", 3)),
-        Metric("board_power_w", "board power", " W", per="watt"),
-        Metric("peak_tflops", "fp32 peak", " TFLOP/s", "highest", per="TFLOP/s"),
-    )
-}  # fmt: skip
+    for metrics in (*(measure.metrics for measure in MEASURES.values()), *(kind.metrics for kind in KINDS))
+    for metric in metrics
+}
+
+
+def _metrics() -> Iterable[Metric]:
+    texts = shipped(__package__, "metrics.yaml")
+    for name, options in texts.items():
+        if options is None:
+            yield from GUESTS_METRICS.values()
+        else:
+            column = options.pop("column", None)
+            yield Metric(name, column=None if column is None else Column(**{"key": name} | column), **options)
+
+
+#: All metrics by name, in the order of a report's columns.
+METRICS = {metric.name: metric for metric in _metrics()}
 #: The kind of study that alone has a metric, by the metric's name.
 KIND_OF_METRIC = {metric.name: kind for kind in KINDS for metric in kind.metrics}
 #: Metrics of a device's size; the first is the default.

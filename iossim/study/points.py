@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iossim._version import __version__
 from iossim.base.errors import ModelError, OptionError, ScenarioError
@@ -28,7 +28,7 @@ from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
 from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.scenario import PointValues, Scenario
-from iossim.study.study_kind import Label, StudyKind, label_of
+from iossim.study.study_kind import Label, StudyKind, add_fields, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
@@ -39,7 +39,9 @@ MAX_POINTS = 100_000
 
 
 @dataclass(frozen=True)
-class _OwnAxes:
+class Point:
+    """One combination of the axes' values."""
+
     #: Counted from 0 in the scenario's order.
     index: int
     model: Model
@@ -52,18 +54,7 @@ class _OwnAxes:
     rewrite: Rewrite
     micro_batch: MicroBatches
     workspace: Workspace
-
-
-if TYPE_CHECKING:
-    _AllAxes = _OwnAxes
-else:
-    _AllAxes = make_dataclass("_AllAxes", [kind.axis.name for kind in KINDS], bases=(_OwnAxes,), frozen=True)
-
-
-@dataclass(frozen=True)
-class Point(_AllAxes):
-    """One combination of the axes' values."""
-
+    add_fields(vars(), {kind.axis.name: Any for kind in KINDS})
     #: Seed of random weights, graphs and cost models.
     seed: int = 0
     #: Hash of all that the point's results depend on, the same in every process: results are reused by it.
@@ -88,7 +79,9 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
     prints = _Fingerprints()
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
-    return tuple(replace(point, seed=scenario.seed, key=_key([*common, *prints.of(point)])) for point in points)
+    texts = (json.dumps([*common, *prints.of(point)], sort_keys=True) for point in points)
+    keys = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts)
+    return tuple(replace(point, seed=scenario.seed, key=key) for point, key in zip(points, keys, strict=True))
 
 
 def device_of(device: Device) -> DeviceProfile:
@@ -260,10 +253,6 @@ def _file_print(path: str) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}; give an existing file") from None
-
-
-def _key(values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
 
 
 #: Counting a wider block would take longer than it is worth.

@@ -30,6 +30,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from iossim.base.errors import ScenarioError, did_you_mean
+from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.study.axes import DEVICE_SIZES, METRICS, ROW_AXES, Quantity, name_of, where_in_words
 from iossim.study.study_kind import Direction, Label
@@ -117,18 +118,7 @@ Condition = TypeAliasType(
 #: Conditions by metric or axis, all of which a row must meet.
 Conditions = dict[str, Condition]
 
-#: Keys that go with each kind of question besides ``where`` and ``where_not``. The kind is its own key, except for a
-#: figure and for a metric alone.
-_KEYS: dict[str, frozenset[str]] = {
-    "best": frozenset({"metric", "per", "prefer", "having", "for_each", "expect"}),
-    "smallest": frozenset({"by", "having", "for_each"}),
-    "largest": frozenset({"by", "having", "for_each"}),
-    "rises_over": frozenset({"metric", "of"}),
-    "falls_over": frozenset({"metric", "of"}),
-    "specialised_for": frozenset(),
-    "figure": frozenset({"metric", "per", "aggregate", "of", "over", "for_each", *BOUNDS}),
-    "metric": frozenset({"metric", "per", "prefer", "having", "for_each"}),
-}
+_KINDS: dict[str, dict[str, Any]] = shipped(__package__, "questions.yaml")
 _SENTENCE = (
     "is a sentence, which is no longer read; write a mapping, as '{best: scheduler}' or "
     "'{metric: speedup, of: ios-both, at_least: 1.1}' (docs/detail/studies.md has the keys)"
@@ -182,12 +172,14 @@ class Question(Value):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         given = set(self._given())
-        kinds = [kind for kind in _KEYS if kind in given and kind != "metric"]
+        kinds = [kind for kind in _KINDS if kind in given and kind != "metric"]
         if len(kinds) > 1:
             raise told(f"{kinds[0]!r} and {kinds[1]!r} are two questions; leave one of them out")
-        if not kinds and not given & _KEYS["figure"]:
+        if not kinds and not given.intersection(_KINDS["figure"]["keys"]):
             raise told("asks nothing; write a 'metric', or one of 'best', 'smallest' and 'largest'")
-        for key in [key for key in self._given() if key not in {self.kind, "where", "where_not", *_KEYS[self.kind]}]:
+        for key in [
+            key for key in self._given() if key not in {self.kind, "where", "where_not", *_KINDS[self.kind]["keys"]}
+        ]:
             kind = "a metric alone" if self.kind == "metric" else f"{self.kind!r}"
             raise told(f"{key!r} does not go with {kind}; leave one of them out")
         if self.over is not None and self.of is None:
@@ -212,7 +204,7 @@ class Question(Value):
     @property
     def kind(self) -> str:
         """Key that determines the kind of question; ``figure`` or ``metric`` where no other does."""
-        named = (kind for kind in _KEYS if kind not in ("figure", "metric") and getattr(self, kind) is not None)
+        named = (kind for kind in _KINDS if kind not in ("figure", "metric") and getattr(self, kind) is not None)
         is_figure = self.of is not None or self.over is not None or self.aggregate is not None or self.bounds
         return next(named, "figure" if is_figure else "metric")
 
@@ -291,17 +283,9 @@ def in_words(asked: Question) -> str:
     """The question in words, with a question mark; a claim or constraint is a statement."""
     axis = _axis(asked.axis)
     direction, quantity = "lowest" if asked.is_low else "highest", asked.quantity.words
-    metric = _at(asked.of, quantity)
-    said = {
-        "best": f"Which {axis} has the {direction} {quantity}",
-        "smallest": f"Which is the smallest {axis}",
-        "largest": f"Which is the largest {axis}",
-        "rises_over": f"The {metric} rises over the {axis}",
-        "falls_over": f"The {metric} falls over the {axis}",
-        "specialised_for": f"Each schedule is the fastest for the {axis} that it was made for",
-        "metric": f"What is the {direction} {quantity}",
-        "figure": _figure(asked),
-    }[asked.kind]
+    said = str(_KINDS[asked.kind]["says"]).format(
+        axis=axis, direction=direction, quantity=quantity, metric=_at(asked.of, quantity), figure=_figure(asked)
+    )
     if asked.expect is not None:
         said = f"The {axis} of the {direction} {quantity} is {name_of(asked.best or '', asked.expect)}"
     if asked.kind in ("smallest", "largest") and axis == "device":
@@ -333,12 +317,12 @@ def _figure(asked: Question) -> str:
         bounds = [f"{_SIGNS[sign]} {bound:g}" for sign, bound in asked.bounds]
         bounds[-1] += f" times that {over}"
     else:
-        bounds = [f"{_SIGNS[sign]} {_bound(asked.quantity, bound)}" for sign, bound in asked.bounds]
+        exact = asked.quantity.exact
+        bounds = [
+            f"{_SIGNS[sign]} {exact(bound) if isinstance(bound, int | float) else f'that {_place(bound)}'}"
+            for sign, bound in asked.bounds
+        ]
     return f"The {said} is {_and(bounds)}" if bounds else f"What is the {said}"
-
-
-def _bound(quantity: Quantity, bound: float | str | Place) -> str:
-    return quantity.exact(bound) if isinstance(bound, int | float) else f"that {_place(bound)}"
 
 
 def _at(at: str | Place | None, quantity: str) -> str:

@@ -11,13 +11,14 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
 from iossim.base.errors import OptionError
+from iossim.base.tables import csv_text
 from iossim.base.user_files import check_writable, read_text, write_atomically
 from iossim.base.values import first_problem
 from iossim.study.axes import AXES
@@ -45,7 +46,10 @@ class RunDirectory:
     def __init__(self, folder: Path, scenario: Scenario, points: Sequence[Point], resume: bool) -> None:
         """Create or open the folder; raises OptionError if it is not writable, or holds a run not to be resumed."""
         check_writable(folder)
-        begin = Begin(name=scenario.name, key=_study_key(scenario, points))
+        # All that the rows of a study depend on; questions and words may change from one run to the next.
+        parts = [[point.key, *point.labels.values()] for point in points]
+        key = _hash(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
+        begin = Begin(name=scenario.name, key=key)
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
         if known and not (folder / JOURNAL).exists():
             raise OptionError(f"{folder} holds {known[0]} of something else; choose another folder with `out`")
@@ -142,7 +146,7 @@ class RunDirectory:
         """Write the tables; results.json comes last, so that its presence implies all others."""
         write_atomically(self.folder / TABLE, rows_as_csv(results.rows))
         keys = [key for row in results.rows if (key := (row.point, row.scheduler)) in search_s]
-        timings = _csv(("point", "scheduler", "search_s"), ((*key, search_s[key]) for key in keys))
+        timings = csv_text([("point", "scheduler", "search_s"), *((*key, search_s[key]) for key in keys)])
         write_atomically(self.folder / TIMINGS, timings)
         write_atomically(self.folder / RESULTS, results.model_dump_json(indent=1) + "\n")
 
@@ -172,15 +176,7 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
             return ";".join(value)
         return ("yes" if value else "no") if isinstance(value, bool) else value
 
-    return _csv(_COLUMNS, ([cell(getattr(row, name)) for name in _COLUMNS] for row in rows))
-
-
-def _csv(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text([_COLUMNS, *([cell(getattr(row, name)) for name in _COLUMNS] for row in rows)])
 
 
 def _read_timings(folder: Path) -> dict[tuple[int, str], float]:
@@ -200,12 +196,6 @@ def _read_environment(folder: Path) -> dict[str, Any]:
         return TypeAdapter(dict[str, Any]).validate_json(text)
     except ValidationError:
         raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}") from None
-
-
-def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:
-    """Hash of all that the rows of a study depend on; questions and words may change from one run to the next."""
-    parts = [[point.key, *point.labels.values()] for point in points]
-    return _hash(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
 
 
 def _file_stem(point: Point) -> str:

@@ -11,37 +11,30 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 from typing_extensions import TypeAliasType
 
 from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
+from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, KINDS, MEASURES, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.question import LIST, MAPPING, VALUE, Question
-from iossim.study.study_kind import StudyKind, with_fields
+from iossim.study.study_kind import StudyKind, add_fields
 
-if TYPE_CHECKING:
-    PointValues = Any
-else:
-    PointValues = create_model(
-        "PointValues",
-        __base__=Value,
-        __module__=__name__,
-        __doc__="One explicit point: a value for some of the axes. An axis that is left out takes its list's only "
-        "value.\n\nA value may be given by its label, where the scenario lists it.",
-        **{axis.name: (axis.kind | None, None) for axis in AXES.values()},
+
+class PointValues(Value):
+    __doc__ = (
+        "One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.\n\n"
+        "A value may be given by its label, where the scenario lists it."
     )
+    add_fields(vars(), {axis.name: axis.kind | None for axis in AXES.values()}, dict.fromkeys(AXES))
 
 
 def _listed(axis: str) -> Any:
     """Field of an axis that has a usual value."""
     return Field(default_factory=lambda: [AXES[axis].default], min_length=1)
-
-
-def _one_or_more(given: Any) -> str:
-    return LIST if isinstance(given, list) else MAPPING
 
 
 class Published(Value):
@@ -52,7 +45,10 @@ class Published(Value):
     source: str
     #: A claim about the results with the same meaning, which holds or fails; or several that must all hold.
     claim: (
-        Annotated[Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)], Discriminator(_one_or_more)]
+        Annotated[
+            Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)],
+            Discriminator(lambda given: LIST if isinstance(given, list) else MAPPING),
+        ]
         | None
     ) = None
 
@@ -61,7 +57,15 @@ class Published(Value):
         return [] if self.claim is None else self.claim if isinstance(self.claim, list) else [self.claim]
 
 
-class _OwnAxes(Value):
+if TYPE_CHECKING:
+    _MeasureName = str
+else:
+    _MeasureName = Literal["active_warps", "peak_memory", *MEASURES]
+
+
+class Scenario(Value):
+    """A study. Every axis is a list; ``combine`` says how they make points."""
+
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     title: str = ""
     #: Motivation of the study, for a reader of the file and the report.
@@ -76,25 +80,11 @@ class _OwnAxes(Value):
     rewrites: list[Rewrite] = _listed("rewrite")
     micro_batches: list[MicroBatches] = _listed("micro_batch")
     workspace: list[Workspace] = _listed("workspace")
-
-
-if TYPE_CHECKING:
-    _AllAxes = _OwnAxes
-else:
-    _AllAxes = with_fields(
-        _OwnAxes, {kind.axis.field: (list[type(kind.axis.default)], _listed(kind.axis.name)) for kind in KINDS}
+    add_fields(
+        vars(),
+        {kind.axis.field: list[type(kind.axis.default)] for kind in KINDS},  # type: ignore[misc]
+        {kind.axis.field: _listed(kind.axis.name) for kind in KINDS},
     )
-
-
-if TYPE_CHECKING:
-    _MeasureName = str
-else:
-    _MeasureName = Literal["active_warps", "peak_memory", *MEASURES]
-
-
-class Scenario(_AllAxes):
-    """A study. Every axis is a list; ``combine`` says how they make points."""
-
     #: All combinations of the axes (grid); the first values, the second ones and so on (zip); or the listed
     #: ``points``.
     combine: Literal["grid", "zip", "points"] = "grid"
@@ -155,35 +145,17 @@ def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
     return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 
 
-#: Remedy for each type of pydantic's errors.
-_REMEDIES = {
-    "string_type": "write text, in quotes if it looks like a number or a date",
-    "int_type": "write a whole number",
-    "int_from_float": "write a whole number",
-    "float_type": "write a number",
-    "finite_number": "write a finite number",
-    "dict_type": "write a mapping, 'name: value'",
-    "model_type": "write a name, or a mapping of fields",
-    "model_attributes_type": "write a mapping, 'name: value'",
-    "union_tag_invalid": "write a label, or a mapping 'axis: label'",
-}
-
-
 def _reason(kind: str, given: Any, context: Mapping[str, Any], message: str) -> str:
     shown = _shown(given)
     if kind == "told":
         return str(context["reason"])
     if kind == "list_type":
         return f"is {shown}, not a list; write {'- value' if isinstance(given, dict) else f'[{shown}]'}"
-    if kind in _REMEDIES:
-        return f"is {shown}; {_REMEDIES[kind]}"
+    if (told := shipped(__package__, "remedies.yaml").get(kind)) is not None:
+        return str(told).format(shown=shown)
     if kind == "literal_error":
         known = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
         return f"is {shown}; {did_you_mean(given, known)}"
-    if kind == "string_pattern_mismatch":
-        return f"is {shown}; write small letters, digits, dashes and underscores alone: it names files"
-    if kind in ("too_short", "string_too_short"):
-        return "is empty; give at least one, or leave the field out"
     for bound, words in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
         if bound in context:
             return f"is {shown}; give {words} {context[bound]}"

@@ -37,7 +37,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     kind = scenario.kind
     checks: dict[str, _Check] = {**_CHECKS, "device": partial(_device, kind)}
     for name, axis in AXES.items():
-        check = checks.get(name, _nothing)
+        check: _Check = checks.get(name) or (lambda value, place: ())
         listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
             yield from check(value, (axis.field, index))
@@ -83,7 +83,8 @@ def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
             yield Fault((field,), f"is of GPUs and processors; {others}")
     if reason := kind.refuses(scenario.schedulers, list(listed.values())):
         yield Fault(("schedulers",), reason)
-    for device in [*scenario.devices, *(each.device for each in scenario.points if each.device)]:
+    listed_by_points = (device for point in scenario.points if (device := vars(point)["device"]))
+    for device in [*scenario.devices, *listed_by_points]:
         for place, each in listed.items():
             yield from _asked(partial(kind.check, device.device, device.set, each), place)
 
@@ -220,11 +221,6 @@ def _cost_model(spec: str, place: Location) -> Iterator[Fault]:
 def _workspace(workspace: Workspace, place: Location) -> Iterator[Fault]:
     yield from _asked(lambda: workspace.limit_bytes, (*place, "limit"))
     yield from _asked(lambda: workspace.total_bytes, (*place, "total"))
-
-
-def _nothing(value: Any, place: Location) -> Iterable[Fault]:
-    """Check nothing beyond the type."""
-    return ()
 
 
 _Check = Callable[[Any, Location], Iterable[Fault]]

@@ -6,7 +6,7 @@ from iossim.execution.engine import Engine
 from iossim.hardware.names import shipped_names
 from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
-from iossim.report.output_schemas import Schema
+from iossim.report.schemas import Schema
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import KINDS
 from iossim.study.scenario import Scenario

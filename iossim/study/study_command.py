@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli import options
-from iossim.cli.options import argument, names_of, number, option, switch
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
 
@@ -22,43 +21,9 @@ if TYPE_CHECKING:
     from iossim.study.scenario import Scenario
     from iossim.study.study_run import StudyRun
 
-_SCENARIOS = names_of("iossim.study.scenario_file", "scenario_names")
-ScenarioName = Annotated[
-    str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.", _SCENARIOS)
-]
-NewName = Annotated[str, argument("NAME", "Name of the study: letters, digits, - and _.")]
-Title = Annotated[str | None, option("--title", "TEXT", "What it is about, in a few words.")]
-Models = Annotated[str | None, option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")]
-Devices = Annotated[str | None, option("--devices", "A,B", "Devices, with commas between.")]
-BatchSizes = Annotated[str | None, option("--batch-sizes", "1,8", "Batch sizes.")]
-Schedulers = Annotated[str | None, option("--schedulers", "A,B", "Schedulers to compare.")]
-Questions = Annotated[
-    list[str] | None,
-    option("--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."),
-]
-NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
-Force = Annotated[bool, switch("--force", "Replace an existing file.")]
-Yes = Annotated[bool, switch("--yes -y", "Ask nothing, and take the defaults for what is not given.")]
 
-
-def register(app: typer.Typer) -> None:
-    meaning = "What-if studies: scenarios run as a sweep, and reports that answer their questions."
-    group = options.command_group(app, "study", meaning)
-    group.command("list", help="The scenarios that ship.")(list_scenarios)
-    group.command("show", help="Show what a scenario will run and ask.")(show_scenario)
-    group.command("new", help="Write a commented scenario to fill in.")(new_study)
-    group.command("report", help="Write a run's report again, its figures as pictures, or print them as tables.")(
-        report
-    )
-    group.command(
-        "run",
-        help="Run a study, and write its results to a folder.",
-        epilog="The exit code is 0 even if points failed; their rows say why. After Ctrl-C or a crash, --resume "
-        "continues.",
-    )(run)
-
-
-def list_scenarios(as_json: options.Json = False) -> None:
+@command
+def list_scenarios(as_json: bool = False) -> None:
     """List the scenarios that ship, with their points."""
     from iossim.study.points import count_points
     from iossim.study.scenario_file import read_scenario, scenario_names
@@ -71,7 +36,8 @@ def list_scenarios(as_json: options.Json = False) -> None:
     present(rows, table("Scenarios", rows, wraps=("title",)), as_json)
 
 
-def show_scenario(name: ScenarioName, as_json: options.Json = False) -> None:
+@command
+def show_scenario(name: str, as_json: bool = False) -> None:
     """Show the work of a scenario: its points, schedulers and questions, and their number."""
     from iossim.study.points import forecast
     from iossim.study.scenario_file import read_scenario
@@ -129,17 +95,18 @@ def _work_in_words(expected: Forecast) -> Iterator[str]:
         yield f"  about {duration} on the {expected.cores} cores of this machine, within a factor of three"
 
 
+@command
 def new_study(
-    name: NewName,
-    title: Title = None,
-    models: Models = None,
-    devices: Devices = None,
-    batch_sizes: BatchSizes = None,
-    schedulers: Schedulers = None,
-    question: Questions = None,
-    out: NewFile = None,
-    force: Force = False,
-    yes: Yes = False,
+    name: str,
+    title: str | None = None,
+    models: str | None = None,
+    devices: str | None = None,
+    batch_sizes: str | None = None,
+    schedulers: str | None = None,
+    question: list[str] | None = None,
+    out: Path | None = None,
+    force: bool = False,
+    yes: bool = False,
 ) -> None:
     """Ask for missing values, and write a scenario with a comment on everything else."""
     from iossim.report.schemas import schema
@@ -178,39 +145,65 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-Out = Annotated[Path, option("--out -o", "DIR", "Folder of the run; created if it does not exist.")]
-Resume = Annotated[bool, switch("--resume", "Continue a run that was interrupted or killed.")]
-WorkerCount = Annotated[int | None, number("--workers", "Number of processes; by default one for each core.")]
-ExecutorName = Annotated[str, option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")]
-SchedulerAddress = Annotated[str | None, option("--scheduler", "tcp://HOST:PORT", "Address of the Dask scheduler.")]
-Traces = Annotated[bool, switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
-Report = Annotated[bool, switch("--report/--no-report", "Write report.html at the end.")]
-RunFolder = Annotated[Path, argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
-Figures = Annotated[
-    str | None, option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
-]
-Tables = Annotated[bool, switch("--table", "Print the figures as tables instead.")]
-Plots = Annotated[
-    list[str] | None, option("--plot", "NAME", "With --figures or --table: this kind alone; may be repeated.")
-]
-
 _PICTURE_FORMATS = ("svg", "png")
+
+
+@command
+def report(folder: Path, figures: str | None = None, table: bool = False, plot: list[str] | None = None) -> None:
+    """Report what a study found; without options DIR/report.html is written again."""
+    if figures is not None and figures not in _PICTURE_FORMATS:
+        raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
+    if plot and not table and figures is None:
+        raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
+    from iossim.study.run_directory import read_run
+
+    run = read_run(folder)
+    if figures is None and not table:
+        from iossim.study.report.report import write_report
+
+        path = folder / "report.html"
+        write_report(run, path)
+        tell_written([path])
+        return
+    from iossim.study.report.plots import figures as figures_of
+
+    drawn = figures_of(run, plot)
+    if not drawn:
+        raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
+    if table:
+        from rich.console import Console
+
+        from iossim.report.figures.figure import print_figure
+
+        console = Console()
+        for figure in drawn:
+            print_figure(console, figure)
+    if figures is None:
+        return
+    from iossim.report.figures.pictures import MOST_SLICES, picture_files
+
+    write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
+    if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
+        drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
+        typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)
+
 
 #: Rows of the table on the terminal; results.csv and the report have all.
 _ROWS_SHOWN = 40
 
 
+@command
 def run(
-    scenario: ScenarioName,
+    scenario: str,
     *,
-    out: Out,
-    resume: Resume = False,
-    workers: WorkerCount = None,
-    executor: ExecutorName = "processes",
-    scheduler: SchedulerAddress = None,
-    traces: Traces = False,
-    report: Report = True,
-    as_json: options.Json = False,
+    out: Path,
+    resume: bool = False,
+    workers: int | None = None,
+    executor: str = "processes",
+    scheduler: str | None = None,
+    traces: bool = False,
+    report: bool = True,
+    as_json: bool = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
     from iossim.report.traces import perfetto_trace
@@ -302,42 +295,3 @@ def _parts(found: StudyRun) -> Iterator[Part]:
         yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows are in results.csv")
     for reason, count in Counter(row.reason for row in failed).items():
         yield wrapped(f"failed, {count} rows: {reason}", "red")
-
-
-def report(folder: RunFolder, figures: Figures = None, table: Tables = False, plot: Plots = None) -> None:
-    """Report what a study found; without options DIR/report.html is written again."""
-    if figures is not None and figures not in _PICTURE_FORMATS:
-        raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
-    if plot and not table and figures is None:
-        raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
-    from iossim.study.run_directory import read_run
-
-    run = read_run(folder)
-    if figures is None and not table:
-        from iossim.study.report.report import write_report
-
-        path = folder / "report.html"
-        write_report(run, path)
-        tell_written([path])
-        return
-    from iossim.study.report.plots import figures as figures_of
-
-    drawn = figures_of(run, plot)
-    if not drawn:
-        raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
-    if table:
-        from rich.console import Console
-
-        from iossim.report.figures.figure import print_figure
-
-        console = Console()
-        for figure in drawn:
-            print_figure(console, figure)
-    if figures is None:
-        return
-    from iossim.report.figures.pictures import MOST_SLICES, picture_files
-
-    write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
-    if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
-        drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
-        typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import create_model, model_validator
+from pydantic import model_validator
 
 from iossim.base.registry import Extension, Group, guest_modules, guest_part
 from iossim.base.tables import Column
@@ -158,6 +158,7 @@ GROUP: Group[StudyKind] = Group(
 )
 
 
-def with_fields(base: type[Value], fields: Mapping[str, Any]) -> Any:
-    """A class of the same name with further fields: their types and defaults by name."""
-    return create_model(base.__name__, __base__=base, __module__=base.__module__, **fields)
+def add_fields(body: dict[str, Any], types: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
+    """Add fields to the class whose body calls this with its ``vars()``, at that place: types and defaults by name."""
+    body["__annotations__"] = body.get("__annotations__", {}) | types
+    body |= defaults or {}

@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BufferedRandom
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -38,7 +38,7 @@ from iossim.base.errors import IossimError, OptionError
 from iossim.base.values import Value
 from iossim.study.axes import GUESTS_METRICS, KINDS
 from iossim.study.scenario import Scenario
-from iossim.study.study_kind import with_fields
+from iossim.study.study_kind import add_fields
 
 
 class BlockTime(Value):
@@ -49,7 +49,9 @@ class BlockTime(Value):
     stages: int
 
 
-class _Place(Value):
+class Row(Value):
+    """One schedule of one point. Figures are None where ``status`` is ``failed`` or they were not requested."""
+
     #: Point (counted from 0 in the scenario's order), and the labels of its values by axis.
     point: int
     model: str
@@ -63,15 +65,7 @@ class _Place(Value):
     rewrite: str = "as given"
     micro_batch: int | str = 1
     workspace: str = "any workspace"
-
-
-if TYPE_CHECKING:
-    _PlaceOfAnyKind = _Place
-else:
-    _PlaceOfAnyKind = with_fields(_Place, {kind.axis.name: (str, kind.axis.usual) for kind in KINDS})
-
-
-class _Figures(_PlaceOfAnyKind):
+    add_fields(vars(), {kind.axis.name: str for kind in KINDS}, {kind.axis.name: kind.axis.usual for kind in KINDS})
     scheduler: str
     status: Literal["ok", "failed"] = "ok"
     #: Reason of the failure, in one line.
@@ -98,17 +92,7 @@ class _Figures(_PlaceOfAnyKind):
     traffic_mib: float | None = None
     #: Weights and the arena of the activations together, by the memory planner (measure ``peak_memory``).
     peak_memory_mib: float | None = None
-
-
-if TYPE_CHECKING:
-    _FiguresOfAnyKind = _Figures
-else:
-    _FiguresOfAnyKind = with_fields(_Figures, {metric.name: (float | None, None) for metric in GUESTS_METRICS})
-
-
-class Row(_FiguresOfAnyKind):
-    """One schedule of one point. Figures are None where ``status`` is ``failed`` or they were not requested."""
-
+    add_fields(vars(), dict.fromkeys(GUESTS_METRICS, float | None), dict.fromkeys(GUESTS_METRICS))
     #: Average over the run and all SMs (measure ``active_warps``).
     active_warps: float | None = None
     #: Board power and fp32 peak of the device, whatever the precision: the sizes by which devices are ordered.
@@ -197,10 +181,7 @@ class Failures:
     tracebacks: dict[str, str] = field(default_factory=dict)
 
     def reason(self, error: Exception) -> str:
-        """Reason in one line. For errors other than :class:`IossimError` it names the class, and the traceback's file.
-
-        Reason in one line. For errors other than :class:`IossimError` it names the class, and the traceback's file.
-        """
+        """Reason in one line; of other errors than :class:`IossimError` with the class, and the traceback's file."""
         text = " ".join(str(error).split())
         if isinstance(error, IossimError):
             return text

@@ -45,8 +45,8 @@ class Passage:
 
     block: str
     change: Change
-    first: tuple[int, ...]
-    second: tuple[int, ...]
+    first_stages: tuple[int, ...]
+    second_stages: tuple[int, ...]
     first_us: float
     second_us: float
     moved: tuple[str, ...] = ()
@@ -120,8 +120,8 @@ class ScheduleDiff(Difference[Schedule]):
 
     @property
     def decided_otherwise(self) -> tuple[int, int]:
-        first, second = ([len(getattr(each, side)) for each in self.changed] for side in ("first", "second"))
-        return sum(first), sum(second)
+        changed = self.changed
+        return sum(len(each.first_stages) for each in changed), sum(len(each.second_stages) for each in changed)
 
     @property
     def moved(self) -> list[str]:
@@ -133,18 +133,7 @@ class ScheduleDiff(Difference[Schedule]):
             "decided_otherwise": list(self.decided_otherwise),
             "changed_passages": len(self.changed),
             "moved_units": self.moved,
-            "passages": [
-                {
-                    "block": passage.block,
-                    "change": str(passage.change),
-                    "first_stages": list(passage.first),
-                    "second_stages": list(passage.second),
-                    "first_us": passage.first_us,
-                    "second_us": passage.second_us,
-                    "moved": list(passage.moved),
-                }
-                for passage in self.passages
-            ],
+            "passages": [asdict(passage) for passage in self.passages],
         }
 
 

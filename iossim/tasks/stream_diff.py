@@ -65,7 +65,7 @@ class StreamDiff(Difference[AnySchedule]):
     @cached_property
     def units(self) -> tuple[UnitChange, ...]:
         """All units, in the order in which the first schedule starts them."""
-        own, other = map(_launch_of, self.runs)
+        own, other = ({unit: one for one in run.launches for unit in run.units_of[one.unit]} for run in self.runs)
         paired = _paired(own, other)
         alone = self.pairs[0] - self.pairs[1], self.pairs[1] - self.pairs[0]
         found = []
@@ -150,10 +150,6 @@ def _explained(one: AnySchedule, at: AnySchedule, prices: CostModel, model: str 
     network = network_of(one if one.graph_hash == at.graph_hash else at, model)
     moved = one.model_copy(update={"graph_hash": network.graph.hash})
     return explain_plan(moved, network, prices)
-
-
-def _launch_of(run: StreamExplanation) -> dict[str, LaunchExplanation]:
-    return {unit: one for one in run.launches for unit in run.units_of[one.unit]}
 
 
 def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExplanation]) -> dict[int, int]:

@@ -49,7 +49,7 @@ def made(*stages: str, merged: tuple[str, ...] = ()) -> Schedule:
 
 
 def changes(first: Schedule, second: Schedule) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    return [(str(each.change), each.first, each.second) for each in diff(first, second).passages]
+    return [(str(each.change), each.first_stages, each.second_stages) for each in diff(first, second).passages]
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_passages_hold_every_stage_of_both_once(seed: int, first_seed: int, seco
     first = random_schedule(network, first_seed).model_copy(update={"cost_model": {"name": "random"}})
     second = random_schedule(network, second_seed).model_copy(update={"cost_model": {"name": "random"}})
     found = diff(first, second)
-    assert [number for each in found.passages for number in each.first] == list(range(len(first.stages)))
-    assert [number for each in found.passages for number in each.second] == list(range(len(second.stages)))
+    assert [number for each in found.passages for number in each.first_stages] == list(range(len(first.stages)))
+    assert [number for each in found.passages for number in each.second_stages] == list(range(len(second.stages)))
     for each in found.passages:
-        ours = {unit for number in each.first for unit in first.stages[number].units}
-        assert ours == {unit for number in each.second for unit in second.stages[number].units}
+        ours = {unit for number in each.first_stages for unit in first.stages[number].units}
+        assert ours == {unit for number in each.second_stages for unit in second.stages[number].units}
         assert set(each.moved) <= ours
     assert sum(each.first_us for each in found.passages) == pytest.approx(first.latency_us)
     back = diff(second, first)
-    assert [each.second for each in back.passages] == [each.first for each in found.passages]
+    assert [each.second_stages for each in back.passages] == [each.first_stages for each in found.passages]
     assert not [each for each in diff(first, first).passages if each.change is not Change.SAME]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from iossim.base.tables import Cell, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
-from iossim.report.figures.vega import HALO, PUBLISHED, layer, need_altair, scheduler_scale, specification
+from iossim.report.figures.vega import PUBLISHED, described, scheduler_scale
 from iossim.tasks.comparison import TIE, ComparisonRow, best_row, ties_with
 from iossim.tasks.device_comparison import DeviceComparison
 
@@ -50,55 +50,42 @@ def bar_specification(
     is ``best`` has its text in bold. ``limit``, a bound that the values should meet, is drawn as a line. The longest
     text takes ``text_pixels``.
     """
-    alt = need_altair()
-    if groups is None:
-        place = {"y": alt.Y("scheduler:N", sort=list(schedulers), title=None, axis=alt.Axis(labelLimit=190))}
-        height: dict[str, Any] = {"step": _ROW_PIXELS}
-    else:
-        axis, apart = alt.Axis(labelLimit=260), alt.Scale(paddingInner=0.22)
-        place = {
-            "y": alt.Y("group:N", sort=list(groups), title=None, axis=axis, scale=apart),
-            "yOffset": alt.YOffset("scheduler:N", sort=list(schedulers), scale=alt.Scale(paddingInner=0.12)),
-        }
-        height = {"step": _BAR_PIXELS, "for": "offset"}
-    x = alt.X(f"{key}:Q", title=title, scale=alt.Scale(zero=True, nice=False))
     known = {part: words for part, words in _PARTS.items() if any(record.get(part) is not None for record in records)}
-    tooltip = [
-        *([alt.Tooltip("group:N", title="point")] if groups is not None else []),
-        alt.Tooltip("scheduler:N", title="scheduler"),
-        alt.Tooltip("text:N", title=title),
-        *(alt.Tooltip(f"{part}:Q", title=f"{words}, ms", format=".3~f") for part, words in known.items()),
-    ]
-    scale = alt.Scale(**scheduler_scale(schedulers))
-    colour = alt.Color("scheduler:N", scale=scale, title="scheduler", sort=list(schedulers))
-    base = layer().encode(**place)
-    layers = [base.mark_bar(cornerRadiusEnd=1).encode(x=x, color=colour, tooltip=tooltip)]
-    if "low_ms" in known:
-        layers += [
-            base.mark_rule(strokeWidth=1.1).encode(x=alt.X("low_ms:Q"), x2="high_ms:Q"),
-            base.mark_tick(size=6, thickness=1.1).encode(x=alt.X("low_ms:Q")),
-            base.mark_tick(size=6, thickness=1.1).encode(x=alt.X("high_ms:Q")),
-        ]
-    if "bound_ms" in known:
-        layers.append(base.mark_tick(size=17, thickness=1.8, opacity=1).encode(x=alt.X("bound_ms:Q")))
-    if "published_ms" in known:
-        marker = base.mark_point(style=PUBLISHED, size=46, strokeWidth=1)
-        layers.append(marker.encode(x=alt.X("published_ms:Q"), tooltip=tooltip))
-    if limit is not None:
-        layers.append(layer().mark_rule(strokeDash=[5, 4], strokeWidth=1.3).encode(x=alt.datum(limit)))
-    # Each label has an outline in the page's colour, so that neither that line nor one of the grid strikes it through.
-    label: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 5}
-    behind = base.encode(x=alt.X("right:Q"), text="text:N")
-    layers.append(behind.mark_text(style=HALO, **label))
-    if any(record.get("best") for record in records):
-        layers.append(behind.transform_filter("!datum.best").mark_text(**label))
-        layers.append(behind.transform_filter("datum.best").mark_text(fontWeight="bold", **label))
+    tooltip = {"group": "point"} if groups is not None else {}
+    tooltip |= {"scheduler": "scheduler", "text": title}
+    one_is_best = any(record.get("best") for record in records)
+    order = list(schedulers)
+    by_name: dict[str, Any] = {"title": None, "type": "nominal"}
+    if groups is None:
+        y, y_offset = {"axis": {"labelLimit": 190}, "field": "scheduler", "sort": order, **by_name}, None
     else:
-        layers.append(behind.mark_text(**label))
-    # An invisible mark leaves room for the text after the longest bar.
-    room = f"datum.longest * width / max(60, width - {text_pixels})"
-    layers.append(base.transform_calculate(room=room).mark_point(opacity=0).encode(x=alt.X("room:Q")))
-    return specification(*layers, height=height)
+        axis = {"axis": {"labelLimit": 260}, "field": "group", "scale": {"paddingInner": 0.22}}
+        y = {**axis, "sort": list(groups), **by_name}
+        y_offset = {"field": "scheduler", "scale": {"paddingInner": 0.12}, "sort": order, "type": "nominal"}
+    return described(
+        __package__,
+        "bars",
+        key=key,
+        title=title,
+        schedulers=order,
+        colours=scheduler_scale(schedulers),
+        tooltip=[
+            *({"field": part, "title": words, "type": "nominal"} for part, words in tooltip.items()),
+            *(
+                {"field": part, "format": ".3~f", "title": f"{words}, ms", "type": "quantitative"}
+                for part, words in known.items()
+            ),
+        ],
+        y=y,
+        y_offset=y_offset,
+        **{part: part in known for part in _PARTS},
+        has_limit=limit is not None,
+        limit=limit,
+        one_is_best=one_is_best,
+        none_is_best=not one_is_best,
+        room=f"datum.longest * width / max(60, width - {text_pixels})",
+        height={"step": _ROW_PIXELS} if groups is None else {"step": _BAR_PIXELS, "for": "offset"},
+    )
 
 
 def bar_legend(records: Sequence[Record], whiskers: str) -> tuple[LegendEntry, ...]:

@@ -125,9 +125,9 @@ def unit_names(network: Network, apart: str = NAME_PARTS[0]) -> dict[str, str]:
     return found
 
 
-def short_name(name: str, letters: int = _LETTERS) -> str:
+def short_name(name: str) -> str:
     """A name, or only its end if it is long."""
-    return name if len(name) <= letters else f"…{name[1 - letters :]}"
+    return name if len(name) <= _LETTERS else f"…{name[1 - _LETTERS :]}"
 
 
 def unit_facts(network: Network, unit: Unit) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,7 +74,11 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
             views[-1]["title"] = panel.title
     told = _heading(figure, chosen, titled)
     pictures: dict[str, Any] = {"concat": views, "columns": columns, "spacing": {"row": 18, "column": 26}}
-    legend = _legend_of(figure, [row for _, rows in shown for row in rows])
+    # Kinds of ops that the slice lacks are left out of the legend.
+    known, here = (
+        {record.get("kind") for record in records} for records in (figure.records, chain(*(r for _, r in shown)))
+    )
+    legend = [entry for entry in figure.legend if entry.label not in known or entry.label in here]
     stack = [*([_legend(legend, columns * width)] if legend else []), pictures]
     return {
         "vconcat": stack,
@@ -90,12 +94,6 @@ def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[s
     if titled:
         return {"text": figure.title, "fontSize": 15, "subtitle": [*figure.finding.split("\n"), *filter(None, [told])]}
     return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}
-
-
-def _legend_of(figure: Figure, rows: Sequence[Mapping[str, Cell]]) -> list[LegendEntry]:
-    """The legend without kinds of ops that the slice lacks."""
-    known, here = ({record.get("kind") for record in records} for records in (figure.records, rows))
-    return [entry for entry in figure.legend if entry.label not in known or entry.label in here]
 
 
 def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:

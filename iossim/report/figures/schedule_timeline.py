@@ -40,7 +40,7 @@ def timeline_figure(
     extents = timeline.stage_extents(schedule, spans)
     wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(len(spans) / _KERNELS_PER_ROW))
     rows = _rows(extents, wanted)
-    ends_ms = [_domain_ms(row) for row in rows]
+    ends_ms = [(row[0].start_us / 1e3, row[-1].end_us / 1e3) for row in rows]
     row_ms = max((end_ms - start_ms for start_ms, end_ms in ends_ms), default=1.0) * 1.005
     row_of = {extent.number: number for number, row in enumerate(rows) for extent in row}
     above = {extent.number: up for row in rows for extent, up in zip(row, _numbers_above(row, row_ms), strict=True)}
@@ -83,10 +83,6 @@ def timeline_figure(
 
 #: The stages drawn in one row.
 _Row = list[timeline.StageExtent]
-
-
-def _domain_ms(row: _Row) -> tuple[float, float]:
-    return row[0].start_us / 1e3, row[-1].end_us / 1e3
 
 
 def _rows(extents: Sequence[timeline.StageExtent], wanted: int) -> list[_Row]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from iossim.base.tables import Cell
@@ -31,37 +33,60 @@ _WIDTH_PIXELS, _LAUNCHES_PER_ROW, _MAXIMUM_ROWS = 1100, 24, 8
 
 def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     """A schedule of streams as the run that explains it: launches over time, waits, and the critical path."""
-    fullest = max(Counter(one.stream for one in found.launches).values(), default=1)
-    rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
-    row_ms = (found.latency_us or 1.0) / 1e3 / rows
     kinds = {unit.name: main_kind(network, unit) for unit in network.units}
     bars = [
-        _Bar(one.stream, one.start_us, one.end_us, one.unit, found.units_of[one.unit], kind, one.is_critical)
+        _Bar(one.stream, one.start_us, one.end_us, one.unit, units, kinds[units[0]], one.is_critical)
         for one in found.launches
-        for kind in (kinds[found.units_of[one.unit][0]],)
+        for units in (found.units_of[one.unit],)
     ]
-    names = [unit_names(network, apart) for apart in NAME_PARTS]
-    records: list[dict[str, Cell]] = []
-    for row in range(rows):
-        part_ms = row * row_ms, (row + 1) * row_ms
-        drawn = _bars_within(bars, names, *part_ms) + _waits(found, *part_ms)
-        records += [{"row": row, **record} for record in drawn]
-    colours = timeline.colours_by_time(records)
-    panels = []
-    for row in range(rows):
-        lanes = timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms))
-        panels.append(Panel("", {**lanes, "layer": [*lanes["layer"], *_wait_layers()]}, {"row": row}))
     said = stream_summary(found.schedule).splitlines()[0]
     if not math.isclose(found.latency_us, found.schedule.latency_us, rel_tol=1e-6):
         said += f"; drawn as another run: {found.latency_us / 1e3:.3f} ms"
+    title = f"{found.schedule.network} on {found.schedule.device}"
     marks = LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", WAIT, "line")
+    finding = f"{said}\ncritical path: {path_words(found)}"
+    drawn = _figure(network, title, finding, {"": bars}, (found.latency_us or 1.0) / 1e3, partial(_waits, found))
+    waits = _wait_layers()
+    panels = (replace(each, spec={**each.spec, "layer": [*each.spec["layer"], *waits]}) for each in drawn.panels)
+    return replace(drawn, panels=tuple(panels), legend=(*drawn.legend, *marks))
+
+
+def _figure(
+    network: Network,
+    title: str,
+    finding: str,
+    runs: Mapping[str, Sequence[_Bar]],
+    end_ms: float,
+    more: Callable[[float, float], list[dict[str, Cell]]] = lambda begin_ms, end_ms: [],
+) -> Figure:
+    """The bars of runs by name, row by row, the lanes of one below those of another, all on one scale; a run alone has
+    no name. ``more`` are further records of the time of a row.
+    """
+    fullest = max(Counter((run, one.stream) for run, own in runs.items() for one in own).values(), default=1)
+    rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
+    row_ms = end_ms / rows
+    names = [unit_names(network, apart) for apart in NAME_PARTS]
+    places: list[tuple[int, dict[str, Cell], str]] = [
+        (row, {"row": row, **({"run": run} if run else {})}, run) for row in range(rows) for run in runs
+    ]
+    records: list[dict[str, Cell]] = [
+        {**where, **record}
+        for row, where, run in places
+        for part_ms in ((row * row_ms, (row + 1) * row_ms),)
+        for record in _bars_within(runs[run], names, *part_ms) + more(*part_ms)
+    ]
+    colours = timeline.colours_by_time(records)
+    panels = [
+        Panel("", timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms), run or "stream"), where)
+        for row, where, run in places
+    ]
     return Figure(
         name="timeline",
-        title=f"{found.schedule.network} on {found.schedule.device}",
-        finding=f"{said}\ncritical path: {path_words(found)}",
+        title=title,
+        finding=finding,
         records=tuple(records),
         panels=tuple(panels),
-        legend=(*timeline.kind_entries(colours), *marks),
+        legend=tuple(timeline.kind_entries(colours)),
         stacked=True,
         panel_pixels=_WIDTH_PIXELS,
     )
@@ -112,32 +137,7 @@ def beside_figure(network: Network, title: str, finding: str, runs: Mapping[str,
 
     bars = {run: list(map(bar, spans)) for run, spans in runs.items()}
     end_ms = max((one.end_us for own in bars.values() for one in own), default=1.0) / 1e3
-    fullest = max(Counter((run, one.stream) for run, own in bars.items() for one in own).values(), default=1)
-    rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
-    row_ms = end_ms / rows
-    names = [unit_names(network, apart) for apart in NAME_PARTS]
-    records = [
-        {"row": row, "run": run, **record}
-        for row in range(rows)
-        for run, own in bars.items()
-        for record in _bars_within(own, names, row * row_ms, (row + 1) * row_ms)
-    ]
-    colours = timeline.colours_by_time(records)
-    panels = [
-        Panel("", timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms), run), {"row": row, "run": run})
-        for row in range(rows)
-        for run in bars
-    ]
-    return Figure(
-        name="timeline",
-        title=title,
-        finding=finding,
-        records=tuple(records),
-        panels=tuple(panels),
-        legend=tuple(timeline.kind_entries(colours)),
-        stacked=True,
-        panel_pixels=_WIDTH_PIXELS,
-    )
+    return _figure(network, title, finding, bars, end_ms)
 
 
 def _waits(found: StreamExplanation, begin_ms: float, end_ms: float) -> list[dict[str, Cell]]:

@@ -18,7 +18,7 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import HALO, coloured, layer, need_altair, only, specification
+from iossim.report.figures.vega import HALO, colour_scale, described, need_altair, only
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -80,43 +80,35 @@ def lanes(
 
     Over ``domain_ms`` the cell ``above`` is the height of a stage's number and a block's name.
     """
-    alt = need_altair()
-    x, middle = (time_axis(alt, key, None, domain_ms, domain_ms is not None) for key in ("start_ms", "middle"))
-    y = stream_axis(alt, title)
-    stages, kernels = only("stage"), only("kernel")
-    band = {} if domain_ms is None else {"stroke": "#ffffff", "strokeWidth": 1}
-    names = {"stage:Q": "stage", "unit:N": "unit or block", "kernel:N": "kernel", "kind:N": "kind"}
-    tooltip = [alt.Tooltip(key, title=title) for key, title in names.items()]
-    tooltip += [alt.Tooltip(f"{of}_ms:Q", title=f"{of}, ms", format=".4f") for of in ("start", "time")]
-    whole = {"y": alt.value(0), "y2": alt.value("height")}
-    layers = [
-        stages.mark_rect(color=BAND, **band).encode(x=x, x2="end_ms:Q", **whole, tooltip=tooltip),
-        kernels.mark_bar(**({} if domain_ms is None else {"stroke": "#ffffff", "strokeWidth": 0.5})).encode(
-            x=x, x2="end_ms:Q", y=y, tooltip=tooltip,
-            color=coloured("kind", colours, sort=list(colours)),
-        ),
-    ]  # fmt: skip
-    if domain_ms is None:
-        layers.append(_end(alt))
-    else:
-        merged = kernels.transform_filter("datum.merged")
-        layers += [
-            only("gap").mark_rect(color=GAP).encode(x=x, x2="end_ms:Q", **whole),
-            merged.mark_bar(fillOpacity=0, stroke=MERGED, strokeWidth=1.4).encode(x=x, x2="end_ms:Q", y=y),
-            *label_layers(x, y),
-            only("block")
-            .mark_rule(color="#333333", strokeWidth=0.8)
-            .encode(x=x, y=alt.YValue(_ABOVE), y2=alt.value("height")),
-            *texts_above(only("block"), BLOCK_PIXELS, align="left", fontWeight="bold", dx=2, x=x, text="text:N"),
-        ]
-    if domain_ms is None:
+    is_page = domain_ms is None
+    x, middle = (_time_channel(key, None, domain_ms, labels=not is_page) for key in ("start_ms", "middle"))
+    numbers = [{"filter": "datum.what == 'stage'"}]
+    if is_page:
         # The width is unknown. On a phone, neighbouring numbers of two digits would overlap.
         room = f"{_NUMBER_ROOM_PIXELS} * (datum.stage > 9 ? 2 : 1)"
-        stages = stages.transform_filter(f"datum.time_ms / datum.end_of_both_ms * width > {room}")
-        stages = stages.transform_calculate(above="2")
-    numbers = stages.transform_calculate(middle="(datum.start_ms + datum.end_ms) / 2")
-    layers += texts_above(numbers, NUMBER_PIXELS, x=middle, text="stage:Q")
-    return specification(*layers, height={"step": LANE_PIXELS})
+        numbers += [{"filter": f"datum.time_ms / datum.end_of_both_ms * width > {room}"}]
+        numbers += [{"calculate": "2", "as": "above"}]
+    return described(
+        __package__,
+        "lanes",
+        is_page=is_page,
+        is_picture=not is_page,
+        band=BAND,
+        white=None if is_page else "#ffffff",
+        band_stroke=None if is_page else 1,
+        kernel_stroke=None if is_page else 0.5,
+        gap=GAP,
+        merged=MERGED,
+        colours=colour_scale(colours),
+        kinds=list(colours),
+        x=x,
+        y=_stream_channel(title),
+        middle=middle,
+        label_size=LABEL_PIXELS,
+        block_size=BLOCK_PIXELS,
+        number_size=NUMBER_PIXELS,
+        numbers=[*numbers, {"calculate": "(datum.start_ms + datum.end_ms) / 2", "as": "middle"}],
+    )
 
 
 #: Height of a text above the lanes' top, as a Vega expression.
@@ -148,27 +140,16 @@ def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
 
 def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
     """Part of the SMs that hold any block, and part of the most active warps; time as in :func:`lanes`."""
-    alt = need_altair()
-    x = time_axis(alt, "start_ms", "time (ms)" if domain_ms is None else None, domain_ms, labels=domain_ms is None)
-    axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, tickCount=3)
-    scale = alt.Scale(domain=[0, 100])
-    tooltip = [
-        alt.Tooltip("start_ms:Q", title="time, ms", format=".4f"),
-        alt.Tooltip("busy_sms_percent:Q", title="busy SMs, %", format=".0f"),
-        alt.Tooltip("active_warps_percent:Q", title="active warps, %", format=".0f"),
-    ]
-    layers = [
-        layer().mark_rect(color=BUSY, stroke=BUSY, strokeWidth=0.6).encode(
-            x=x, x2="end_ms:Q", y=alt.Y("busy_sms_percent:Q", title="% of all", scale=scale, axis=axis),
-            y2=alt.datum(0), tooltip=tooltip,
-        ),
-        layer().mark_line(interpolate="step-after", strokeWidth=1.4, color=WARPS).encode(
-            x=x, y=alt.Y("active_warps_percent:Q", scale=scale)
-        ),
-    ]  # fmt: skip
-    if domain_ms is None:
-        return specification(*layers, _end(alt), height=_STRIP_PIXELS)
-    return specification(*layers, height=LOW_STRIP_PIXELS)
+    is_page = domain_ms is None
+    return described(
+        __package__,
+        "occupancy",
+        is_page=is_page,
+        x=_time_channel("start_ms", "time (ms)" if is_page else None, domain_ms, labels=is_page),
+        busy=BUSY,
+        warps=WARPS,
+        height=_STRIP_PIXELS if is_page else LOW_STRIP_PIXELS,
+    )
 
 
 def fitting_label(texts: Sequence[str], pixels: float) -> str:
@@ -284,8 +265,13 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
 
 def stream_axis(alt: Any, title: str = "stream") -> Any:
     """Vertical axis: one lane per stream."""
-    axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, grid=False)
-    return alt.Y("stream:O", title=title, scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16), axis=axis)
+    return alt.Y(**_stream_channel(title))
+
+
+def _stream_channel(title: str) -> dict[str, Any]:
+    axis = {"grid": False, "maxExtent": LABELS_PIXELS, "minExtent": LABELS_PIXELS}
+    scale = {"paddingInner": 0.16, "paddingOuter": 0.16}
+    return {"axis": axis, "field": "stream", "scale": scale, "title": title, "type": "ordinal"}
 
 
 def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
@@ -294,17 +280,17 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
 
 
 def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Any:
-    scale = alt.Scale(nice=False, zero=True) if domain_ms is None else alt.Scale(domain=list(domain_ms), nice=False)
+    return alt.X(**_time_channel(key, title, domain_ms, labels))
+
+
+def _time_channel(key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool) -> dict[str, Any]:
+    scale = {"nice": False, "zero": True} if domain_ms is None else {"domain": list(domain_ms), "nice": False}
     ticks = {} if domain_ms is None else {"labelExpr": "datum.index == 0 ? datum.label + ' ms' : datum.label"}
-    return alt.X(f"{key}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, labels=labels, ticks=labels, **ticks))
+    axis = {"grid": False, **ticks, "labels": labels, "ticks": labels}
+    return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
 
 
-def _end(alt: Any) -> Any:
-    """An invisible mark at the end of the longer of both schedules, which gives them the same scale."""
-    return layer().mark_point(opacity=0).encode(x=alt.X("end_of_both_ms:Q"))
-
-
-_WIDTH_PIXELS, _WARPS_PIXELS = 720, 140
+_WIDTH_PIXELS = 720
 
 
 def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
@@ -325,7 +311,15 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
         values = [*run.active_warps.tolist(), 0]  # at each change; at the end nothing is active
         times_ms = [time_us / 1e3 for time_us in run.time_us.tolist()]
         records += [{"run": name, "time_ms": ms, "warps": value} for ms, value in zip(times_ms, values, strict=True)]
-        spec = _warps_specification(marks[name][0], run, [0, latest_ms * 1.01], [0, most * 1.06])
+        spec = described(
+            __package__,
+            "active_warps",
+            colour=marks[name][0],
+            times_ms=[0, latest_ms * 1.01],
+            warps=[0, most * 1.06],
+            end_ms=run.latency_us / 1e3,
+            mean=run.mean_active_warps,
+        )
         panels.append(Panel(f"{name}: {run.latency_us / 1000:.3f} ms, {mean}", spec, {"run": name}))
     return Figure(
         name="active_warps",
@@ -335,21 +329,4 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
         panels=tuple(panels),
         stacked=True,
         panel_pixels=_WIDTH_PIXELS,
-    )
-
-
-def _warps_specification(
-    colour: str, run: Execution, times_ms: Sequence[float], warps: Sequence[float]
-) -> dict[str, Any]:
-    alt = need_altair()
-    x = alt.X("time_ms:Q", title="time (ms)", scale=alt.Scale(domain=list(times_ms), nice=False))
-    y = alt.Y("warps:Q", title="active warps", scale=alt.Scale(domain=list(warps), nice=False))
-    area = {"interpolate": "step-after", "color": colour}
-    begin, end, mean, nothing = map(alt.datum, (0, run.latency_us / 1e3, run.mean_active_warps, 0))
-    return specification(
-        layer().mark_area(opacity=0.35, **area).encode(x=x, y=y),
-        layer().mark_line(strokeWidth=0.9, **area).encode(x=x, y=y),
-        layer().mark_rule(strokeDash=[5, 3]).encode(y=mean, x=begin, x2=end),
-        layer().mark_rule().encode(x=end, y=nothing, y2=mean),
-        height=_WARPS_PIXELS,
     )

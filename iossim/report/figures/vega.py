@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
+from iossim.base.shipped_yaml import read_shipped, shipped
 from iossim.base.tables import Cell
 from iossim.base.user_files import write_atomically
 from iossim.base.user_folders import own_folder, user_cache
@@ -28,20 +31,19 @@ _PACKAGE = "vl-convert-python"
 
 def need_vl_convert() -> Any:
     """The module vl_convert; raises OptionError where it is not installed."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise OptionError(f"a report needs {_PACKAGE}, which is not installed; pip install 'iossim[report]'") from None
-    return vl_convert
+    return _needed("vl_convert", _PACKAGE)
 
 
 def need_altair() -> Any:
     """The module altair; raises OptionError where it is not installed."""
+    return _needed("altair", "altair")
+
+
+def _needed(name: str, package: str) -> Any:
     try:
-        import altair
+        return __import__(name)
     except ImportError:
-        raise OptionError("a report needs altair, which is not installed; pip install 'iossim[report]'") from None
-    return altair
+        raise OptionError(f"a report needs {package}, which is not installed; pip install 'iossim[report]'") from None
 
 
 def vega_lite_version() -> str:
@@ -80,57 +82,22 @@ PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 
 def light() -> dict[str, Any]:
-    return _config("#1b1f24", "#4a5159", "#d9dde2", "#8b939c", "#ffffff", SCREEN_FONT, "transparent")
+    return _theme("#1b1f24", "#4a5159", "#d9dde2", "#8b939c", "#ffffff", SCREEN_FONT, "transparent")
 
 
 def dark() -> dict[str, Any]:
-    return _config("#e8eaed", "#b4bac2", "#343a42", "#6f7781", "#15181d", SCREEN_FONT, "transparent")
+    return _theme("#e8eaed", "#b4bac2", "#343a42", "#6f7781", "#15181d", SCREEN_FONT, "transparent")
 
 
 def paper() -> dict[str, Any]:
-    return _config("#111111", "#333333", "#dddddd", "#777777", "#ffffff", PAPER_FONT, "white")
+    return _theme("#111111", "#333333", "#dddddd", "#777777", "#ffffff", PAPER_FONT, "white")
 
 
-def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, background: str) -> dict[str, Any]:
-    published = {"color": paper, "fill": paper, "filled": True, "stroke": ink, "shape": "diamond", "size": 105}
-    return {
-        "background": background,
-        "font": font,
-        "view": {"stroke": None},
-        "axis": {
-            "labelColor": soft,
-            "titleColor": ink,
-            "labelFontSize": 11,
-            "titleFontSize": 11.5,
-            "titleFontWeight": 500,
-            "titlePadding": 8,
-            "labelPadding": 5,
-            "gridColor": grid,
-            "gridWidth": 0.8,
-            "domainColor": line,
-            "tickColor": line,
-            "tickSize": 4,
-            "labelOverlap": "greedy",
-            "labelSeparation": 5,
-            "labelFlush": False,
-            "tickCount": {"signal": "max(3, ceil(width / 120))"},
-            "labelLimit": 220,
-        },
-        "axisBand": {"domain": False, "ticks": False, "grid": False},
-        "axisPoint": {"grid": False},
-        "text": {"color": ink, "fontSize": 10.5, "font": font},
-        "rule": {"color": ink, "strokeWidth": 1.1},
-        "tick": {"color": ink, "thickness": 1.6},
-        "style": {
-            PUBLISHED: {**published, "strokeWidth": 1.3},
-            HALO: {"fill": paper, "stroke": paper, "strokeWidth": 5, "strokeJoin": "round"},
-        },
-        "line": {"strokeWidth": 2},
-        "point": {"size": 46, "filled": True, "opacity": 1},
-        "title": {"color": ink, "fontSize": 12, "fontWeight": 600, "anchor": "start", "frame": "group", "offset": 8},
-        "header": {"labelColor": ink, "titleColor": ink},
-        "legend": {"labelColor": soft, "titleColor": ink, "labelFontSize": 11, "titleFontSize": 11.5, "symbolSize": 90},
-    }
+def _theme(*values: str) -> dict[str, Any]:
+    names = ("ink", "soft", "grid", "line", "paper", "font", "background")
+    text = (resources.files(__package__) / "theme.yaml").read_text("utf-8")
+    config: dict[str, Any] = read_shipped(Template(text).substitute(dict(zip(names, values, strict=True))))
+    return config
 
 
 #: Distance between two markers at one place, relative to the distance between places.
@@ -150,6 +117,25 @@ def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
     return spec
 
 
+def described(package: str, name: str, **values: Any) -> dict[str, Any]:
+    """The specification of that name in a package's ``specs.yaml``, with its ``$names`` filled in, as wide as its
+    container. What has the value None is left out, as is a layer ``when`` it is false.
+    """
+    spec = _filled(shipped(package, "specs.yaml")[name], values)
+    rest = {"height": spec["height"], "width": "container", "$schema": need_altair().SCHEMA_URL}
+    return {"layer": spec["layer"], "data": {"name": ROWS}, **rest}
+
+
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        known = {key: _filled(each, values) for key, each in part.items() if key != "when"}
+        return {key: each for key, each in known.items() if each is not None or part[key] is None}
+    if isinstance(part, list):
+        drawn = (each for each in part if not isinstance(each, dict) or _filled(each.get("when", True), values))
+        return [_filled(each, values) for each in drawn]
+    return values[part[1:]] if isinstance(part, str) and part.startswith("$") else part
+
+
 def layer() -> Any:
     """An empty chart, to be given a mark and encodings; it shares the data of the whole."""
     return need_altair().Chart()
@@ -163,12 +149,16 @@ def only(what: str) -> Any:
 def coloured(key: str, colours: Mapping[str, str], **more: Any) -> Any:
     """Colour of a mark by the cell ``key``, each value in its own colour of ``colours``."""
     alt = need_altair()
-    return alt.Color(f"{key}:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), **more)
+    return alt.Color(f"{key}:N", scale=alt.Scale(**colour_scale(colours)), **more)
+
+
+def colour_scale(colours: Mapping[str, str]) -> dict[str, list[str]]:
+    """Scale of colours by name."""
+    return {"domain": list(colours), "range": list(colours.values())}
 
 
 def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
-    marks = scheduler_marks(schedulers)
-    return {"domain": list(marks), "range": [colour for colour, _ in marks.values()]}
+    return colour_scale({name: colour for name, (colour, _) in scheduler_marks(schedulers).items()})
 
 
 def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[LegendEntry, ...]:
@@ -182,13 +172,12 @@ def dodged(names: Sequence[object], name: object, others: Sequence[object], othe
     return names.index(name) + _DODGE * (others.index(other) - (len(others) - 1) / 2)
 
 
-def names_axis(key: str, title: str, names: Sequence[object]) -> Any:
-    """Horizontal axis of positions by :func:`dodged`, evenly spaced."""
-    alt = need_altair()
+def names_axis(key: str, title: str, names: Sequence[object]) -> dict[str, Any]:
+    """Horizontal channel of positions by :func:`dodged`, evenly spaced."""
     places, labels = list(range(len(names))), ", ".join(f"'{name}'" for name in names)
-    axis = alt.Axis(values=places, labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names))
-    scale = alt.Scale(domain=[-0.5, len(names) - 0.5], nice=False, zero=False)
-    return alt.X(f"{key}:Q", title=title, scale=scale, axis=axis)
+    axis = {"grid": False, "labelExpr": f"[{labels}][datum.value]", "tickCount": len(names), "values": places}
+    scale = {"domain": [-0.5, len(names) - 0.5], "nice": False, "zero": False}
+    return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
 
 
 def log_ticks(values: Iterable[float]) -> list[float]:
@@ -205,52 +194,45 @@ def log_ticks(values: Iterable[float]) -> list[float]:
 COLOURS = ("#eef4fa", "#0b4a8f")
 TEXTS = ("#000000", "#ffffff")
 TURN = 0.725
-_CELL_PIXELS = 34
 #: Width of a letter, and the width shared by the cells of a matrix on a phone.
 _LETTER_PIXELS, _LEAST_PIXELS = 7, 240
 
 
 def heat_map(
-    x: str,
-    y: str,
-    colour: str,
-    text: str,
-    *,
     titles: Mapping[str, str],
     x_values: Sequence[Cell],
     y_values: Sequence[Cell],
+    *,
     most: float,
     least: float = 0.0,
-    tooltips: Sequence[str] = (),
+    tooltips: Sequence[str],
     outlined: str | None = None,
 ) -> dict[str, Any]:
-    """Heat map: columns of records for both axes, the colour (``least`` to ``most``) and the text of a cell.
-
-    ``outlined`` is a column that is true in cells to be framed.
+    """Heat map of records: ``titles`` of their cells, the first three for both axes and the colour (``least`` to
+    ``most``); the cell ``text`` is shown. Those that are true in the column ``outlined`` are framed.
     """
-    alt = need_altair()
-    turn = least + TURN * (most - least)
-    above = alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False)
-    scale = alt.Scale(padding=0)
-    horizontal = alt.X(f"{x}:N", sort=list(x_values), title=titles[x], axis=above, scale=scale)
-    vertical = alt.Y(f"{y}:N", sort=list(y_values), title=titles[y], axis=alt.Axis(labelLimit=150), scale=scale)
-    tooltip = [alt.Tooltip(f"{key}:N", title=titles.get(key, key)) for key in (y, x, *tooltips)]
-    base = layer().encode(x=horizontal, y=vertical)
-    shades = alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True, interpolate="rgb")
-    filled = alt.Color(f"{colour}:Q", title=titles[colour], scale=shades)
-    cells = base.mark_rect(stroke="#ffffff", strokeWidth=1.5).encode(color=filled, tooltip=tooltip)
-    light_or_dark = alt.condition(f"datum.{colour} > {turn}", alt.value(TEXTS[1]), alt.value(TEXTS[0]))
-    if outlined is None:
-        layers = [cells, base.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark)]
-    else:
-        inside, outside = (base.transform_filter(rule) for rule in (f"datum.{outlined}", f"!datum.{outlined}"))
-        layers = [
-            cells,
-            inside.mark_rect(fillOpacity=0, stroke="#10151a", strokeWidth=1.6),
-            outside.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark),
-            inside.mark_text(fontSize=11, fontWeight="bold").encode(text=f"{text}:N", color=light_or_dark),
-        ]
-    return specification(*layers, height={"step": _CELL_PIXELS})
+    x, y, colour = list(titles)[:3]
+    return described(
+        __package__,
+        "heat_map" if outlined is None else "framed_heat_map",
+        colour=colour,
+        colour_title=titles[colour],
+        domain=[least, most],
+        shades=list(COLOURS),
+        tooltip=[{"field": key, "title": titles.get(key, key), "type": "nominal"} for key in (y, x, *tooltips)],
+        angle=_angle(x_values),
+        x=x,
+        x_title=titles[x],
+        x_values=list(x_values),
+        y=y,
+        y_title=titles[y],
+        y_values=list(y_values),
+        is_dark=f"datum.{colour} > {least + TURN * (most - least)}",
+        dark=TEXTS[0],
+        light=TEXTS[1],
+        inside=f"datum.{outlined}",
+        outside=f"!datum.{outlined}",
+    )
 
 
 def _angle(values: Sequence[Cell]) -> int:

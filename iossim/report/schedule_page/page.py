@@ -84,10 +84,8 @@ def schedule_page(
         "waits": waits,
         "recorded": {
             "title": "" if recorded is None else recorded.title,
-            "kernels": [
-                _kernel(network, -1, one, [one.unit] if one.unit else [])
-                for one in (() if recorded is None else recorded.spans)
-            ],
+            # Recorded kernels are in no row of the table; one of no known unit has none.
+            "kernels": [] if recorded is None else [_kernel(network, -1, one, [one.unit]) for one in recorded.spans],
         },
     }
     first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
@@ -183,7 +181,7 @@ def _units(network: Network) -> list[dict[str, str]]:
 def _kernels(
     network: Network, schedule: AnySchedule, spans: Sequence[Span], row_of: Mapping[str, int]
 ) -> list[list[Any]]:
-    """Row, lane, start and end in microseconds, name and units of each kernel; ``row_of`` are the rows of launches."""
+    """Each kernel as :func:`_kernel`; ``row_of`` are the rows of launches."""
     members = {} if isinstance(schedule, Schedule) else {"+".join(one.units): one.units for one in schedule.launches}
     found: list[list[Any]] = []
     for span in spans:
@@ -194,9 +192,10 @@ def _kernels(
     return found
 
 
-def _kernel(network: Network, row: int, one: Span, units: Iterable[str]) -> list[Any]:
-    times = round(one.start_us, 3), round(one.end_us, 3)
-    return [row, one.stream, *times, one.name, _numbers(network, units)]
+def _kernel(network: Network, row: int, span: Span, units: Iterable[str]) -> list[Any]:
+    """Row, lane, start and end in microseconds, name and units of a kernel."""
+    times = round(span.start_us, 3), round(span.end_us, 3)
+    return [row, span.stream, *times, span.name, _numbers(network, filter(None, units))]
 
 
 def _waits(found: StreamExplanation) -> list[list[float]]:

@@ -16,58 +16,30 @@ from iossim.base.display import Picture
 from iossim.base.errors import OptionError
 from iossim.base.tables import Cell, Column, records_table
 from iossim.base.user_files import write_atomically
+from iossim.report import notebook
 from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.vega import dark, libraries, light
-from iossim.report.notebook import (
-    MOST_ROWS,
-    TO_ALL,
-    folded,
-    html,
-    html_table,
-    lines,
-    parts,
-    picture,
-    records,
-    svg,
-    whole,
-)
 from iossim.study.axes import METRICS, ROW_AXES
-from iossim.study.report.layout import (
-    axis_columns,
-    fixed,
-    fixed_in_words,
-    in_sample_in_words,
-    point_label,
-    points,
-    varying,
-)
-from iossim.study.report.plots import figures, study_command
+from iossim.study.report import layout
+from iossim.study.report.plots import columns_of, figures, study_command
 from iossim.study.study_run import Answer, Row, StudyRun
 
 #: Significant digits of numbers on the page; results.csv has all.
 _DIGITS = 6
 #: Columns of the table of rows after the axes, shown where any row has a value.
-ROW_COLUMNS = (
-    *(metric.column for metric in METRICS.values() if metric.column is not None),
-    Column("rules", "rewritten by"),
-    Column("search_s", "search", digits=3),
-    Column("meets"),
-    Column("ties", "ties with"),
-    Column("schedule", "file"),
-    Column("reason", "failed because"),
-)
+ROW_COLUMNS = columns_of("rows", *(metric.column for metric in METRICS.values() if metric.column is not None))
 #: Columns that distinguish a rewritten network from the original.
 OF_REWRITTEN = ("kernels", "gmacs", "traffic_mib")
 
 
 def page_data(run: StudyRun, figures: Sequence[Figure]) -> str:
     """The JSON, safe inside a script element."""
-    axes = varying(run.results.rows) or ["model"]
+    axes = layout.varying(run.results.rows) or ["model"]
     data = {
         "themes": {"light": light(), "dark": dark()},
         "table": {
             **_table(row_columns(run, axes), row_records(run)),
-            "filters": [*varying(run.results.rows), "scheduler"],
+            "filters": [*layout.varying(run.results.rows), "scheduler"],
         },
         "figures": {figure.name: _figure(figure) for figure in figures},
     }
@@ -84,7 +56,11 @@ def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
     records = row_records(run)
     hidden = () if any(row.rules for row in run.results.rows) else OF_REWRITTEN
     filled = {key for record in records for key, cell in record.items() if cell not in (None, "") and key not in hidden}
-    return [*axis_columns(axes), Column("scheduler"), *(column for column in ROW_COLUMNS if column.key in filled)]
+    return [
+        *layout.axis_columns(axes),
+        Column("scheduler"),
+        *(column for column in ROW_COLUMNS if column.key in filled),
+    ]
 
 
 def _row_record(row: Row, run: StudyRun) -> dict[str, Cell]:
@@ -186,7 +162,7 @@ def report(run: StudyRun) -> str:
         axes=_axes(run),
         facts=[
             {"name": title_of(axis), "value": str(value)}
-            for axis, value in fixed(results.rows).items()
+            for axis, value in layout.fixed(results.rows).items()
             if axis not in _SUBJECT
         ],
         headline=next((each for each in results.answers if not each.source and len(each.cases) <= 1), None),
@@ -195,7 +171,7 @@ def report(run: StudyRun) -> str:
         failures=_failures(run),
         figures=drawn,
         remarks=_remarks(run, drawn),
-        same=fixed_in_words(results.rows),
+        same=layout.fixed_in_words(results.rows),
         command=study_command(run),
         beside=_BESIDE,
         environment=_environment(run.environment),
@@ -217,15 +193,17 @@ def _axes(run: StudyRun) -> list[dict[str, str]]:
     rows = run.results.rows
     failed = sum(row.status == "failed" for row in rows)
     axes: list[dict[str, str]] = []
-    for axis in (*varying(rows), "scheduler"):
+    for axis in (*layout.varying(rows), "scheduler"):
         values = list(dict.fromkeys(str(getattr(row, axis)) for row in rows))
         said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
         title = title_of(axis)
         plural = f"{title}es" if title.endswith("ch") else f"{title}s"
         axes.append({"name": plural if len(values) > 1 else title, "value": said})
-    axes += [{"name": title_of(axis), "value": str(same)} for axis, same in fixed(rows).items() if axis in _SUBJECT]
+    axes += [
+        {"name": title_of(axis), "value": str(same)} for axis, same in layout.fixed(rows).items() if axis in _SUBJECT
+    ]
     made = f"{len(rows) - failed:,}" + (f" ({failed:,} failed)" if failed else "")
-    return [*axes, {"name": "points", "value": f"{len(points(run)):,}"}, {"name": "schedules", "value": made}]
+    return [*axes, {"name": "points", "value": f"{len(layout.points(run)):,}"}, {"name": "schedules", "value": made}]
 
 
 def _published(run: StudyRun) -> list[tuple[str, str, Answer | None]]:
@@ -239,15 +217,15 @@ def _published(run: StudyRun) -> list[tuple[str, str, Answer | None]]:
 def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
     """Number of failed rows by reason, the most frequent first; the reason, and the first of the rows."""
     failed = [row for row in run.results.rows if row.status == "failed"]
-    axes = varying(run.results.rows)
-    first = {row.reason: f"{point_label(row, axes)}, {row.scheduler}" for row in reversed(failed)}
+    axes = layout.varying(run.results.rows)
+    first = {row.reason: f"{layout.point_label(row, axes)}, {row.scheduler}" for row in reversed(failed)}
     counts = Counter(row.reason for row in failed).most_common(_MOST_FAILURES)
     return [(count, reason, first[reason]) for reason, count in counts]
 
 
 def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
     """Remarks that a reader of the figures needs, including why expected ones are absent."""
-    told = [sentence] if (sentence := in_sample_in_words(run.results.rows)) else []
+    told = [sentence] if (sentence := layout.in_sample_in_words(run.results.rows)) else []
     names = {figure.name for figure in drawn}
     if run.results.scenario.plots is not None or names & {"timeline", "roofline"}:
         return told
@@ -271,31 +249,33 @@ def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
     return [{"name": name.replace("_", " "), "value": str(values)}]
 
 
-@parts.register
+@notebook.parts.register
 def _(run: StudyRun) -> list[str | Table]:
     scenario, count = run.results.scenario, len(run.results.rows)
     answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
-    shown = row_records(run)[:MOST_ROWS]
-    table = records_table("", shown, row_columns(run, varying(run.results.rows) or ["model"]))
-    name = f"the first {len(shown)} of {count:,} rows ({TO_ALL})" if count > len(shown) else f"{count} rows"
+    shown = row_records(run)[: notebook.MOST_ROWS]
+    table = records_table("", shown, row_columns(run, layout.varying(run.results.rows) or ["model"]))
+    name = f"the first {len(shown)} of {count:,} rows ({notebook.TO_ALL})" if count > len(shown) else f"{count} rows"
     return [scenario.title or scenario.name, *answers, name, table]
 
 
-@html.register
+@notebook.html.register
 def _(run: StudyRun) -> str:
-    title, *answers, name, table = parts(run)
+    title, *answers, name, table = notebook.parts(run)
     assert isinstance(table, Table)
-    return whole(str(title), lines(*map(str, answers)), folded(str(name), html_table(table)))
+    return notebook.whole(
+        str(title), notebook.lines(*map(str, answers)), notebook.folded(str(name), notebook.html_table(table))
+    )
 
 
-@picture.register
+@notebook.picture.register
 def _(run: StudyRun, name: str | None = None) -> Picture:
     drawn = figures(run, None if name is None else [name])
     if not drawn:
         raise OptionError(f"study {run.results.scenario.name!r} has no figure; name one, as plot(name='latency')")
-    return svg(drawn[0])
+    return notebook.svg(drawn[0])
 
 
-@records.register
+@notebook.records.register
 def _(run: StudyRun) -> list[dict[str, Any]]:
     return [row.model_dump() for row in run.results.rows]

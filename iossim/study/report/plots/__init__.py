@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from iossim.base.registry import Group, guest_modules, modules
+from iossim.base.shipped_yaml import shipped
+from iossim.base.tables import Column
 from iossim.report.figures.figure import Figure
+from iossim.study.axes import METRICS
 from iossim.study.study_run import StudyRun
 
 
@@ -24,6 +28,24 @@ class Plot:
     fits: Callable[[StudyRun], bool]
     #: The figure, None where the study holds no data for it.
     draw: Callable[[StudyRun], Figure | None]
+
+
+@cache
+def _words() -> dict[str, dict[str, Any]]:
+    words: dict[str, dict[str, Any]] = shipped(__name__, "figures.yaml")
+    return words
+
+
+def words_of(name: str, **told: object) -> dict[str, Any]:
+    """Title, caption and description of a figure, as ``figures.yaml`` has them, with ``told`` filled in."""
+    return {key: text.format(**told) for key, text in _words()[name].items() if key != "columns"}
+
+
+def columns_of(name: str, *first: Column) -> tuple[Column, ...]:
+    """Columns of a figure's data: after the ``first`` those that ``figures.yaml`` lists."""
+    listed: dict[str, dict[str, Any] | None] = _words()[name]["columns"]
+    metrics = {key: METRICS[key].column for key, options in listed.items() if options is None and key in METRICS}
+    return (*first, *(metrics.get(key) or Column(key, **(options or {})) for key, options in listed.items()))
 
 
 def study_command(run: StudyRun) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, floor, log, log10
 
 from iossim.base.tables import Cell, Column
@@ -12,7 +12,7 @@ from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import scheduler_legend
 from iossim.study.axes import AXES, METRICS, name_of
 from iossim.study.report import layout
-from iossim.study.report.plots import Plot
+from iossim.study.report.plots import Plot, words_of
 from iossim.study.study_run import Row, StudyRun
 
 #: Meaning of whiskers.
@@ -222,74 +222,38 @@ def most(metric: str, words: Callable[[float, Row], str]) -> Callable[[StudyRun]
 _SPEEDUP = Bars(
     "speedup",
     "speedup",
-    "Speed-up by scheduler",
-    "speed-up over {baseline} (×)",
-    _speedup_finding,
-    "Latency of {baseline} over that of each scheduler, at the same point; longer is faster. ≈ marks what ties with "
-    "the fastest of its point: measured, either may win. Errors of two predictions at one point go together, so the "
-    "intervals of the latencies are no error bars of a speed-up; ties are judged on the difference.",
-    "Bars of the speed-up of each scheduler over {baseline}.",
-    lambda value: f"{value:.2f}×",
+    **words_of("speedup", baseline="{baseline}"),
+    finding=_speedup_finding,
+    written=lambda value: f"{value:.2f}×",
     has_baseline=False,
 )
 _LATENCY = Bars(
     "latency",
     "latency_ms",
-    "Latency",
-    "latency (ms)",
-    _latency_finding,
-    "Shorter is faster. Latencies are those of the cost model that the search uses (of the simulator: the analytic "
-    "one). Whiskers are 90% intervals of measurements, where the prices are a prediction; diamonds are published "
-    "measurements. ≈ marks what ties with the fastest of its point.",
-    "Bars of the latency of each scheduler's schedule, with whiskers of the expected interval.",
-    lambda value: f"{three_digits(value)} ms",
+    **words_of("latency"),
+    finding=_latency_finding,
+    written=lambda value: f"{three_digits(value)} ms",
     has_interval=True,
     limit=_limit_ms,
 )
-_DEVICES = Bars(
-    "devices",
-    "latency_ms",
-    "Which devices meet the limit",
-    "latency (ms)",
-    _devices_finding,
-    "The best schedule of each device, the fastest device first, with the power of its board; shorter is faster. "
-    "Whiskers are 90% intervals of measurements: where one crosses the line of the limit, measure before buying.",
-    "Bars of the latency of the best schedule on each device, with whiskers of the expected interval and the limit.",
-    lambda value: f"{three_digits(value)} ms",
-    has_interval=True,
-    limit=_limit_ms,
-    of_devices=True,
-)
+_DEVICES = replace(_LATENCY, name="devices", **words_of("devices"), finding=_devices_finding, of_devices=True)
 _ACTIVE_WARPS = Bars(
     "active_warps",
     "active_warps",
-    "Active warps",
-    "active warps, mean over the run",
-    _warps_finding,
-    "Warps that are resident on all SMs together, averaged over the whole run with its gaps, by the event-driven "
-    "simulator. A scheduler that fills the device better has more of them for a shorter time.",
-    "Bars of the mean number of active warps of each scheduler's schedule.",
-    lambda value: f"{value:,.0f}",
+    **words_of("active_warps"),
+    finding=_warps_finding,
+    written=lambda value: f"{value:,.0f}",
 )
 _PEAK_MEMORY = Bars(
     "peak_memory",
     "peak_memory_mib",
-    "Peak memory",
-    "peak memory (MiB)",
-    most(
+    **words_of("peak_memory"),
+    finding=most(
         "peak_memory_mib",
         lambda most, row: f"The most is {most:,.0f} MiB: {row.model}, batch {row.batch}, {row.scheduler}.",
     ),
-    "Weights and the arena of the activations together, by the memory planner. What runs side by side must be "
-    "alive together.",
-    "Bars of the peak memory of each scheduler's schedule.",
-    lambda value: f"{value:,.0f} MiB",
+    written=lambda value: f"{value:,.0f} MiB",
 )
-
-
-def _has_schedulers(run: StudyRun) -> bool:
-    """Whether there are two schedulers to compare."""
-    return len({row.scheduler for row in run.results.rows}) > 1
 
 
 def _is_no_line(run: StudyRun) -> bool:
@@ -308,13 +272,11 @@ def plot_of(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = No
     return Plot(bars.name, order, fits or has_metric, lambda run: bar_figure(run, bars))
 
 
-def _has_limit_of_devices(run: StudyRun) -> bool:
-    return _limit_ms(run) is not None and len(layout.values_of(run.results.rows, "device")) > 1
-
-
 PLOTS = (
-    plot_of(_DEVICES, 1, _has_limit_of_devices),
-    plot_of(_SPEEDUP, 10, _has_schedulers),
+    plot_of(
+        _DEVICES, 1, lambda run: _limit_ms(run) is not None and len(layout.values_of(run.results.rows, "device")) > 1
+    ),
+    plot_of(_SPEEDUP, 10, lambda run: len(layout.values_of(run.results.rows, "scheduler")) > 1),
     plot_of(_LATENCY, 20, _is_no_line),
     plot_of(_ACTIVE_WARPS, 60),
     plot_of(_PEAK_MEMORY, 65),

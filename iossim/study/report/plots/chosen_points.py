@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -21,11 +20,11 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
-from iossim.report.figures.vega import coloured, layer, log_ticks, need_altair, specification
+from iossim.report.figures.vega import colour_scale, described, log_ticks
 from iossim.schedule.schedule import Schedule
-from iossim.study.points import Point, device_of, network_of, points_of
+from iossim.study.points import device_of, network_of, points_of
 from iossim.study.report.layout import best_of, point_label, points, values_of, varying
-from iossim.study.report.plots import Plot, figure_command, in_folder
+from iossim.study.report.plots import Plot, columns_of, figure_command, in_folder, words_of
 from iossim.study.study_run import StudyRun
 from iossim.tasks.own_prices import own_prices
 from iossim.transforms.replay import replayed, split_source
@@ -72,17 +71,13 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
             if own_prices(second, profile) is None:
                 continue
-            network = _network(known[number], second)
+            # The network that the schedules were made for is rewritten as they say.
+            network = replayed(network_of(known[number]), split_source(second.source.to_source())[1])
         except IossimError:
             continue
         label = point_label(best, axes)
         found.append(ChosenPoint(label, network, profile, first, second, sequential.schedule, best.schedule))
     return tuple(found)
-
-
-def _network(point: Point, schedule: Schedule) -> Network:
-    """The network that a schedule of the point was made for, rewritten as the schedule says."""
-    return replayed(network_of(point), split_source(schedule.source.to_source())[1])
 
 
 def _numbers(run: StudyRun) -> list[int]:
@@ -106,6 +101,7 @@ def draw_timeline(run: StudyRun) -> Figure | None:
     records: list[dict[str, Cell]] = []
     for point in chosen:
         records += _point_records(point)
+    several = (Column("point"),) if len(chosen) > 1 else ()
     trace = f"iossim simulate {in_folder(run, chosen[0].best_file)} --event-driven --out timeline"
     colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
     shown, strip = lanes(colours), occupancy()
@@ -117,34 +113,13 @@ def draw_timeline(run: StudyRun) -> Figure | None:
         ]
     return Figure(
         name="timeline",
-        title="Timelines of two schedules",
+        **words_of("timeline"),
         finding=_finding(chosen[0], records),
-        caption=(
-            "A run of the whole schedule on the event-driven simulator: a lane for each stream, a bar for each kernel, "
-            "a band with its number for each stage; gaps are launches and synchronisation. Below, the part of the SMs "
-            "that hold any block, and the active warps as a part of the most that the device can hold. Both schedules "
-            "have the same scale."
-        ),
-        alt="Kernels over time, by stream and stage, and the occupancy of the SMs below them, of the sequential "
-        "schedule and of the best.",
-        columns=(
-            *((Column("point"),) if len(chosen) > 1 else ()),
-            Column("schedule"),
-            Column("what"),
-            Column("stage"),
-            Column("stream"),
-            Column("unit"),
-            Column("kernel"),
-            Column("kind"),
-            Column("start_ms", "start", digits=4),
-            Column("end_ms", "end", digits=4),
-            Column("busy_sms_percent", "busy SMs", digits=1),
-            Column("active_warps_percent", "active warps", digits=1),
-        ),
+        columns=columns_of("timeline", *several),
         records=tuple(records),
         panels=tuple(panels),
         command=f"{figure_command(run, 'timeline')}\n{trace}",
-        choices=(Column("point"),) if len(chosen) > 1 else (),
+        choices=several,
         legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
         stacked=True,
         printed=tuple(record for record in records if record["what"] == "stage"),
@@ -178,7 +153,15 @@ def _point_records(point: ChosenPoint) -> list[dict[str, Cell]]:
 def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
     sequential, best = _executions(point)
     busy = [
-        float(np.mean([number_of(r["busy_sms_percent"]) for r in records if _is_step(r, point.label, name)]))
+        float(
+            np.mean(
+                [
+                    number_of(record["busy_sms_percent"])
+                    for record in records
+                    if (record["point"], record["schedule"], record["what"]) == (point.label, name, "occupancy")
+                ]
+            )
+        )
         for name in ("sequential", "best")
     ]
     return (
@@ -189,50 +172,35 @@ def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
     )
 
 
-def _is_step(record: Mapping[str, Cell], label: str, name: str) -> bool:
-    return (record["point"], record["schedule"], record["what"]) == (label, name, "occupancy")
-
-
-_ROOFLINE_PIXELS = 340
-
-
 def draw_roofline(run: StudyRun) -> Figure | None:
     chosen = chosen_points(run)
     units = [record for point in chosen for record in _units(point)]
     drawn = [record for record in units if record["gflops"]]
     if not drawn:
         return None
+    several = (Column("point"),) if len(chosen) > 1 else ()
     missing = len(units) - len(drawn)
     left_out = f" Not drawn, and in the data alone: {missing} without arithmetic." if missing else ""
     colours = kind_colours([str(record["kind"]) for record in drawn])
     records = (*units, *(record for point in chosen for record in _roofs(point, units)))
+    intensities, rates = (log_ticks(number_of(record[key]) for record in records) for key in ("intensity", "gflops"))
+    spec = described(
+        __package__,
+        "roofline",
+        intensities=intensities,
+        rates=rates,
+        kinds=list(colours),
+        colours=colour_scale(colours),
+    )
     return Figure(
         name="roofline",
-        title="Roofline of the ops",
+        **words_of("roofline", left_out=left_out),
         finding=_roofline_finding(chosen[0], units),
-        caption=(
-            "Each mark is a unit (a fused op) that runs alone, as the simulator prices it: its arithmetic over its "
-            "time, against arithmetic over the bytes that it must move; the area of a mark is its share of the "
-            "sequential time. The lines are the peaks of the device's datasheet. What lies far below them fills the "
-            "device badly, and is what running side by side helps. Above them may be Winograd convolutions, which need "
-            f"less arithmetic than is counted, and ops whose data stays in the L2 cache.{left_out}"
-        ),
-        alt="Scatter of arithmetic rate against arithmetic intensity of each op, under the lines of memory bandwidth "
-        "and peak.",
-        columns=(
-            *((Column("point"),) if len(chosen) > 1 else ()),
-            Column("unit"),
-            Column("kind"),
-            Column("intensity", "flop per byte", digits=1),
-            Column("gflops", "GFLOP/s", digits=0),
-            Column("time_us", digits=2),
-            Column("share_percent", "share", digits=2),
-            Column("of_roof_percent", "of the roof", digits=0),
-        ),
+        columns=columns_of("roofline", *several),
         records=records,
         printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
-        panels=(Panel("", _roofline(colours, records)),),
-        choices=(Column("point"),) if len(chosen) > 1 else (),
+        panels=(Panel("", spec),),
+        choices=several,
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )
 
@@ -299,44 +267,6 @@ def _roofs(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> list[dict
         }
         for place in places
     ]
-
-
-def _roofline(colours: Mapping[str, str], records: Sequence[Mapping[str, Cell]]) -> dict[str, Any]:
-    alt = need_altair()
-    ticks = {key: log_ticks([number_of(record[key]) for record in records]) for key in ("intensity", "gflops")}
-    x = alt.X(
-        "intensity:Q", title="arithmetic intensity (flop per byte), log scale", scale=alt.Scale(type="log", nice=False),
-        axis=alt.Axis(values=ticks["intensity"], format="~g"),
-    )  # fmt: skip
-    y = alt.Y(
-        "gflops:Q", title="attained arithmetic rate (GFLOP/s), log scale", scale=alt.Scale(
-            type="log", nice=False, padding=12), axis=alt.Axis(values=ticks["gflops"], format="~s"),
-    )  # fmt: skip
-    roofs = layer().transform_filter("datum.what == 'roof'")
-    units = layer().transform_filter("datum.what == 'unit' && isValid(datum.gflops)")
-    return specification(
-        roofs.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=alt.value("#8b939c")),
-        units.mark_point(opacity=0.78, stroke="#ffffff", strokeWidth=0.5).encode(
-            x=x,
-            y=y,
-            color=coloured("kind", colours, sort=list(colours)),
-            size=alt.Size("share_percent:Q", scale=alt.Scale(range=[18, 420], zero=True), legend=None),
-            tooltip=[
-                alt.Tooltip("unit:N", title="unit"),
-                alt.Tooltip("kind:N", title="kind"),
-                alt.Tooltip("gflops:Q", title="GFLOP/s", format=",.4~r"),
-                alt.Tooltip("intensity:Q", title="flop per byte", format=",.3~r"),
-                alt.Tooltip("time_us:Q", title="time, us", format=",.4~r"),
-                alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
-                alt.Tooltip("of_roof_percent:Q", title="of the roof, %", format=".0f"),
-            ],
-        ),
-        # These labels are above the picture, where no mark is.
-        roofs.transform_filter("isValid(datum.text)")
-        .mark_text(align="left", baseline="bottom")
-        .encode(x=alt.value(0), y=alt.value(-5), text="text:N"),
-        height=_ROOFLINE_PIXELS,
-    )
 
 
 def _roofline_finding(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> str:

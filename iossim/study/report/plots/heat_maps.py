@@ -13,7 +13,7 @@ from iossim.report.figures.figure import Figure, Panel, title_of
 from iossim.report.figures.vega import heat_map
 from iossim.study.axes import AXES, name_of
 from iossim.study.report import layout
-from iossim.study.report.plots import Plot
+from iossim.study.report.plots import Plot, columns_of, words_of
 from iossim.study.report.plots.bars import baseline_of, three_digits
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import CrossPrice, Row, StudyRun
@@ -43,27 +43,12 @@ def draw_rules(run: StudyRun) -> Figure | None:
         for name in names
         for times in (row.rules.get(str(name), 0),)
     )
-    spec = heat_map(
-        "model", "rule", "times", "text", titles=titles, x_values=layout.values_of(rows, "model"), y_values=names,
-        most=_MOST, tooltips=("times",),
-    )  # fmt: skip
+    spec = heat_map(titles, layout.values_of(rows, "model"), names, most=_MOST, tooltips=("times",))
     return Figure(
         name=_RULES,
-        title="Rules that were used, by network",
+        **words_of(_RULES, most=_MOST),
         finding=_rules_finding(rows),
-        caption=(
-            "How often each rule was applied on the way from the network as given to the fastest one that the search "
-            f"found: the number, and as colour, which is darkest from {_MOST} times on. The most used rules are "
-            "at the top; an empty column is a network that no rule made faster. Splits of splits, and functions of "
-            "splits, tidy up after merges."
-        ),
-        alt="Matrix of how often each rule was used, rules against networks.",
-        columns=(
-            *layout.axis_columns(others),
-            Column("model", title_of("model")),
-            Column("rule"),
-            Column("times", "times used", digits=0),
-        ),
+        columns=columns_of(_RULES, *layout.axis_columns(others)),
         records=records,
         printed=tuple(record for record in records if record["times"]),
         panels=layout.panels(rows, panel, spec),
@@ -133,34 +118,22 @@ def draw_overview(run: StudyRun) -> Figure | None:
         "text": "speed-up (×)",
         "scheduler": "best scheduler",
     }
-    spec = heat_map(
-        "x", "y", "speedup_x", "text", titles=titles, x_values=_ordered(records, "x"), y_values=_ordered(records, "y"),
-        least=1.0, most=max(1.1, *speedups), tooltips=("text", "scheduler", "latency"),
-    )  # fmt: skip
+    sides = (list(dict.fromkeys(record[key] for record in records)) for key in ("x", "y"))
+    tooltips = ("text", "scheduler", "latency")
+    spec = heat_map(titles, *sides, least=1.0, most=max(1.1, *speedups), tooltips=tooltips)
     top = max(records, key=lambda record: number_of(record["speedup_x"]))
     return Figure(
         name=_OVERVIEW,
-        title="All points at a glance",
+        **words_of(_OVERVIEW, baseline=baseline),
         finding=(
             f"Scheduling is worth most at {layout.place_of(top, axes)}: {float(top['speedup_x'] or 0.0):.2f} times as "
             f"fast as {baseline}, by {top['scheduler']}."
         ),
-        caption=f"Speed-up (×) of the fastest schedule of each point over {baseline}: number and colour say the same.",
-        alt="Matrix of the speed-up of the best schedule of each point.",
-        columns=(
-            *layout.axis_columns(axes),
-            Column("scheduler", "best scheduler"),
-            Column("speedup_x", "speed-up"),
-            Column("latency_ms", digits=3),
-        ),
+        columns=columns_of(_OVERVIEW, *layout.axis_columns(axes)),
         records=tuple(records),
         panels=(Panel("", spec),),
         choices=choices,
     )
-
-
-def _ordered(records: list[dict[str, Cell]], key: str) -> list[Cell]:
-    return list(dict.fromkeys(record[key] for record in records))
 
 
 #: The darkest colour means this or more: a few percent must not look large.
@@ -196,32 +169,14 @@ def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: 
         "latency": "latency",
         "slower": "slower than the best there",
     }
-    spec = heat_map(
-        "run_at", "made_for", "slower_percent", "text", titles=titles, x_values=names, y_values=names,
-        most=max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records)),
-        tooltips=("latency", "slower"), outlined="own",
-    )  # fmt: skip
+    most = max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records))
+    spec = heat_map(titles, names, names, most=most, tooltips=("latency", "slower"), outlined="own")
     several = len({record["scheduler"] for record in records}) > 1
     return Figure(
         name=name,
-        title=f"Specialisation for the {title_of(axis)}",
+        **words_of("specialisation", axis=title_of(axis)),
         finding=_mismatch_finding(records, others),
-        caption=(
-            "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour "
-            "how much slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules "
-            "run where they were made for; ≈ marks ties with that one: the difference is within the noise."
-        ),
-        alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run "
-        "at.",
-        columns=(
-            *layout.axis_columns(others),
-            Column("scheduler"),
-            Column("made_for", "made for"),
-            Column("run_at", "run at"),
-            Column("latency_ms", digits=3),
-            Column("slower_percent", "slower than the best", digits=1),
-            Column("note"),
-        ),
+        columns=columns_of("specialisation", *layout.axis_columns(others)),
         records=tuple(records),
         panels=layout.panels(crossed, panel, spec),
         choices=(*((Column("scheduler"),) if several else ()), *choices),

@@ -5,25 +5,16 @@ trade-off: latency lost and search time saved by the limits r and s (thesis, fig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import scheduler_marks
-from iossim.report.figures.figure import Figure, LegendEntry, Panel, title_of
-from iossim.report.figures.vega import (
-    PUBLISHED,
-    dodged,
-    layer,
-    log_ticks,
-    names_axis,
-    need_altair,
-    scheduler_legend,
-    specification,
-)
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.vega import PUBLISHED, described, dodged, log_ticks, names_axis, scheduler_legend
 from iossim.study.axes import Rewrite
 from iossim.study.report import layout
-from iossim.study.report.plots import Plot
+from iossim.study.report.plots import Plot, columns_of, words_of
 from iossim.study.report.plots.bars import WHISKERS
 from iossim.study.study_run import Row, StudyRun
 
@@ -32,57 +23,50 @@ Record = dict[str, Cell]
 Marks = Mapping[str, tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """A column on an axis: logarithmic if it has ticks for that; otherwise linear, from zero or near the numbers."""
-
-    key: str
-    title: str
-    log_ticks: Sequence[float] = ()
-    near: bool = True
-    padding: int = 14
-
-    def channel(self, channel: Any) -> Any:
-        """Encoding for ``alt.X`` or ``alt.Y``."""
-        alt = need_altair()
-        if self.log_ticks:
-            axis = alt.Axis(values=list(self.log_ticks), format="~g")
-            scale = alt.Scale(type="log", nice=False, padding=self.padding)
-            return channel(f"{self.key}:Q", title=f"{self.title}, log scale", scale=scale, axis=axis)
-        scale = alt.Scale(zero=False, padding=self.padding) if self.near else alt.Scale(zero=True)
-        return channel(f"{self.key}:Q", title=self.title, scale=scale, axis=alt.Axis(tickCount=5))
+def _scale(
+    key: str, title: str, log_ticks: Sequence[float] = (), near: bool = True, padding: int = 14
+) -> dict[str, Any]:
+    """Channel of a column: logarithmic if it has ticks for that; otherwise linear, from zero or near the numbers."""
+    if log_ticks:
+        axis: dict[str, Any] = {"format": "~g", "values": list(log_ticks)}
+        title, scale = f"{title}, log scale", {"nice": False, "padding": padding, "type": "log"}
+    else:
+        axis, scale = {"tickCount": 5}, {"padding": padding, "zero": False} if near else {"zero": True}
+    return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+_TYPES = {"N": "nominal", "O": "ordinal", "Q": "quantitative"}
+#: Layers beside the markers: the line, whiskers from ``low`` to ``high``, and ``published`` figures.
+_LAYERS: dict[str, Any] = {"has_line": True, "low": None, "high": None, "width": 1, "opacity": 0.45, "published": None}
+
+
+def _lines(
+    key: str,
+    marks: Marks,
+    told: Mapping[str, tuple[str, str]],
+    x: Any,
+    y: Any,
+    *,
+    size: int,
+    height: int,
+    **layers: Any,
+) -> dict[str, Any]:
     """Lines in the marks of the cell ``key``; tooltips of markers show the cells ``told``: key to title, format."""
-
-    key: str
-    marks: Marks
-    told: Mapping[str, tuple[str, str]]
-    height: int
-
-    def specification(self, x: Any, y: Any, *between: Any, size: int, line: bool = True) -> dict[str, Any]:
-        """Markers of a ``size`` over a line, with other layers ``between`` the two."""
-        base = self.base(x)
-        markers = base.mark_point(size=size).encode(y=y, shape=self._channel("Shape", 1), tooltip=self.tooltip())
-        lines = [base.mark_line().encode(y=y)] if line else []
-        return specification(*lines, *between, markers, height=self.height)
-
-    def base(self, x: Any) -> Any:
-        return layer().encode(x=x, color=self._channel("Color", 0))
-
-    def tooltip(self) -> list[Any]:
-        alt = need_altair()
-        return [
-            alt.Tooltip(key, title=title, **({"format": digits} if digits else {}))
-            for key, (title, digits) in self.told.items()
-        ]
-
-    def _channel(self, channel: str, place: int) -> Any:
-        alt = need_altair()
-        scale = alt.Scale(domain=list(self.marks), range=[mark[place] for mark in self.marks.values()])
-        return getattr(alt, channel)(f"{self.key}:N", sort=list(self.marks), scale=scale)
+    colour, shape = (
+        {
+            "field": key,
+            "scale": {"domain": list(marks), "range": [mark[place] for mark in marks.values()]},
+            "sort": list(marks),
+            "type": "nominal",
+        }
+        for place in (0, 1)
+    )
+    tooltip = [
+        {"field": cell[:-2], **({"format": digits} if digits else {}), "title": title, "type": _TYPES[cell[-1]]}
+        for cell, (title, digits) in told.items()
+    ]
+    drawn = {"x": x, "y": y, "colour": colour, "shape": shape, "tooltip": tooltip, "size": size, "height": height}
+    return described(__package__, "lines", **drawn, **(_LAYERS | layers))
 
 
 def _batch_fits(run: StudyRun) -> bool:
@@ -111,25 +95,12 @@ def _draw_batch(run: StudyRun) -> Figure | None:
     top = max(bests, key=lambda row: row.throughput_per_s or 0.0)
     return Figure(
         name="batch",
-        title="Throughput and latency against batch size",
+        **words_of("batch"),
         finding=(
             f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {layout.point_label(top, axes)}, "
             f"{top.scheduler}, {top.latency_ms:.3g} ms a batch."
         ),
-        caption=(
-            "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of "
-            "measurements, where the prices are a prediction; markers of one batch size are side by side so that "
-            "they can be distinguished."
-        ),
-        alt="Lines of throughput and of latency against the batch size, a line a scheduler.",
-        columns=(
-            *layout.axis_columns(axes),
-            Column("scheduler"),
-            Column("throughput", "throughput, samples/s", digits=1),
-            Column("low_throughput", "expected from", digits=1),
-            Column("high_throughput", "expected to", digits=1),
-            *layout.metric_columns("latency_ms", "low_ms", "high_ms", "published_ms"),
-        ),
+        columns=columns_of("batch", *layout.axis_columns(axes)),
         records=tuple(_batch_record(row, axes, sizes, schedulers) for row in rows),
         panels=tuple(panels),
         choices=choices,
@@ -160,7 +131,6 @@ def _batch_record(row: Row, axes: Sequence[str], sizes: Sequence[int], scheduler
 def _against_batch(
     key: str, title: str, schedulers: Sequence[str], sizes: Sequence[int], published: bool, ticks: Sequence[float] = ()
 ) -> dict[str, Any]:
-    alt = need_altair()
     unit = "ms" if key == "latency_ms" else "throughput"
     told = {
         "scheduler:N": ("scheduler", ""),
@@ -170,16 +140,15 @@ def _against_batch(
         f"high_{unit}:Q": ("expected to", ",.4~r"),
         f"published_{unit}:Q": ("published", ",.4~r"),
     }
-    lines = _Lines("scheduler", scheduler_marks(schedulers), told, 250)
+    if ticks:
+        y = _scale(key, title, ticks, padding=12)
+    else:
+        from_zero = {"axis": {"format": ",.3~r", "tickCount": 5}, "field": key, "scale": {"nice": True, "zero": True}}
+        y = {**from_zero, "title": title, "type": "quantitative"}
+    whiskers: dict[str, Any] = {"low": f"low_{unit}", "high": f"high_{unit}", "width": 1.1, "opacity": 0.7}
+    beside = {**whiskers, "published": f"published_{unit}" if published else None}
     x = names_axis("place", "batch size", sizes)
-    from_zero = {"scale": alt.Scale(zero=True, nice=True), "axis": alt.Axis(tickCount=5, format=",.3~r")}
-    y = _Scale(key, title, ticks, padding=12).channel(alt.Y) if ticks else alt.Y(f"{key}:Q", title=title, **from_zero)
-    whiskers = lines.base(x).mark_rule(strokeWidth=1.1, opacity=0.7)
-    between = [whiskers.encode(y=alt.Y(f"low_{unit}:Q"), y2=f"high_{unit}:Q")]
-    if published:
-        marker = layer().mark_point(style=PUBLISHED)
-        between.append(marker.encode(x=x, y=alt.Y(f"published_{unit}:Q"), tooltip=lines.tooltip()))
-    return lines.specification(x, y, *between, size=44)
+    return _lines("scheduler", scheduler_marks(schedulers), told, x, y, size=44, height=250, **beside)
 
 
 def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
@@ -214,39 +183,22 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
     models = [str(model) for model in layout.values_of(rows, "model")]
     records = _widest_first(records, layout.values_of(rows, "scheduler"))
     panel, choices = layout.panels_and_choices(rows, ["model", "rewrite"])
-    searched = Column("searched_by", "substitutions searched by")
-    for choice in (searched, Column("scheduler", "scheduler")):
+    for choice in (Column("searched_by", "substitutions searched by"), Column("scheduler", "scheduler")):
         if len({record[choice.key] for record in records}) > 1:
             choices = (choice, *choices)
-    alt = need_altair()
     told = {
         "model:N": ("network", ""),
         "alpha:Q": ("alpha", ".3~r"),
         "latency_ms:Q": ("latency, ms", ",.4~r"),
         "of_given_percent:Q": ("of the network as given, %", ".1f"),
     }
-    x = _Scale("alpha", "alpha (×)").channel(alt.X)
-    y = _Scale("of_given_percent", "latency, of the network as given (%)").channel(alt.Y)
-    spec = _Lines("model", scheduler_marks(models), told, 250).specification(x, y, size=50)
+    x, y = _scale("alpha", "alpha (×)"), _scale("of_given_percent", "latency, of the network as given (%)")
+    spec = _lines("model", scheduler_marks(models), told, x, y, size=50, height=250)
     return Figure(
         name="alpha",
-        title="Alpha against cost",
+        **words_of("alpha"),
         finding=_alpha_finding(records),
-        caption=(
-            "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are "
-            "searched on that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not "
-            "begin at zero."
-        ),
-        alt="Lines of the rewritten networks' latencies against alpha, a line a network.",
-        columns=(
-            *layout.axis_columns([axis for axis in axes if axis != "model"]),
-            Column("model", title_of("model")),
-            Column("scheduler"),
-            searched,
-            Column("alpha", digits=2),
-            Column("latency_ms", digits=3),
-            Column("of_given_percent", "of the network as given, %", digits=1),
-        ),
+        columns=columns_of("alpha", *layout.axis_columns([axis for axis in axes if axis != "model"])),
         records=tuple(records),
         panels=layout.panels(rows, panel, spec),
         choices=choices,
@@ -323,49 +275,30 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
         limit: (_COLOURS[place % len(_COLOURS)], _SHAPES[place % len(_SHAPES)])
         for place, limit in enumerate(limits["r"])
     }
-    alt = need_altair()
     told = {
         "search:N": ("search", ""),
         "latency_ms:Q": ("latency, ms", ",.4~r"),
         "search_s:Q": ("search time, s", ",.3~r"),
         "speedup_x:Q": ("speed-up", ".2f"),
     }
-    lines = _Lines("r", marks, told, 240)
+    lines = partial(_lines, "r", marks, told, height=240)
     against_s = names_axis("place", "s: most groups of a stage", limits["s"])
-    latency = _Scale("latency_ms", "latency (ms)").channel(alt.Y)
+    latency = _scale("latency_ms", "latency (ms)")
+    whiskers: dict[str, Any] = {"low": "low_ms", "high": "high_ms", "has_line": False}
     panels: list[Panel] = []
     for before, where in layout.sides(rows, panel):
         own = [record for record in records if all(record[key] == value for key, value in where.items())]
         times = _times([number_of(record["search_s"]) for record in own])
-        across = times.channel(alt.X)
-        whiskers = lines.base(across).mark_rule(strokeWidth=1, opacity=0.45)
-        whiskers = whiskers.encode(y=alt.Y("low_ms:Q"), y2="high_ms:Q")
         panels += [
-            Panel(f"{before}latency", lines.specification(against_s, latency, size=46), where),
-            Panel(f"{before}search time", lines.specification(against_s, times.channel(alt.Y), size=46), where),
-            Panel(f"{before}trade-off", lines.specification(across, latency, whiskers, size=56, line=False), where),
+            Panel(f"{before}latency", lines(against_s, latency, size=46), where),
+            Panel(f"{before}search time", lines(against_s, times, size=46), where),
+            Panel(f"{before}trade-off", lines(times, latency, size=56, **whiskers), where),
         ]
     return Figure(
         name="pruning",
-        title="Pruning: latency against search time",
+        **words_of("pruning"),
         finding=_pruning_finding(records, axes),
-        caption=(
-            "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the "
-            "machine that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
-            "latencies; they move together, since the schedules share their operators. Axes of latencies do not begin "
-            "at zero."
-        ),
-        alt="Latency and search time against the limits r and s, and one against the other.",
-        columns=(
-            *(Column(axis) for axis in axes),
-            Column("scheduler"),
-            Column("r"),
-            Column("s"),
-            Column("stages_of", "stages"),
-            *layout.metric_columns("latency_ms", "low_ms", "high_ms"),
-            Column("search_s", "search time", digits=3),
-            Column("speedup_x", "speed-up"),
-        ),
+        columns=columns_of("pruning", *map(Column, axes)),
         records=tuple(records),
         panels=tuple(panels),
         choices=choices,
@@ -374,11 +307,11 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     )
 
 
-def _times(times_s: Sequence[float]) -> _Scale:
-    """Scale of times, linear within one order of magnitude, so that they do not look far apart."""
+def _times(times_s: Sequence[float]) -> dict[str, Any]:
+    """Channel of times, linear within one order of magnitude, so that they do not look far apart."""
     known = [time_s for time_s in times_s if time_s > 0]
     is_wide = bool(known) and max(known) > 10 * min(known)
-    return _Scale("search_s", "search time (s)", log_ticks(known) if is_wide else (), near=False)
+    return _scale("search_s", "search time (s)", log_ticks(known) if is_wide else (), near=False)
 
 
 def _pruning_finding(records: Sequence[Record], axes: Sequence[str]) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from iossim.base.tables import Cell, Column
 from iossim.prediction.schedule_interval import BOUNDARIES
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import coloured, layer, need_altair, scheduler_legend, scheduler_scale, specification
+from iossim.report.figures.vega import colour_scale, described, scheduler_legend, scheduler_scale
 from iossim.study.report.layout import axis_columns, best_of, coordinates, point_label, points, varying
-from iossim.study.report.plots import Plot
+from iossim.study.report.plots import Plot, columns_of, words_of
 from iossim.study.study_run import Row, StudyRun
 
-_BLOCK_PIXELS, _KIND_PIXELS = 9, 24
 #: More records would outgrow the page; then only the first points are shown.
 _MOST_BLOCKS, _MOST_KINDS = 12_000, 20_000
 #: Sums of floats may differ by this part of the whole time; no block counts as saving it.
@@ -58,24 +56,15 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
         for place, block in enumerate(row.blocks)
     )
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
+    spec = described(__package__, "blocks", schedulers=schedulers, colours=scheduler_scale(schedulers))
     return Figure(
         name="blocks",
-        title="Where the time goes, block by block",
+        **words_of("blocks", left_out=left_out),
         finding=_block_finding(run, base),
-        caption="Time of each block of the network in execution order, with the boundaries before its stages."
-        + left_out,
-        alt="Bars of the time of each block of the network, a bar a scheduler.",
-        columns=(
-            *axis_columns(axes),
-            Column("block"),
-            Column("scheduler"),
-            Column("time_ms", "time", digits=4),
-            Column("speedup_x", "speed-up"),
-            Column("stages"),
-        ),
+        columns=columns_of("blocks", *axis_columns(axes)),
         records=records,
         printed=tuple(sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))),
-        panels=(Panel("", _block_bars(schedulers)),),
+        panels=(Panel("", spec),),
         choices=tuple(Column(axis) for axis in axes),
         legend=scheduler_legend(schedulers),
     )
@@ -83,26 +72,6 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
 
 def _ratio(base_us: float | None, latency_us: float) -> float | None:
     return base_us / latency_us if base_us is not None and latency_us else None
-
-
-def _block_bars(schedulers: Sequence[str]) -> dict[str, Any]:
-    alt = need_altair()
-    in_order = alt.EncodingSortField("place", op="min")
-    bars = layer().mark_bar()
-    encoded = bars.encode(
-        y=alt.Y("block:N", sort=in_order, title=None, scale=alt.Scale(paddingInner=0.25)),
-        yOffset=alt.YOffset("scheduler:N", sort=list(schedulers)),
-        x=alt.X("time_ms:Q", title="time (ms)"),
-        color=alt.Color("scheduler:N", sort=list(schedulers), scale=alt.Scale(**scheduler_scale(schedulers))),
-        tooltip=[
-            alt.Tooltip("block:N", title="block"),
-            alt.Tooltip("scheduler:N", title="scheduler"),
-            alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
-            alt.Tooltip("speedup_x:Q", title="speed-up over sequential", format=".2f"),
-            alt.Tooltip("stages:Q", title="stages"),
-        ],
-    )
-    return specification(encoded, height={"step": _BLOCK_PIXELS, "for": "offset"})
 
 
 def _block_finding(run: StudyRun, base: Mapping[tuple[int, str], float]) -> str:
@@ -130,24 +99,14 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
     axes = varying(rows)
     colours = kind_colours(kind for row in run.results.rows for kind in row.time_by_kind_us)
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
+    spec = described(__package__, "kinds", schedulers=schedulers, kinds=list(colours), colours=colour_scale(colours))
     return Figure(
         name="kinds",
-        title="Where the time goes, by kind of op",
+        **words_of("kinds", left_out=left_out),
         finding=_kind_finding(run),
-        caption=(
-            "Time of each stage, dealt to its ops; “boundaries” is the time between stages: launches and "
-            "synchronisation." + left_out
-        ),
-        alt="Stacked bars of the time of each scheduler's schedule by kind of op.",
-        columns=(
-            *axis_columns(axes),
-            Column("scheduler"),
-            Column("kind"),
-            Column("time_ms", "time", digits=4),
-            Column("share_percent", "share", digits=1),
-        ),
+        columns=columns_of("kinds", *axis_columns(axes)),
         records=tuple(record for row in shown for record in _kind_records(row, axes, list(colours))),
-        panels=(Panel("", _kind_bars(schedulers, colours)),),
+        panels=(Panel("", spec),),
         choices=tuple(Column(axis) for axis in axes),
         legend=tuple(LegendEntry(kind, colour) for kind, colour in colours.items()),
     )
@@ -167,24 +126,6 @@ def _kind_records(row: Row, axes: Sequence[str], kinds: Sequence[str]) -> list[d
         for order, kind in enumerate(kinds)
         if kind in row.time_by_kind_us
     ]
-
-
-def _kind_bars(schedulers: Sequence[str], colours: Mapping[str, str]) -> dict[str, Any]:
-    alt = need_altair()
-    bars = layer().mark_bar(stroke="#ffffff", strokeWidth=0.4)
-    encoded = bars.encode(
-        y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
-        x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
-        color=coloured("kind", colours, sort=list(colours)),
-        order=alt.Order("order:Q"),
-        tooltip=[
-            alt.Tooltip("scheduler:N", title="scheduler"),
-            alt.Tooltip("kind:N", title="kind"),
-            alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
-            alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
-        ],
-    )
-    return specification(encoded, height={"step": _KIND_PIXELS})
 
 
 def _kind_finding(run: StudyRun) -> str:
