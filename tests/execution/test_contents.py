@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -150,23 +148,3 @@ def test_there_and_back(network: int, schedule: int, engine: str, in_arena: bool
     assert (back.commands, dict(back.buffers), back.offsets) == (plan.commands, dict(plan.buffers), plan.offsets)
     assert (back.inputs, back.outputs, back.graph_hash) == (plan.inputs, plan.outputs, plan.graph_hash)
     assert back.arena_bytes == plan.arena_bytes
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda data: data.update(format_version=1), "format_version"),
-        (lambda data: data["commands"][0].update(kind="launches"), "kind"),
-        (lambda data: data["commands"][0].pop("queue"), "a launch names no queue"),
-        (lambda data: data["commands"][0].update(reads=["nothing"]), "there is no buffer 'nothing'"),
-        (lambda data: data["buffers"][0].pop("offset"), "has no offset in the arena"),
-        (lambda data: data["buffers"][0].update(view_of="nothing"), "is a view of 'nothing', which is no storage"),
-        (lambda data: data["buffers"][-1].update(view_of="x", starts=[0, 3, 0, 0]), "does not lie in 'x'"),
-        (lambda data: data.pop("outputs"), "outputs"),
-    ],
-)
-def test_what_is_wrong_is_named(change: Any, reason: str) -> None:
-    data = json.loads(plan_to_json(planned(3, 1, "paper", True)))
-    change(data)
-    with pytest.raises(ScheduleError, match=f"the plan is not valid: .*{reason}.*; lower the schedule again"):
-        plan_from_json(json.dumps(data))
