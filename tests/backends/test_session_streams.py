@@ -128,12 +128,10 @@ def test_backends_run_no_session() -> None:
         create_backend("torch_cuda", engine=SESSION)
 
 
-def test_commands_name_the_engine_and_say_what_is_not_known_of_gpus(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_commands_name_the_engine_and_say_what_is_not_known_of_gpus(caplog: pytest.LogCaptureFixture) -> None:
     for name in ("examples/cpu.yaml", "t4"):
         for command in ("compare", "optimize", "predict"):
-            text = printed(capsys, f"{command} ios_sample -d {name} --engine onnxruntime")
+            text = printed(f"{command} ios_sample -d {name} --engine onnxruntime")
             assert "onnxruntime engine" in " ".join(text.split())
     notes = [record.getMessage() for record in caplog.records if "onnxruntime" in record.getMessage()]
     assert notes

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from command_line import refused
 
 import iossim
 import iossim.backends
@@ -88,30 +87,3 @@ def test_what_messages_name_is_a_flag() -> None:
 )
 def test_with_flags(message: str, printed: str) -> None:
     assert with_flags(message) == printed
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("optimize squeezenet -d t4 --alpha 2", "--alpha has no effect without --rewrite or --search; give that, too"),
-        ("compare squeezenet -d t4 --rewrite-budget 9", "--rewrite-budget has no effect without --rewrite"),
-        ("compare squeezenet -d t4 --micro-batch 2 --unproved", "--unproved has no effect without --rewrite"),
-        ("optimize squeezenet -d t4 --rewrite-search saturation", "--rewrite-search has no effect without --rewrite"),
-        ("check squeezenet -d t4 --max-latency-ms 9 --tolerance 0.1", "--tolerance has no effect without --baseline"),
-        ("bench squeezenet --backend numpy_reference --plot", "--plot needs a folder to write to; give --out DIR"),
-        ("dataflow optimize squeezenet -d zcu102 --sync ps", "--sync has no effect without --devices; give that"),
-        ("dataflow run squeezenet -d zcu102 --mix outC", "--mix has no effect without --devices or --processes"),
-        ("optimize squeezenet -d t4 --scheduler greedy --seconds 9", "--seconds has no effect on scheduler greedy"),
-        ("optimize squeezenet -d t4 --stream-seed 9", "--stream-seed has no effect on scheduler ios-both"),
-        ("compare squeezenet -d t4 --stream-seed 9", "--stream-seed has no effect on scheduler sequential, greedy"),
-        ("compare squeezenet -d t4 --schedulers sequential,greedy -r 3", "--max-group-size has no effect on scheduler"),
-        ("check squeezenet -d t4 --max-latency-ms 9 --scheduler sequential --stages paper", "--stages has no effect"),
-        ("compare squeezenet -d t4 --schedulers greedy,greedy", "--schedulers names 'greedy' 2 times; give it once"),
-        ("bench squeezenet --backend numpy_reference --compare torch,torch", "--compare names 'torch' 2 times"),
-        ("bench squeezenet --backend numpy_reference:threads=1,threads=2", "'threads' is given twice; give it once"),
-        ("optimize squeezenet -d t4+sms=40,sms=80", "'sms' is given twice; give it once"),
-        ("models show x.onnx --shape x=1x2 --shape x=1x3", "--shape names 'x' 2 times; give it once"),
-    ],
-)
-def test_what_would_have_no_effect_is_refused(command: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refused(capsys, command)

@@ -14,13 +14,6 @@ from typer.main import get_command
 from iossim.cli.main import build_app
 from iossim.cli.option_groups import ModelOptions
 
-
-@pytest.fixture(autouse=True)
-def _a_data_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``profile`` describes this machine's CPU, which other tests do not expect among the devices."""
-    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
-
-
 #: Commands that read a model, with what they need besides.
 COMMANDS = {
     "models show": "",
@@ -64,26 +57,24 @@ def test_every_command_that_reads_a_model_has_all_options() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_dimensions_and_strict(command: str, foreign: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dimensions_and_strict(command: str, foreign: Path, tmp_path: Path) -> None:
     arguments = f"{command} {foreign} --dim batch=3 --dim side=4 {COMMANDS[command]}"
     if "--backend" in arguments:
         arguments += f" --store {tmp_path / 'store.sqlite'}"
-    text = printed(capsys, arguments)
+    text = printed(arguments)
     if command != "search-space":  # which prices nothing
         assert "GridSample, Trilu" in " ".join(text.split()) or command == "check"
-    assert "GridSample, Trilu; leave out --strict" in refused(capsys, f"{arguments} --strict")
+    assert "GridSample, Trilu; leave out --strict" in refused(f"{arguments} --strict")
 
 
-def test_a_schedule_remembers_how_its_model_was_read(
-    foreign: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed(capsys, f"optimize {foreign} --dim batch=3 --shape grid=3x4x4x2 -d t4 --out {tmp_path} --no-plot")
+def test_a_schedule_remembers_how_its_model_was_read(foreign: Path, tmp_path: Path) -> None:
+    printed(f"optimize {foreign} --dim batch=3 --shape grid=3x4x4x2 -d t4 --out {tmp_path} --no-plot")
     saved = tmp_path / "schedule.json"
     arguments = f"run {saved} --backend numpy_reference --rounds 1 --warm-up 0"
-    document = printed_json(capsys, f"{arguments} --json")
+    document = printed_json(f"{arguments} --json")
     assert document["output_error"] < 1e-6
     assert document["remarks"] == [
         "Priced as memory traffic, since iossim does not know what they compute: GridSample, Trilu."
     ]
-    assert "GridSample, Trilu" in printed(capsys, arguments)
-    assert "GridSample, Trilu; leave out --strict" in refused(capsys, f"{arguments} --strict")
+    assert "GridSample, Trilu" in printed(arguments)
+    assert "GridSample, Trilu; leave out --strict" in refused(f"{arguments} --strict")

@@ -31,17 +31,10 @@ TABLES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("kind", TABLES)
-def test_each_kind(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_kind(kind: str) -> None:
     Path("ops.csv").write_text(TABLES[kind])
-    rows = list(csv.DictReader(io.StringIO(printed(capsys, f"predict ops.csv --op {kind} -d t4"))))
+    rows = list(csv.DictReader(io.StringIO(printed(f"predict ops.csv --op {kind} -d t4"))))
     given = list(csv.DictReader(io.StringIO(TABLES[kind])))
     assert len(rows) == len(given)
     for row, cells in zip(rows, given, strict=True):
@@ -54,16 +47,16 @@ def test_each_kind(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("size", ["1000000000000", "1e12", "2147483648"])
-def test_a_size_that_is_too_large_is_called_that(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_that_is_too_large_is_called_that(size: str) -> None:
     Path("ops.csv").write_text(f"m,n,k,trans_a,trans_b\n1760,{size},1760,N,T\n")
-    line = refused(capsys, "predict ops.csv --op gemm -d t4")
+    line = refused("predict ops.csv --op gemm -d t4")
     assert f"n is '{size}', too large: at most 2147483647" in line
     assert "whole number" not in line
 
 
-def test_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_library_says() -> None:
     Path("ops.csv").write_text(CONV)
-    rows = list(csv.DictReader(io.StringIO(printed(capsys, "predict ops.csv --op conv -d v100-sxm2"))))
+    rows = list(csv.DictReader(io.StringIO(printed("predict ops.csv --op conv -d v100-sxm2"))))
     operator = parse_description("conv batch=1 in_channels=64 out_channels=64 kernel=3 in_size=28 stride=1 padding=1")
     (prediction,) = predict([operator], device("v100-sxm2"))
     assert float(rows[0]["gpu_time_us"]) == pytest.approx(prediction.gpu_time_us, rel=1e-5)
@@ -72,9 +65,9 @@ def test_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert {**rows[2], "row": "7", "latency_us": "88.0"} == rows[0]
 
 
-def test_kinds_by_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_by_column() -> None:
     Path("ops.csv").write_text("op,rows,cols,m,n,k,trans_a,trans_b\nadd,5,6,,,,,\ngemm,,,64,32,16,N,N\n")
-    rows = printed_json(capsys, "predict ops.csv -d t4 --json")
+    rows = printed_json("predict ops.csv -d t4 --json")
     assert [row["op"] for row in rows] == ["add", "gemm"]
     assert rows[0]["rows"] == 5
     assert rows[1]["m"] == 64
@@ -116,54 +109,52 @@ def table(*rows: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("on", ["v100-sxm2", "a100-sxm-40gb"])
-def test_a_table_of_every_kind(on: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_every_kind(on: str) -> None:
     rows: list[dict[str, object]] = [{"op": name} | SIZES.get(name, PLANE) for name in (*KINDS, *ALIASES)]
     rows += [{"op": "conv", **SIZES["conv"], "groups": groups, "out_channels": 24} for groups in (4, 24)]
     for row in rows[len(KINDS) : -2]:
         row.update(SIZES.get(ALIASES[str(row["op"])], {}))
     Path("ops.csv").write_text(table(*rows))
-    predicted = printed_json(capsys, f"predict ops.csv -d {on} --json")
+    predicted = printed_json(f"predict ops.csv -d {on} --json")
     assert [row["op"] for row in predicted] == [row["op"] for row in rows]
     assert all(0 < row["low_us"] < row["gpu_time_us"] < row["high_us"] and row["kernels"] for row in predicted)
     time_us = {row["op"]: row["gpu_time_us"] for row in predicted[: len(KINDS) + len(ALIASES)]}
     assert all(time_us[alias] == time_us[kind] for alias, kind in ALIASES.items())
 
 
-def test_precision_by_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_precision_by_row() -> None:
     rows = [
         {"op": "linear", "batch": 1, "m": 4096, "n": 4096, "k": 4096, "dtype": each} for each in ("", "fp16", "fp32")
     ]
     Path("ops.csv").write_text(table(*rows))
-    default, half, full = (row["gpu_time_us"] for row in printed_json(capsys, "predict ops.csv -d v100-sxm2 --json"))
+    default, half, full = (row["gpu_time_us"] for row in printed_json("predict ops.csv -d v100-sxm2 --json"))
     assert half < 0.5 * full
     assert default == full
     Path("ops.csv").write_text(table(*rows).replace("dtype", "precision"))
-    default, *others = (
-        row["gpu_time_us"] for row in printed_json(capsys, "predict ops.csv -d v100-sxm2 --dtype fp16 --json")
-    )
+    default, *others = (row["gpu_time_us"] for row in printed_json("predict ops.csv -d v100-sxm2 --dtype fp16 --json"))
     assert others == [half, full]
     assert default == half
     Path("ops.csv").write_text(table({**rows[0], "dtype": "bf16"}))
-    assert "has no bf16" in refused(capsys, "predict ops.csv -d v100-sxm2")
+    assert "has no bf16" in refused("predict ops.csv -d v100-sxm2")
 
 
-def test_precision(capsys: pytest.CaptureFixture[str]) -> None:
+def test_precision() -> None:
     Path("ops.csv").write_text("m,n,k,trans_a,trans_b\n4096,4096,4096,N,N\n")
     full, half = (
-        printed_json(capsys, f"predict ops.csv --op gemm -d v100-sxm2 --json --dtype {dtype}")[0]["gpu_time_us"]
+        printed_json(f"predict ops.csv --op gemm -d v100-sxm2 --json --dtype {dtype}")[0]["gpu_time_us"]
         for dtype in ("fp32", "fp16")
     )
     assert half < full
 
 
-def test_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_out(folder: Path) -> None:
     Path("ops.csv").write_text(CONV)
-    text = printed(capsys, "predict ops.csv --op conv -d t4")
-    assert printed(capsys, "predict ops.csv --op conv -d t4 --out predicted.csv") == ""
+    text = printed("predict ops.csv --op conv -d t4")
+    assert printed("predict ops.csv --op conv -d t4 --out predicted.csv") == ""
     assert Path("predicted.csv").read_text() == text
-    printed(capsys, "predict ops.csv --op conv -d t4 --json --out predicted.json")
+    printed("predict ops.csv --op conv -d t4 --json --out predicted.json")
     assert len(json.loads(Path("predicted.json").read_text())) == 3
-    again = printed(capsys, "predict predicted.csv --op conv -d t4").splitlines()
+    again = printed("predict predicted.csv --op conv -d t4").splitlines()
     assert [name for name in again[0].split(",") if "kernels" in name] == [
         "input_kernels",
         "input_input_kernels",
@@ -194,44 +185,40 @@ BAD: dict[str, tuple[str, str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_tables_that_are_wrong(case: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_tables_that_are_wrong(case: str, folder: Path) -> None:
     text, option, words = BAD[case]
     Path("ops.csv").write_text(text)
-    line = refused(capsys, f"predict ops.csv -d t4 {option} --out out.csv")
+    line = refused(f"predict ops.csv -d t4 {option} --out out.csv")
     for word in ("ops.csv", *words):
         assert word in line
     assert [path.name for path in folder.iterdir()] == ["ops.csv"]
 
 
-def test_other_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--batch is for models" in refused(capsys, "predict nothing.csv --op add -d t4 --batch 2")
-    assert "--dim is for models" in refused(capsys, "predict nothing.csv --op add -d t4 --dim batch=2")
-    assert "not both" in refused(capsys, "predict nothing.csv --op add -d t4 --csv --json")
-    assert "nothing.csv" in refused(capsys, "predict nothing.csv --op add -d t4")
+def test_other_mistakes() -> None:
     Path("ops.csv").write_text(TABLES["add"])
-    assert "--device" in refused(capsys, "predict ops.csv --op add")
-    assert "did you mean 't4'" in refused(capsys, "predict ops.csv --op add -d t44")
-    assert "fp31" in refused(capsys, "predict ops.csv --op add -d t4 --dtype fp31")
-    assert "nowhere" in refused(capsys, "predict ops.csv --op add -d t4 --out nowhere/out.csv")
+    assert "--device" in refused("predict ops.csv --op add")
+    assert "did you mean 't4'" in refused("predict ops.csv --op add -d t44")
+    assert "fp31" in refused("predict ops.csv --op add -d t4 --dtype fp31")
+    assert "nowhere" in refused("predict ops.csv --op add -d t4 --out nowhere/out.csv")
     Path("ops.csv").write_bytes(os.urandom(300) + b"\xff")
-    assert "not text" in refused(capsys, "predict ops.csv --op add -d t4")
+    assert "not text" in refused("predict ops.csv --op add -d t4")
 
 
 @pytest.mark.slow
-def test_reference_tables(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reference_tables(shared: Path) -> None:
     path = shared / "data/kernels/conv.v100-pcie-32gb.csv"
-    rows = printed(capsys, f"predict {path} --op conv -d v100-pcie-32gb").splitlines()
+    rows = printed(f"predict {path} --op conv -d v100-pcie-32gb").splitlines()
     assert len(rows) == len(path.read_text().splitlines())
 
 
-def test_who_calls_decides_what_is_added(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_calls_decides_what_is_added() -> None:
     """A framework's calls have a floor and a gap; a node of a graph has what graphs and profilers show."""
     Path("ops.csv").write_text("op,rows,cols\nrelu,4,64\n")
-    (called,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --json")
-    (again,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --engine calls --json")
-    (node,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --engine graph --json")
+    (called,) = printed_json("predict ops.csv -d v100-sxm2 --json")
+    (again,) = printed_json("predict ops.csv -d v100-sxm2 --engine calls --json")
+    (node,) = printed_json("predict ops.csv -d v100-sxm2 --engine graph --json")
     assert called == again
     engine = device("v100-sxm2").engine
     assert node["gpu_time_us"] == pytest.approx(engine.graph_kernel_us, abs=0.2)
     assert called["gpu_time_us"] > node["gpu_time_us"] + engine.dispatch_us - 1
-    assert "did you mean 'graph'? known: auto, calls" in refused(capsys, "predict ops.csv -d v100-sxm2 --engine grap")
+    assert "did you mean 'graph'? known: auto, calls" in refused("predict ops.csv -d v100-sxm2 --engine grap")

@@ -20,15 +20,15 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    document: dict[str, Any] = printed_json(capsys, ["run", *arguments, "--json"])
+def run_json(*arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = printed_json(["run", *arguments, "--json"])
     return document
 
 
-def test_checked_timed_and_beside_others(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checked_timed_and_beside_others(saved: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     document = run_json(
-        capsys, str(saved), "--backend", "numpy_reference", "--compare", "sequential,greedy", "--rounds", "3",
+        str(saved), "--backend", "numpy_reference", "--compare", "sequential,greedy", "--rounds", "3",
         "--warm-up", "1", "--plan", str(plan), "--store", str(tmp_path / "store.sqlite"),
     )  # fmt: skip
     assert document["model"] == "ios_sample"
@@ -48,12 +48,10 @@ def test_checked_timed_and_beside_others(saved: Path, tmp_path: Path, capsys: py
     assert read.arena_bytes == memory["arena_bytes"]
 
 
-def test_stages_of_the_simulator_against_its_own_prices(
-    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stages_of_the_simulator_against_its_own_prices(saved: Path, tmp_path: Path) -> None:
     """Prediction and measurement are the same stages, priced twice; concats in place are no work."""
     document = run_json(
-        capsys, str(saved), "--backend", "simulator", "--device", "v100-sxm2", "--no-check", "--compare", "",
+        str(saved), "--backend", "simulator", "--device", "v100-sxm2", "--no-check", "--compare", "",
         "--stages", "--store", str(tmp_path / "store.sqlite"),
     )  # fmt: skip
     assert document["output_error"] is None
@@ -68,8 +66,8 @@ def test_stages_of_the_simulator_against_its_own_prices(
     assert [run["predicted_us"] for run in document["runs"]] == [priced.latency_us]
 
 
-def test_the_table(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, ["run", str(saved), "--backend", "numpy_reference", "--rounds", "2", "--warm-up", "0"])
+def test_the_table(saved: Path) -> None:
+    text = printed(["run", str(saved), "--backend", "numpy_reference", "--rounds", "2", "--warm-up", "0"])
     assert "ios_sample by numpy_reference, batch 1, fp32, paper engine" in text
     assert "sequential" in text
     assert "Outputs differ from NumPy's by" in text
@@ -89,5 +87,5 @@ def test_the_table(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--backend", "simulator"], "backend simulator needs a device; give --device NAME"),
     ],
 )
-def test_mistakes(saved: Path, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reason in refused(capsys, ["run", str(saved), *arguments])
+def test_mistakes(saved: Path, arguments: list[str], reason: str) -> None:
+    assert reason in refused(["run", str(saved), *arguments])

@@ -107,17 +107,17 @@ def with_unknown_operator(path: Path) -> Path:
     return path
 
 
-def test_unknown_operators_are_told_and_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_operators_are_told_and_refused(tmp_path: Path) -> None:
     path = with_unknown_operator(tmp_path / "m.onnx")
     told = "Priced as memory traffic, since iossim does not know what they compute: Einsum."
     for command in ("models show", "optimize -d t4", "compare -d t4"):
         arguments = [*command.split(), str(path), "--dim", "n=4"]
-        assert told in " ".join(printed(capsys, arguments).split()), command
-        assert "does not know: Einsum; leave out --strict" in refused(capsys, [*arguments, "--strict"])
-    assert printed_json(capsys, ["models", "show", str(path), "--dim", "n=4", "--json"])["foreign_ops"] == {"Einsum": 1}
-    compared = printed_json(capsys, ["compare", "-d", "t4", str(path), "--dim", "n=4", "--json"])
+        assert told in " ".join(printed(arguments).split()), command
+        assert "does not know: Einsum; leave out --strict" in refused([*arguments, "--strict"])
+    assert printed_json(["models", "show", str(path), "--dim", "n=4", "--json"])["foreign_ops"] == {"Einsum": 1}
+    compared = printed_json(["compare", "-d", "t4", str(path), "--dim", "n=4", "--json"])
     assert all(told in found["remarks"] for found in compared["schedules"])
-    assert told in printed_json(capsys, ["optimize", "-d", "t4", str(path), "--dim", "n=4", "--json"])["remarks"]
+    assert told in printed_json(["optimize", "-d", "t4", str(path), "--dim", "n=4", "--json"])["remarks"]
 
 
 @pytest.mark.parametrize(
@@ -130,23 +130,21 @@ def test_unknown_operators_are_told_and_refused(tmp_path: Path, capsys: pytest.C
         (["--dim", "m=4"], "has no open dimension 'm'; known: n"),
     ],
 )
-def test_dimensions_that_cannot_be(
-    given: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dimensions_that_cannot_be(given: list[str], reason: str, tmp_path: Path) -> None:
     path = with_unknown_operator(tmp_path / "m.onnx")
-    assert reason in refused(capsys, ["models", "show", str(path), *given])
+    assert reason in refused(["models", "show", str(path), *given])
 
 
-def test_what_is_worth_knowing_before_scheduling(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_worth_knowing_before_scheduling() -> None:
     """A fire module has two branches, and a bypass beside them."""
-    shown = printed_json(capsys, "models show squeezenet --json")
+    shown = printed_json("models show squeezenet --json")
     assert shown["width"] == max(block["width"] for block in shown["block_list"]) == 3
     assert shown["weight_bytes"] == 4 * shown["parameters"]
     assert shown["flops"] >= 2 * shown["macs"]
     assert 1.1 < shown["parallelism"] < 2
     # The two largest images in a row: the first convolution's result, and what its pooling leaves.
     assert shown["activation_bytes"] >= 4 * 96 * 109 * 109
-    text = printed(capsys, "models show squeezenet")
+    text = printed("models show squeezenet")
     assert "up to 3 units of a block are independent" in text
     assert "activations at least" in text
 

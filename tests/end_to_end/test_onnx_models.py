@@ -32,36 +32,36 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
         ("light_inception_v1", "k80", "fp32"),
     ],
 )
-def test_light_models(model: str, device: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_light_models(model: str, device: str, dtype: str, tmp_path: Path) -> None:
     path = LIGHT / f"{model}.onnx"
     options = [str(path), "-d", device, "--dtype", dtype]
-    comparison = printed_json(capsys, ["compare", *options, "--json"])
+    comparison = printed_json(["compare", *options, "--json"])
     check_comparison(comparison)
     assert comparison["model"] == model
-    printed(capsys, ["optimize", *options, "--out", str(tmp_path)])
+    printed(["optimize", *options, "--out", str(tmp_path)])
     saved = Schedule.read(tmp_path / "schedule.json")
     assert saved.latency_us == pytest.approx(comparison["schedules"][-1]["latency_us"], rel=1e-9)
-    again = printed_json(capsys, ["simulate", str(tmp_path / "schedule.json"), "--json"])
+    again = printed_json(["simulate", str(tmp_path / "schedule.json"), "--json"])
     assert again["latency_us"] == pytest.approx(saved.latency_us, rel=1e-9)
 
 
-def test_branches_are_worth_something(capsys: pytest.CaptureFixture[str]) -> None:
+def test_branches_are_worth_something() -> None:
     """Inception gains from scheduling; VGG is a chain, in which there is nothing to schedule."""
     inception, vgg = (
-        printed_json(capsys, ["compare", str(LIGHT / f"light_{name}.onnx"), "-d", "v100-sxm2", "--json"])["schedules"]
+        printed_json(["compare", str(LIGHT / f"light_{name}.onnx"), "-d", "v100-sxm2", "--json"])["schedules"]
         for name in ("inception_v1", "vgg19")
     )
     assert inception[-1]["speedup"] > 1.1
     assert vgg[-1]["speedup"] == pytest.approx(1.0)
-    text = printed(capsys, ["compare", str(LIGHT / "light_vgg19.onnx"), "-d", "v100-sxm2"])
+    text = printed(["compare", str(LIGHT / "light_vgg19.onnx"), "-d", "v100-sxm2"])
     assert "Best: no scheduler is faster than sequential" in text
 
 
-def test_batch_of_an_onnx_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_of_an_onnx_file() -> None:
     path = LIGHT / "light_squeezenet.onnx"
-    four = printed_json(capsys, ["compare", str(path), "-d", "t4", "--batch", "4", "--json"])
+    four = printed_json(["compare", str(path), "-d", "t4", "--batch", "4", "--json"])
     assert four["batch"] == 4
-    shaped = printed_json(capsys, ["models", "show", str(path), "--batch", "4", "--json"])
+    shaped = printed_json(["models", "show", str(path), "--batch", "4", "--json"])
     assert [shape[0] for shape in shaped["inputs"].values()] == [4]
 
 

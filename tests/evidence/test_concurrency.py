@@ -159,13 +159,13 @@ def test_blocks_go_where_they_were_seen(found: ConcurrencyEvaluation) -> None:
     assert max(one.in_turn for one in found.placements) < 0.1
 
 
-def test_validate_tells_it(shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_tells_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSSIM_SHARED", str(shared))
     monkeypatch.setenv("COLUMNS", "80")
-    (told,) = printed_json(capsys, "evidence validate --part concurrency -d gtx-1080-ti --json")["concurrency"]
+    (told,) = printed_json("evidence validate --part concurrency -d gtx-1080-ti --json")["concurrency"]
     (pair,) = told["pairs"]
     assert (pair["data_set"], pair["pairs"]) == ("gtx1080ti_stream_pairs", 10)
     assert set(pair["slowdowns"]) == set(MODELS)
-    text = printed(capsys, "evidence validate --part concurrency -d v100-sxm2")
+    text = printed("evidence validate --part concurrency -d v100-sxm2")
     assert "fp64 pipe, v100-sxm2" in text
     assert max(map(len, text.splitlines())) <= 80

@@ -222,10 +222,10 @@ def test_auto_is_one_graph_from_ampere_on_for_functions_and_commands(name: str, 
     assert iossim.simulate(found, device, engine=AUTO).latency_us == iossim.simulate(found, device).latency_us
 
 
-def test_commands_say_which_engine_auto_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_say_which_engine_auto_is() -> None:
     for command in ("optimize", "compare", "predict"):
         for name, engine in (("t4", "paper"), ("l4", "graph")):
-            text = printed(capsys, f"{command} ios_sample -d {name}")
+            text = printed(f"{command} ios_sample -d {name}")
             assert f"{engine} engine" in text.splitlines()[0]
 
 

@@ -34,22 +34,22 @@ def test_no_name_is_of_two_kinds() -> None:
     assert set(shipped_files("iossim.hw_profiles")) == {*shipped_edge_names(), *device_names()} - {"cpu"}
 
 
-def test_what_needs_another_kind_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_needs_another_kind_refuses() -> None:
     with pytest.raises(DeviceError, match="'c6678' is an edge device, which this cannot take"):
         device("c6678")
-    assert "is an edge device" in refused(capsys, "optimize ios_sample -d zcu102")
+    assert "is an edge device" in refused("optimize ios_sample -d zcu102")
     with pytest.raises(DeviceError, match="'t4' is no edge device; those that are: c6678, zcu102"):
         edge_device("t4")
     with pytest.raises(DeviceError, match="unknown edge device 'c6679'; did you mean 'c6678'"):
         edge_device("c6679")
 
 
-def test_they_are_listed_shown_and_validated(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = [row for row in printed_json(capsys, "devices list --json") if row["name"] == "c6678"]
+def test_they_are_listed_shown_and_validated() -> None:
+    (row,) = [row for row in printed_json("devices list --json") if row["name"] == "c6678"]
     assert (row["architecture"], row["SMs"], row["from"]) == ("edge", 8, "shipped")
-    assert "private_bytes" in printed(capsys, "devices show c6678")
-    assert printed_json(capsys, "devices show zcu102 --json")["units"]["value"] == 504
-    assert printed(capsys, "devices validate c6678") == "c6678: plausible\n"
+    assert "private_bytes" in printed("devices show c6678")
+    assert printed_json("devices show zcu102 --json")["units"]["value"] == 504
+    assert printed("devices validate c6678") == "c6678: plausible\n"
 
 
 def test_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

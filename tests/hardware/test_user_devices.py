@@ -63,26 +63,26 @@ def test_the_list_says_where_each_is_from_and_warns_of_broken_ones(
     path = save(folder, "my-t4")
     (folder / "broken.yaml").write_text("name: [")
     capsys.readouterr()
-    rows = {row["name"]: row["from"] for row in printed_json(capsys, "devices list --json")}
+    rows = {row["name"]: row["from"] for row in printed_json("devices list --json")}
     assert rows["my-t4"] == str(path)
     assert rows["t4"] == "shipped"
     assert "broken" not in rows
-    assert "my-t4: " in printed(capsys, "devices show my-t4")
-    assert "broken.yaml, line 1: is not YAML" in refused(capsys, "devices show broken")
+    assert "my-t4: " in printed("devices show my-t4")
+    assert "broken.yaml, line 1: is not YAML" in refused("devices show broken")
 
 
 def test_a_template_is_a_profile_once_it_is_filled_in(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "wrote mine.yaml" in printed(capsys, "devices new mine")
+    assert "wrote mine.yaml" in printed("devices new mine")
     # By the name that was given, too: the file that is here is checked, and what is to be filled in told.
     assert main(["devices", "validate", "mine"]) == 2
     assert "mine.yaml:\n  device profile mine.yaml is not valid" in capsys.readouterr().out
-    assert "for the file that is here give mine.yaml" in refused(capsys, "compare ios_sample -d mine")
+    assert "for the file that is here give mine.yaml" in refused("compare ios_sample -d mine")
     text = Path("mine.yaml").read_text()
     assert "FILL_IN" in text
-    assert "mine.yaml is there already" in refused(capsys, "devices new mine")
+    assert "mine.yaml is there already" in refused("devices new mine")
     assert Path("mine.yaml").read_text() == text
 
     assert main_fails(capsys, "devices validate mine.yaml")
@@ -96,7 +96,7 @@ def test_a_template_is_a_profile_once_it_is_filled_in(
     Path("mine.yaml").write_text(
         text.replace("title: FILL_IN", "title: T").replace("datasheet: FILL_IN", "datasheet: D")
     )
-    assert printed(capsys, "devices validate mine.yaml t4") == "mine.yaml: plausible\nt4: plausible\n"
+    assert printed("devices validate mine.yaml t4") == "mine.yaml: plausible\nt4: plausible\n"
     assert device("mine.yaml").fp32_tflops == device("t4").fp32_tflops
 
 
@@ -116,9 +116,7 @@ def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest
     data["datasheet"]["l2_bytes"]["value"] = 4096
     path.write_text(yaml.safe_dump(data))
     assert "was it given in KiB?" in main_fails(capsys, f"devices validate {path}")
-    assert printed_json(capsys, "devices validate --json t4 l4") == [
-        {"profile": name, "problems": []} for name in ("t4", "l4")
-    ]
+    assert printed_json("devices validate --json t4 l4") == [{"profile": name, "problems": []} for name in ("t4", "l4")]
 
 
 @pytest.mark.parametrize(
@@ -138,15 +136,13 @@ def test_a_template_that_cannot_be_is_one_line(folder: Path, tmp_path: Path, nam
     assert "cpu" in own_names()
 
 
-def test_the_folder_is_made_for_its_first_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_is_made_for_its_first_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
     path = tmp_path / "data" / "devices" / "mine.yaml"
     assert not path.parent.exists()
-    assert f"wrote {path}" in printed(capsys, ["devices", "new", "mine", "--out", str(path)])
-    assert "'datasheet." in refused(capsys, "devices show mine")
-    assert "no such folder" in refused(capsys, ["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")])
+    assert f"wrote {path}" in printed(["devices", "new", "mine", "--out", str(path)])
+    assert "'datasheet." in refused("devices show mine")
+    assert "no such folder" in refused(["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")])
     (tmp_path / "file").touch()
     with pytest.raises(DeviceError, match="cannot make the folder"):
         write_template("mine", tmp_path / "file" / "devices" / "m.yaml", tmp_path / "file" / "devices")

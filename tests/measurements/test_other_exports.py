@@ -38,11 +38,11 @@ EXPORTS: dict[str, tuple[str | bytes, str, str]] = {
 
 @pytest.mark.parametrize("name", EXPORTS)
 @pytest.mark.parametrize("command", ["corun", "profile-report squeezenet", "calibrate"])
-def test_other_exports(name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_exports(name: str, command: str, tmp_path: Path) -> None:
     contents, what, remedy = EXPORTS[name]
     path = tmp_path / name
     path.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-    line = refused(capsys, f"{command} {path} --device t4")
+    line = refused(f"{command} {path} --device t4")
     for words in (name, what, remedy):
         assert words in line
 
@@ -58,12 +58,10 @@ def test_other_exports(name: str, command: str, tmp_path: Path, capsys: pytest.C
         ("Start (ns),Duration (ns),GrdX,BlkX\n1,2,3,4\n", "calibrate", "which names no operators"),
     ],
 )  # fmt: skip
-def test_what_profile_report_reads(
-    contents: str, command: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_profile_report_reads(contents: str, command: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(contents)
-    line = refused(capsys, f"{command} {path} --device t4")
+    line = refused(f"{command} {path} --device t4")
     assert words in line
     assert "'iossim profile-report MODEL FILE --measurements OUT.jsonl' makes measurements of it" in line
 

@@ -30,8 +30,8 @@ def table(folder: Path, content: Any = TABLE) -> Path:
     return path
 
 
-def test_a_table_under_a_limit_of_each_kernel(tmp_path: Path, capsys: Capture) -> None:
-    found = printed_json(capsys, f"microbatch --table {table(tmp_path)} --workspace 4MiB --json")
+def test_a_table_under_a_limit_of_each_kernel(tmp_path: Path) -> None:
+    found = printed_json(f"microbatch --table {table(tmp_path)} --workspace 4MiB --json")
     first, second = found["kernels"]
     assert first == {
         "layer": "conv2",
@@ -43,19 +43,19 @@ def test_a_table_under_a_limit_of_each_kernel(tmp_path: Path, capsys: Capture) -
     }
     assert second["undivided_us"] == second["time_us"] == 5.0
     assert (found["time_us"], found["undivided_us"]) == (15.0, 30.0)
-    shown = printed(capsys, f"microbatch --table {table(tmp_path)} --workspace 4MiB")
+    shown = printed(f"microbatch --table {table(tmp_path)} --workspace 4MiB")
     assert "2x4 fft" in shown
     assert "2.00 times" in shown
 
 
-def test_a_table_under_one_limit_for_all(tmp_path: Path, capsys: Capture) -> None:
-    shown = printed(capsys, f"microbatch --table {table(tmp_path)} --total-workspace 2MiB")
+def test_a_table_under_one_limit_for_all(tmp_path: Path) -> None:
+    shown = printed(f"microbatch --table {table(tmp_path)} --total-workspace 2MiB")
     assert "4x2 fft" in shown
     assert "proved the best under the limit" in shown
 
 
-def test_a_model_with_its_gradients(tmp_path: Path, capsys: Capture) -> None:
-    found = printed_json(capsys, f"{ALEXNET} --pass training --total-workspace 60MiB --json --out {tmp_path}")
+def test_a_model_with_its_gradients(tmp_path: Path) -> None:
+    found = printed_json(f"{ALEXNET} --pass training --total-workspace 60MiB --json --out {tmp_path}")
     names = [(one["layer"], one["pass"]) for one in found["kernels"]]
     assert len(names) == len(set(names)) == 14  # the first layer reads the images
     assert found["workspace_bytes"] == sum(one["workspace_bytes"] for one in found["kernels"]) <= 60 << 20
@@ -67,21 +67,20 @@ def test_a_model_with_its_gradients(tmp_path: Path, capsys: Capture) -> None:
     assert {"front.svg", "workspaces.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_is_found_is_a_schedule_that_runs(tmp_path: Path, capsys: Capture) -> None:
+def test_what_is_found_is_a_schedule_that_runs(tmp_path: Path) -> None:
     found = printed_json(
-        capsys, f"microbatch ios_sample -d p100-sxm2 -b 8 --workspace 100KiB --json --no-plot --out {tmp_path}"
+        f"microbatch ios_sample -d p100-sxm2 -b 8 --workspace 100KiB --json --no-plot --out {tmp_path}"
     )
     sizes = [[(part["count"], part["micro_batch"]) for part in one["configuration"]] for one in found["kernels"]]
     assert [(1, 7), (1, 1)] in sizes
     done = printed_json(
-        capsys,
-        f"run {tmp_path}/schedule.json --backend numpy_reference --compare sequential --rounds 1 --warm-up 0 --json",
+        f"run {tmp_path}/schedule.json --backend numpy_reference --compare sequential --rounds 1 --warm-up 0 --json"
     )
     assert done["output_error"] == 0
     assert any("runs" in remark and "units with its own kernels" in remark for remark in done["remarks"])
 
 
-def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path, capsys: Capture) -> None:
+def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path) -> None:
     def rows(half_us: float) -> dict[str, Any]:
         times = ((4, half_us, 10), (8, 100.0, 20))
         return {"conv": [{"batch": b, "algorithm": "a", "time_us": t, "workspace_bytes": w} for b, t, w in times]}
@@ -89,7 +88,7 @@ def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path, capsys: Ca
     for half_us, expected in ((49.6, "1x8 a"), (49.4, "2x4 a")):
         file = table(tmp_path, rows(half_us))
         for limit in ("--workspace 100B", "--total-workspace 20B", "--total-workspace 1MiB"):
-            shown = printed(capsys, f"microbatch --table {file} {limit}")
+            shown = printed(f"microbatch --table {file} {limit}")
             # Where all share the limit, a workspace of half the size is worth dividing for.
             assert (expected if limit == "--workspace 100B" else "2x4 a") in shown
     assert "1 kernel takes 98.8 us, undivided 100.0 us" in shown
@@ -100,24 +99,22 @@ def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path, capsys: Ca
 @pytest.mark.parametrize(
     "option", ["--device p100", "--dtype fp16", "--pass training", "--engine graph", "--memory-limit 1MiB"]
 )
-def test_what_says_nothing_of_a_table_is_refused(tmp_path: Path, capsys: Capture, option: str) -> None:
-    reason = refused(capsys, f"microbatch --table {table(tmp_path)} {option}")
+def test_what_says_nothing_of_a_table_is_refused(tmp_path: Path, option: str) -> None:
+    reason = refused(f"microbatch --table {table(tmp_path)} {option}")
     assert f"leave {option.split(maxsplit=1)[0]} out, or give a MODEL" in reason
 
 
-def test_activations_and_workspaces_under_one_limit(capsys: Capture) -> None:
-    found = printed_json(capsys, f"{ALEXNET} --memory-limit 85MiB --json")
+def test_activations_and_workspaces_under_one_limit() -> None:
+    found = printed_json(f"{ALEXNET} --memory-limit 85MiB --json")
     assert found["arena_bytes"] <= found["memory_limit_bytes"] == 85 << 20
     assert found["proved"]
     assert found["time_us"] < found["undivided_us"]
     assert list(Draft202012Validator(schema("microbatch")).iter_errors(found)) == []
-    assert "The arena with activations has" in printed(capsys, f"{ALEXNET} --memory-limit 85MiB")
+    assert "The arena with activations has" in printed(f"{ALEXNET} --memory-limit 85MiB")
 
 
-def test_the_more_workspace_the_faster(capsys: Capture) -> None:
-    times = [
-        printed_json(capsys, f"{ALEXNET} --workspace {size} --json")["time_us"] for size in ("0B", "8MiB", "64MiB")
-    ]
+def test_the_more_workspace_the_faster() -> None:
+    times = [printed_json(f"{ALEXNET} --workspace {size} --json")["time_us"] for size in ("0B", "8MiB", "64MiB")]
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
 
@@ -132,8 +129,8 @@ def test_the_more_workspace_the_faster(capsys: Capture) -> None:
         ("alexnet", "a model or a table, not both"),
     ],
 )
-def test_mistakes_with_a_table(tmp_path: Path, capsys: Capture, options: str, reason: str) -> None:
-    assert reason in refused(capsys, f"microbatch --table {table(tmp_path)} {options}")
+def test_mistakes_with_a_table(tmp_path: Path, options: str, reason: str) -> None:
+    assert reason in refused(f"microbatch --table {table(tmp_path)} {options}")
 
 
 @pytest.mark.parametrize(
@@ -146,11 +143,11 @@ def test_mistakes_with_a_table(tmp_path: Path, capsys: Capture, options: str, re
         ([1], "should be an object"),
     ],
 )
-def test_mistakes_in_a_table(tmp_path: Path, capsys: Capture, content: Any, reason: str) -> None:
-    assert reason in refused(capsys, f"microbatch --table {table(tmp_path, content)} --workspace 1B")
+def test_mistakes_in_a_table(tmp_path: Path, content: Any, reason: str) -> None:
+    assert reason in refused(f"microbatch --table {table(tmp_path, content)} --workspace 1B")
 
 
-def test_mistakes_with_a_model(capsys: Capture) -> None:
-    assert "needs a device" in refused(capsys, "microbatch alexnet")
-    assert "--pass 'backward' is not known" in refused(capsys, f"{ALEXNET} --pass backward")
-    assert "has no convolution" in refused(capsys, "microbatch bert_layer --device t4")
+def test_mistakes_with_a_model() -> None:
+    assert "needs a device" in refused("microbatch alexnet")
+    assert "--pass 'backward' is not known" in refused(f"{ALEXNET} --pass backward")
+    assert "has no convolution" in refused("microbatch bert_layer --device t4")

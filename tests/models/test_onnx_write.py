@@ -61,9 +61,9 @@ def test_what_cannot_be_written_leaves_all_as_it_was(largest_inside_bytes: int, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_models_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_export(tmp_path: Path) -> None:
     out = tmp_path / "m.onnx"
-    printed(capsys, f"models export ios_sample --batch 2 --dtype fp16 --opset 13 --out {out}")
+    printed(f"models export ios_sample --batch 2 --dtype fp16 --opset 13 --out {out}")
     assert onnx.load(out).opset_import[0].version == 13
     network = load("ios_sample", batch=2, dtype="fp16")
     graph = import_onnx(out)
@@ -73,15 +73,13 @@ def test_models_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     (expected,) = evaluate_graph(network.graph, {name: x}).values()
     (found,) = run_onnxruntime(str(out), {name: x})
     np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-2 * np.abs(expected).max())
-    assert "no scales to write" in refused(capsys, f"models export ios_sample --dtype int8 --out {out}.int8")
-    assert "operator set 99" in refused(capsys, f"models export ios_sample --opset 99 --out {out}")
+    assert "no scales to write" in refused(f"models export ios_sample --dtype int8 --out {out}.int8")
+    assert "operator set 99" in refused(f"models export ios_sample --opset 99 --out {out}")
     assert list(tmp_path.iterdir()) == [out]
 
 
 @pytest.mark.slow
-def test_a_model_of_more_than_two_gigabytes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_more_than_two_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights are never read to schedule it, and one at a time to export it. The file has holes, and takes no room."""
     side, layers = 12_000, 4
     nbytes = 4 * side * side
@@ -104,10 +102,10 @@ def test_a_model_of_more_than_two_gigabytes(
     loaded: list[Path] = []
     load_weights = ExternalConstant.load
     monkeypatch.setattr(ExternalConstant, "load", lambda self: loaded.append(self.path) or load_weights(self))
-    printed(capsys, f"models show {path}")
-    printed(capsys, f"compare {path} -d a100-sxm-40gb")
+    printed(f"models show {path}")
+    printed(f"compare {path} -d a100-sxm-40gb")
     assert loaded == []
-    printed(capsys, f"models export {path} --out {out}")
+    printed(f"models export {path} --out {out}")
     assert len(loaded) == layers
     assert out.stat().st_size < 2**20
     assert (tmp_path / "exported.onnx.weights").stat().st_size >= layers * nbytes

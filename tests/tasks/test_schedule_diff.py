@@ -164,36 +164,36 @@ def test_other_prices_have_no_engine() -> None:
     assert under_other_engine(network, iossim.optimize(network, None, cost_model=prices), prices) is None
 
 
-def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path) -> None:
     """Found by a fuzz: every ratio of latencies was a division by zero."""
     x, y = (
         make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3, 4]), ("y", [2, 12]))
     )
     onnx.save(make_model(make_graph([make_node("Flatten", ["x"], ["y"])], "views", [x], [y])), tmp_path / "views.onnx")
-    told = printed_json(capsys, f"compare {tmp_path / 'views.onnx'} -d v100-sxm2 --json")
+    told = printed_json(f"compare {tmp_path / 'views.onnx'} -d v100-sxm2 --json")
     assert told["other_engine"] is None
     assert {(each["latency_us"], each["speedup"]) for each in told["schedules"]} == {(0.0, 1.0)}
-    assert printed_json(capsys, f"optimize {tmp_path / 'views.onnx'} -d v100-sxm2 --json")["latency_us"] == 0.0
+    assert printed_json(f"optimize {tmp_path / 'views.onnx'} -d v100-sxm2 --json")["latency_us"] == 0.0
     kept = tmp_path / "kept"
     plain = f"{tmp_path / 'views.onnx'} -d v100-sxm2"
-    told = printed_json(capsys, f"optimize {plain} --scheduler ios-streams --out {kept} --json")
+    told = printed_json(f"optimize {plain} --scheduler ios-streams --out {kept} --json")
     assert (told["latency_us"], told["scheduler"]) == (0.0, "ios-streams")
-    assert printed_json(capsys, f"diff {kept}/schedule.json {kept}/schedule.json --json")["regrets"] == [0.0, 0.0]
+    assert printed_json(f"diff {kept}/schedule.json {kept}/schedule.json --json")["regrets"] == [0.0, 0.0]
     beside = f"coschedule {tmp_path / 'views.onnx'} squeezenet -d a100-sxm-40gb"
     (tmp_path / "requests.csv").write_text("time_ms,model\n0,views\n5,squeezenet\n5,views\n")
-    told = printed_json(capsys, f"{beside} --objective latency --arrivals {tmp_path / 'requests.csv'} --json")
+    told = printed_json(f"{beside} --objective latency --arrivals {tmp_path / 'requests.csv'} --json")
     assert {way["ends_us"]["views"] for way in told["ways"]} == {0.0}
     assert len(told["served"]) == 3
-    assert "the models take no time" in refused(capsys, f"coschedule {plain} --arrivals poisson")
+    assert "the models take no time" in refused(f"coschedule {plain} --arrivals poisson")
 
 
-def test_a_network_that_gains_nothing_on_streams_is_told_what_a_graph_gains(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_that_gains_nothing_on_streams_is_told_what_a_graph_gains() -> None:
     """Found by a new user: on an H100 nothing in GoogLeNet's kind was worth running side by side, unless as one graph."""
-    told = printed_json(capsys, "compare inception_v3 -d h100 --engine paper -r 3 -s 8 --json")["other_engine"]
+    told = printed_json("compare inception_v3 -d h100 --engine paper -r 3 -s 8 --json")["other_engine"]
     assert told["engine"] == "graph"
     assert told["sequential_us"] / told["best_us"] > 1.5
-    line = printed(capsys, "compare inception_v3 -d h100 --engine paper -r 3 -s 8").splitlines()[-1]
+    line = printed("compare inception_v3 -d h100 --engine paper -r 3 -s 8").splitlines()[-1]
     assert line.startswith("With --engine graph: ")
     assert f"{told['best_us'] / 1e3:.3f} ms" in line
-    remarks = json.loads(printed(capsys, "optimize inception_v3 -d h100 --engine paper -r 3 -s 8 --json"))["remarks"]
+    remarks = json.loads(printed("optimize inception_v3 -d h100 --engine paper -r 3 -s 8 --json"))["remarks"]
     assert remarks == [line]

@@ -59,38 +59,38 @@ def test_no_way_of_all_blocks_is_better_than_the_best_of_each() -> None:
     assert (chosen.fused_count, chosen.latency_us["given"]) == (3, found[()])
 
 
-def test_a_saved_schedule_brings_its_units_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_schedule_brings_its_units_along(tmp_path: Path) -> None:
     path = written(load("squeezenet"), tmp_path)
     for model in (str(path), "squeezenet"):
-        said = printed(capsys, f"optimize {model} -d t4 --out {tmp_path}/out --no-plot --no-trace")
+        said = printed(f"optimize {model} -d t4 --out {tmp_path}/out --no-plot --no-trace")
         assert "3 of 4 adds are fused into convolutions: faster here" in " ".join(said.split())
         saved = Schedule.read(tmp_path / "out" / "schedule.json")
         assert len(network_of(saved).units) == 47
         assert "joins" in saved.source.options
-        printed(capsys, f"explain {tmp_path}/out/schedule.json")
-        assert printed_json(capsys, f"simulate {tmp_path}/out/schedule.json --json")["latency_us"] == saved.latency_us
+        printed(f"explain {tmp_path}/out/schedule.json")
+        assert printed_json(f"simulate {tmp_path}/out/schedule.json --json")["latency_us"] == saved.latency_us
         # Written as a model, it is the network that was scheduled: nothing is left to choose.
-        printed(capsys, f"optimize {model} -d t4 --onnx {tmp_path}/chosen.onnx")
-        again = printed_json(capsys, f"compare {tmp_path}/chosen.onnx -d t4 --json")
+        printed(f"optimize {model} -d t4 --onnx {tmp_path}/chosen.onnx")
+        again = printed_json(f"compare {tmp_path}/chosen.onnx -d t4 --json")
         assert min(found["latency_us"] for found in again["schedules"]) == saved.latency_us
         assert again["joins"]["schedules"] == []
 
 
-def test_units_that_are_asked_for_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_units_that_are_asked_for_are_kept(tmp_path: Path) -> None:
     path = written(load("squeezenet"), tmp_path)
     units = {}
     for model in ("squeezenet", path):
         for policy in ("model", "fused", "apart"):
-            compared = printed_json(capsys, f"compare {model} -d t4 --units {policy} --schedulers sequential --json")
+            compared = printed_json(f"compare {model} -d t4 --units {policy} --schedulers sequential --json")
             assert compared["joins"] is None
             units[str(model), policy] = compared["schedules"][0]["stages"]
     assert list(units.values()) == [50, 46, 50, 46, 46, 50]
-    compared = printed_json(capsys, f"compare {path} -d t4 --json")
+    compared = printed_json(f"compare {path} -d t4 --json")
     assert compared["joins"]["latency_us"].keys() == {"given", "fused", "apart", "chosen"}
     assert [row["way"] for row in compared["joins"]["schedules"]] == ["partly fused"] * 2
     # What measures, and what ends in time, takes the units as they are.
     for options in ("--cost-model random:1", "--seconds 5"):
-        assert printed_json(capsys, f"compare {path} -d t4 {options} --json")["joins"] is None
+        assert printed_json(f"compare {path} -d t4 {options} --json")["joins"] is None
 
 
 def test_a_network_that_is_given_is_scheduled_as_it_is() -> None:
@@ -115,11 +115,11 @@ def test_an_interrupt_keeps_the_network(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fused": 1}', '{"fused": []}'])
-def test_a_source_that_names_no_joins(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_source_that_names_no_joins(text: str, tmp_path: Path) -> None:
     with pytest.raises(ScheduleError, match="names no joins"):
         joined_again(load("squeezenet"), text)
     found = api.optimize("squeezenet", "t4")
     broken = replace(found.source.to_source(), options=(("joins", text),))
     saved = json.loads(found.model_dump_json()) | {"source": {"model": broken.model, "options": dict(broken.options)}}
     (tmp_path / "schedule.json").write_text(json.dumps(saved))
-    refused(capsys, f"simulate {tmp_path}/schedule.json")
+    refused(f"simulate {tmp_path}/schedule.json")

@@ -154,21 +154,19 @@ def test_it_is_never_above_an_ingredient_or_any_without_one(network: Network) ->
     assert found.us <= in_turn.run().schedule.latency_us * (1 + 1e-9)
 
 
-def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path) -> None:
     network = residual_network()
     write_onnx(network.graph, tmp_path / "model.onnx", name="residual", network=network)
     command = f"optimize {tmp_path}/model.onnx -d v100-sxm2 --search joint --rewrite metaflow --rewrite-budget 2"
-    said = " ".join(
-        printed(capsys, f"{command} --out {tmp_path} --onnx {tmp_path}/chosen.onnx --no-plot --no-trace").split()
-    )
+    said = " ".join(printed(f"{command} --out {tmp_path} --onnx {tmp_path}/chosen.onnx --no-plot --no-trace").split())
     assert "note: Joint search: " in said
     saved = Schedule.read(tmp_path / "schedule.json")
     joint = saved.options["joint"]
     assert {"rewriting", "joins", "micro_batches", "company"} == set(joint["without_us"]) == set(joint["alone_us"])
     assert saved.latency_us == pytest.approx(joint["us"])
     assert saved.latency_us < joint["given_us"]
-    assert printed_json(capsys, f"explain {tmp_path}/schedule.json --json")["joint"] == joint
-    assert "Joint search: " in printed(capsys, f"explain {tmp_path}/schedule.json")
+    assert printed_json(f"explain {tmp_path}/schedule.json --json")["joint"] == joint
+    assert "Joint search: " in printed(f"explain {tmp_path}/schedule.json")
     changed = network_of(saved)
     assert changed.graph.hash == saved.graph_hash
     inputs = random_inputs(changed)
