@@ -1,4 +1,4 @@
-"""``iossim microbatch``: tables of one's own and models, under limits of each kernel and of all."""
+"""``iossim microbatch``, and rows of a kernel: by cuDNN's plans on the host's double of a GPU, and from the simulator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,29 @@ from typing import Any
 
 import pytest
 from command_line import printed, printed_json, refused
+from cpus import cpu
+from host_device import HostDriver
+from host_library import HostLibrary
 from jsonschema import Draft202012Validator
 
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.convolution import Convolution
+from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.base.errors import OptionError
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store import MeasurementStore
+from iossim.execution.engine import Engine
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.target import step_candidates
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.types import DType, Precision, TensorType
+from iossim.microbatching.convolutions_in_micro_batches import measured_rows, simulated_rows
+from iossim.microbatching.division import BenchmarkRow, front
+from iossim.microbatching.network_kernels import ConvKernel
 from iossim.report.schemas import schema
 
 Capture = pytest.CaptureFixture[str]
@@ -151,3 +172,109 @@ def test_mistakes_with_a_model() -> None:
     assert "needs a device" in refused("microbatch alexnet")
     assert "--pass 'backward' is not known" in refused(f"{ALEXNET} --pass backward")
     assert "has no convolution" in refused("microbatch bert_layer --device t4")
+
+
+X, W = TensorType((4, 3, 5, 5), DType.FLOAT32), TensorType((6, 3, 3, 3), DType.FLOAT32)
+KERNEL = ConvKernel(Conv((1, 1), (1, 1, 1, 1)), (X, W))
+
+
+def plans_of(convolution: Convolution) -> dict[EnginePlan, float]:
+    """Two plans: the one of more workspace is faster, and more of it the larger the batch; one refuses."""
+    images = convolution.x.shape[0]
+    return {
+        EnginePlan("gemm", 0): 30.0 * images,
+        EnginePlan("fft", 1024 * images): 10.0 * images + 1,
+        EnginePlan("refused", 0): 1.0,
+    }
+
+
+def measuring(path: Path) -> tuple[MeasuredCostModel, HostLibrary]:
+    driver = HostDriver()
+    library = HostLibrary(driver, plans_of)
+    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
+    return MeasuredCostModel(backend, MeasurementStore(path)), library
+
+
+def test_every_plan_is_a_row_and_is_measured_once(tmp_path: Path) -> None:
+    model, _ = measuring(tmp_path / "store.sqlite")
+    rows = [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), model)]
+    named = {(row.batch, row.algorithm): row for row in rows}
+    assert set(named) == {(batch, f"fused:{name}") for batch in (1, 2, 4) for name in ("gemm", "fft")}
+    for batch in (1, 2, 4):
+        assert named[batch, "fused:fft"].workspace_bytes == 1024 * batch
+        assert named[batch, "fused:gemm"].workspace_bytes == 0
+        assert named[batch, "fused:gemm"].time_us > named[batch, "fused:fft"].time_us
+    assert "4x1 fused:fft" in map(str, front(rows, 4))
+
+    again, library = measuring(tmp_path / "store.sqlite")
+    assert [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), again)] == rows
+    assert not library.asked
+
+
+def test_gradients_are_not_measured(tmp_path: Path) -> None:
+    model, _ = measuring(tmp_path / "store.sqlite")
+    op = ConvBackwardFilter((1, 1), (1, 1, 1, 1), (1, 1), 1, kernel_size=(3, 3))
+    kernel = ConvKernel(op, (X, TensorType((4, 6, 5, 5), DType.FLOAT32)))
+    with pytest.raises(OptionError, match="algorithms of gradients are not measured"):
+        measured_rows(kernel.of_batch(4), model)
+
+
+MIB = 1 << 20
+P100 = SimulatorCostModel(device("p100-sxm2"), Precision.FP32)
+CONV2 = Conv((1, 1), (2, 2, 2, 2))
+IMAGES, WEIGHT, Y = TensorType((256, 48, 27, 27)), TensorType((128, 48, 5, 5)), TensorType((256, 128, 27, 27))
+FORWARD = ConvKernel(CONV2, (IMAGES, WEIGHT))
+DATA = ConvKernel(ConvBackwardData(CONV2.strides, CONV2.pads, input_size=(27, 27)), (Y, WEIGHT))
+FILTER = ConvKernel(ConvBackwardFilter(CONV2.strides, CONV2.pads, kernel_size=(5, 5)), (IMAGES, Y, WEIGHT))
+
+
+def fastest(rows: tuple[BenchmarkRow, ...], batch: int, limit: int) -> BenchmarkRow:
+    return min(
+        (row for row in rows if row.batch == batch and row.workspace_bytes <= limit), key=lambda row: row.time_us
+    )
+
+
+def test_the_whole_batch_gets_no_fast_algorithm_within_the_limit_and_a_part_of_it_does() -> None:
+    rows = [row for batch in (32, 48, 256) for row in simulated_rows(FORWARD.of_batch(batch), P100)]
+    assert fastest(rows, 256, 64 * MIB).algorithm == "implicit_precomp_gemm"
+    assert fastest(rows, 48, 64 * MIB).algorithm == "winograd_nonfused"
+    assert {row.algorithm for row in rows if row.batch == 32 and row.workspace_bytes <= 50 * MIB} >= {"fft_tiling"}
+    undivided = fastest(rows, 256, 64 * MIB).time_us
+    divided = 2 * fastest(rows, 32, 64 * MIB).time_us + 4 * fastest(rows, 48, 64 * MIB).time_us
+    assert 2 < undivided / divided < 4  # 2.33 is published
+    assert fastest(rows, 256, 512 * MIB).time_us < divided
+
+
+@pytest.mark.parametrize("kernel", [FORWARD, DATA, FILTER], ids=lambda kernel: kernel.op.kind)
+def test_rows_of_an_algorithm_do_not_beat_each_other(kernel: ConvKernel) -> None:
+    rows = [row for batch in (1, 8) for row in simulated_rows(kernel.of_batch(batch), P100)]
+    for one in rows:
+        same = [row for row in rows if (row.batch, row.algorithm) == (one.batch, one.algorithm) and row is not one]
+        assert all((row.time_us < one.time_us) != (row.workspace_bytes < one.workspace_bytes) for row in same)
+    assert all(any(row.workspace_bytes <= 64 << 10 for row in rows if row.batch == batch) for batch in (1, 8))
+
+
+def test_the_fastest_row_is_what_the_simulator_would_run() -> None:
+    for kernel in (DATA, FILTER):
+        given = kernel.of_batch(16)
+        prices = P100.price_candidates(step_candidates(given.step(), P100.profile))
+        assert min(row.time_us for row in simulated_rows(kernel.of_batch(16), P100)) == prices.min()
+
+
+def test_parts_keep_the_weights_and_the_sum() -> None:
+    assert DATA.of_batch(32).inputs == (TensorType((32, 128, 27, 27)), WEIGHT)
+    assert FILTER.of_batch(32).inputs == (TensorType((32, 48, 27, 27)), TensorType((32, 128, 27, 27)), WEIGHT)
+
+
+def test_candidates_are_priced_as_units_are() -> None:
+    candidates = step_candidates(FORWARD.of_batch(4).step(), P100.profile)
+    fastest_one, prices = P100.units.whole.fastest(candidates)
+    assert P100.price_candidates(candidates).min() == pytest.approx(sum(price.alone_us for price in prices))
+    absent = Candidate("absent", fastest_one.kernels, libraries=frozenset())
+    assert P100.price_candidates([absent, fastest_one])[0] == float("inf")
+    assert len(P100.price_candidates([])) == 0
+
+
+def test_a_device_without_cudnn_has_its_own_algorithms() -> None:
+    rows = simulated_rows(FORWARD.of_batch(8), SimulatorCostModel(cpu(), Precision.FP32))
+    assert {row.algorithm for row in rows} == {"nchw", "nchwc"}
