@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -19,17 +19,11 @@ from iossim.hardware.edge import edge_device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.measurements.measurement_set import read_measurements
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def sensitivity(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def sensitivity() -> ModuleType:
     """The script as a module."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import dataflow_sensitivity
-
-    yield dataflow_sensitivity
-    del sys.modules["dataflow_sensitivity"]
+    return import_module("dataflow_sensitivity")
 
 
 def test_every_number_is_scaled_by_a_factor_of_its_own(sensitivity: ModuleType) -> None:
@@ -82,13 +76,9 @@ def test_what_does_not_hold_as_shipped_stands_in_brackets(sensitivity: ModuleTyp
 
 
 @pytest.fixture
-def heuristic(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def heuristic() -> ModuleType:
     """The script as a module."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import dataflow_heuristic
-
-    yield dataflow_heuristic
-    del sys.modules["dataflow_heuristic"]
+    return import_module("dataflow_heuristic")
 
 
 def test_operators_are_those_of_the_seed(heuristic: ModuleType) -> None:

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -18,17 +18,10 @@ import pytest
 
 from iossim.execution.backend import DeviceLostError
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def sections(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import gpu_report_sections
-
-    yield gpu_report_sections
-    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
-        del sys.modules[name]
+def sections() -> ModuleType:
+    return import_module("gpu_report_sections")
 
 
 def records(out: Path) -> list[dict[str, object]]:
@@ -121,8 +114,6 @@ def test_the_exit_code_says_whether_all_is_done(
     assert (capsys.readouterr().out.splitlines() or [""])[-1] == last
 
 
-ROOT = Path(__file__).resolve().parents[2]
-BENCHMARKS = ROOT / "benchmarks"
 #: A section that adds rows to the store and is killed before it closes it.
 KILLED = """
 import os, signal, sys
@@ -139,13 +130,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture
-def archives(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import gpu_report_archive
-
-    yield gpu_report_archive
-    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
-        del sys.modules[name]
+def archives() -> ModuleType:
+    return import_module("gpu_report_archive")
 
 
 def unpacked(archive: Path, folder: Path) -> set[str]:

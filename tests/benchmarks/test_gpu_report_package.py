@@ -17,11 +17,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-
-
 def packages_of_the_wheel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What setup.py gives to setuptools."""
     monkeypatch.chdir(ROOT)
@@ -186,8 +181,7 @@ def test_compilers_keep_what_they_made_in_the_folder_of_results(
         assert Path(first[name]).is_relative_to(tmp_path / "caches")
 
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-FILES = {path.stem: path for path in sorted(FOLDER.glob("gpu_report*.py"))}
+FILES = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("gpu_report*.py"))}
 
 
 def imported(name: str, top_level: bool = False) -> set[str]:
