@@ -78,25 +78,25 @@ def model(tmp_path: Path) -> str:
         ("array-8", "roofline"),
     ],
 )
-def test_commands_take_them_all(model: str, device: str, cost_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_them_all(model: str, device: str, cost_model: str) -> None:
     priced = f"{model} -d {device} --cost-model {cost_model} --strict"
-    compared = printed_json(capsys, f"compare {priced} --json")
+    compared = printed_json(f"compare {priced} --json")
     latencies = {row["scheduler"]: row["latency_us"] for row in compared["schedules"]}
     assert latencies["ios-both"] < latencies["sequential"]
     for name in ("sequential", "ios-both"):
-        printed(capsys, f"optimize {priced} --scheduler {name} --out {name} --plot")
+        printed(f"optimize {priced} --scheduler {name} --out {name} --plot")
     best = Path("ios-both")
     assert {"schedule.json", "graph.svg", "trace.json", "index.html"} <= {path.name for path in best.iterdir()}
 
-    explained = printed_json(capsys, f"explain {best}/schedule.json --json")
+    explained = printed_json(f"explain {best}/schedule.json --json")
     assert explained["latency_us"] == latencies["ios-both"] == pytest.approx(sum(explained["limits_us"].values()))
     assert explained["could_save_us"] == 0
     assert explained["unknown"] == []
-    assert explained == printed_json(capsys, f"explain {best}/schedule.json --cost-model {cost_model} --json")
+    assert explained == printed_json(f"explain {best}/schedule.json --cost-model {cost_model} --json")
 
-    found = printed_json(capsys, f"diff sequential/schedule.json {best}/schedule.json --json")
+    found = printed_json(f"diff sequential/schedule.json {best}/schedule.json --json")
     assert (found["same_prices"], found["unknown"]) == (True, [])
-    simulated = printed_json(capsys, f"simulate {best}/schedule.json --json")
+    simulated = printed_json(f"simulate {best}/schedule.json --json")
     assert simulated["device"] == device
 
     saved = Schedule.read(best / "schedule.json")
@@ -106,19 +106,17 @@ def test_commands_take_them_all(model: str, device: str, cost_model: str, capsys
     assert picture(saved).svg.count("matmul") > 0
 
 
-def test_a_schedule_is_priced_with_the_argument_that_it_was_found_with(
-    model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_schedule_is_priced_with_the_argument_that_it_was_found_with(model: str) -> None:
     for argument in ("0.5", "1"):
-        printed(capsys, f"optimize {model} -d array-8 --cost-model roofline:{argument} --out at{argument} --no-plot")
+        printed(f"optimize {model} -d array-8 --cost-model roofline:{argument} --out at{argument} --no-plot")
     slow, fast = (Schedule.read(Path(f"at{argument}/schedule.json")) for argument in ("0.5", "1"))
     assert slow.cost_model["version"].endswith("+0.5")
     assert slow.latency_us > fast.latency_us
-    explained = printed_json(capsys, "explain at0.5/schedule.json --json")
+    explained = printed_json("explain at0.5/schedule.json --json")
     assert explained["latency_us"] == slow.latency_us
-    crossed = printed_json(capsys, "diff at0.5/schedule.json at1/schedule.json --json")["cross"]
+    crossed = printed_json("diff at0.5/schedule.json at1/schedule.json --json")["cross"]
     assert crossed["first_at_second_us"] == fast.latency_us
-    elsewhere = printed_json(capsys, "explain at0.5/schedule.json -d t4 --json")
+    elsewhere = printed_json("explain at0.5/schedule.json -d t4 --json")
     assert (elsewhere["cost_model"]["name"], elsewhere["cost_model"]["device"]) == ("roofline", "t4")
 
 
@@ -136,12 +134,10 @@ def test_a_study_draws_points_that_a_cost_model_of_others_prices(model: str) -> 
         assert len(chosen_points(run)) == drawn
 
 
-def test_a_device_kind_that_does_not_work_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_kind_that_does_not_work_is_one_line() -> None:
     assert set(DEVICE_KINDS.names()) == {"cpu", "gpu", "broken", "systolic"}
     assert device_kind("systolic").noun == "systolic array"
     Path("other.yaml").write_text(
         (FILES / "systolic.py").read_text().split('"""')[-2].replace("systolic\n", "broken\n")
     )
-    assert "determinant is module, not a module with KIND and TARGET" in refused(
-        capsys, "optimize ios_sample -d other.yaml"
-    )
+    assert "determinant is module, not a module with KIND and TARGET" in refused("optimize ios_sample -d other.yaml")

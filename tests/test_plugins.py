@@ -90,17 +90,15 @@ def test_all_are_found_by_name(installed: None) -> None:
     assert "iossim_example" not in sys.modules, "a list imports nothing"
 
 
-def test_a_cost_model(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(capsys, "optimize ios_sample --cost-model per-unit:7 --device t4 --json")
+def test_a_cost_model(installed: None) -> None:
+    found = printed_json("optimize ios_sample --cost-model per-unit:7 --device t4 --json")
     assert found["cost_model"]["name"] == "per-unit"
     # a, b and c side by side (or as one convolution), then d, then the concat.
     assert found["latency_us"] == 3 * 7
-    assert "give microseconds" in refused(capsys, "optimize ios_sample --cost-model per-unit:fast --device t4")
+    assert "give microseconds" in refused("optimize ios_sample --cost-model per-unit:fast --device t4")
 
 
-def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(
-    installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(installed: None, tmp_path: Path) -> None:
     assert "determinant" in OPS.names()
     assert op_class("determinant").__module__ == "iossim_example.determinant"
     assert op_class("relu").__module__ == "iossim.ir.ops.unary", "iossim's own win"
@@ -113,16 +111,16 @@ def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(
     path = tmp_path / "det.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     # --strict refuses what is carried as a foreign op.
-    found = printed_json(capsys, f"optimize {path} --device t4 --strict --json")
+    found = printed_json(f"optimize {path} --device t4 --strict --json")
     assert found["latency_us"] > 0
 
 
-def test_a_scheduler(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scheduler(installed: None) -> None:
     assert scheduler_names()[-2:] == ("pairs", "raising-scheduler")
-    found = printed_json(capsys, "optimize ios_sample --device t4 --scheduler pairs --json")
+    found = printed_json("optimize ios_sample --device t4 --scheduler pairs --json")
     assert found["scheduler"] == "pairs"
     assert max(len(stage["groups"]) for block in found["blocks"] for stage in block["stages"]) == 2
-    words = refused(capsys, "optimize ios_sample --device t4 --scheduler raising-scheduler")
+    words = refused("optimize ios_sample --device t4 --scheduler raising-scheduler")
     assert "RuntimeError: the licence server is down; update" in words
 
 
@@ -138,17 +136,17 @@ def test_its_own_tests_hold_it_to_the_contracts(site: Path, tmp_path: Path) -> N
     assert run.returncode == 0, run.stdout
 
 
-def test_a_command(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "hello --name you") == "hello, you\n"
-    assert "RuntimeError: the licence server is down; update" in refused(capsys, "broken-command")
+def test_a_command(installed: None) -> None:
+    assert printed("hello --name you") == "hello, you\n"
+    assert "RuntimeError: the licence server is down; update" in refused("broken-command")
 
 
-def test_a_device(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device(installed: None) -> None:
     assert device("example-gpu").sm_count == 20
     assert origin("example-gpu") == "iossim-example 1.2"
-    found = printed_json(capsys, "optimize ios_sample --device example-gpu --json")
+    found = printed_json("optimize ios_sample --device example-gpu --json")
     assert found["device"] == "example-gpu"
-    assert printed(capsys, "devices validate example-gpu") == "example-gpu: plausible\n"
+    assert printed("devices validate example-gpu") == "example-gpu: plausible\n"
 
 
 def test_a_backend_runs_plans(installed: None) -> None:
@@ -165,9 +163,9 @@ def test_a_backend_runs_plans(installed: None) -> None:
         np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_an_output_format(installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
-    printed(capsys, f"schedules export {tmp_path}/schedule.json --format csv --out {tmp_path}/stages.csv")
+def test_an_output_format(installed: None, tmp_path: Path) -> None:
+    printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
+    printed(f"schedules export {tmp_path}/schedule.json --format csv --out {tmp_path}/stages.csv")
     stages = [
         stage for block in json.loads((tmp_path / "schedule.json").read_text())["blocks"] for stage in block["stages"]
     ]
@@ -176,14 +174,14 @@ def test_an_output_format(installed: None, tmp_path: Path, capsys: pytest.Captur
     assert lines[1].startswith(f"{stages[0]['strategy']},")
 
 
-def test_a_set_of_rules(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_of_rules(installed: None) -> None:
     (rule,) = rule_set("example-rules")
     assert rule.name == "double-relu"
-    rows = {row["name"]: row for row in printed_json(capsys, "rules list --json")}
+    rows = {row["name"]: row for row in printed_json("rules list --json")}
     assert rows["example-rules"] == {"name": "example-rules", "rules": 1, "of": ["relu"], "from": "iossim-example 1.2"}
     assert "broken-rules" not in rows
     assert "no-rules" not in rows
-    assert printed(capsys, "rules show example-rules").startswith("double-relu:\n")
+    assert printed("rules show example-rules").startswith("double-relu:\n")
 
 
 @pytest.mark.parametrize(
@@ -213,16 +211,14 @@ def test_a_set_of_rules(installed: None, capsys: pytest.CaptureFixture[str]) -> 
         ),
     ],
 )
-def test_what_is_broken_is_one_line_where_it_is_asked_for(
-    installed: None, capsys: pytest.CaptureFixture[str], line: str, words: str
-) -> None:
-    assert words in refused(capsys, line)
+def test_what_is_broken_is_one_line_where_it_is_asked_for(installed: None, line: str, words: str) -> None:
+    assert words in refused(line)
 
 
-def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
+def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path) -> None:
+    printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
     out = tmp_path / "file.txt"
-    words = refused(capsys, f"schedules export {tmp_path}/schedule.json --format broken-output --out {out}")
+    words = refused(f"schedules export {tmp_path}/schedule.json --format broken-output --out {out}")
     assert "'broken-output' of iossim-example 1.2 (iossim.outputs) returns int, not text" in words
     assert not out.exists()
 
@@ -238,8 +234,8 @@ def test_a_broken_device_is_left_out_of_the_list_with_a_warning(
     assert {"t4", "v100-sxm2"} <= set(names)
 
 
-def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [row for row in printed_json(capsys, "doctor --json")["plugins"] if row["package"] == "iossim-example 1.2"]
+def test_doctor_names_each_problem(installed: None) -> None:
+    rows = [row for row in printed_json("doctor --json")["plugins"] if row["package"] == "iossim-example 1.2"]
     problems = {row["name"]: row["problem"] for row in rows}
     works = {name for name, problem in problems.items() if problem is None}
     # Those four are broken only once they are called.
@@ -262,11 +258,11 @@ def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixtur
     assert "line 2: rule 'a'" in problems["broken-rules"]
     assert "broken-gpu" in problems["broken-gpu"]
     assert "not a module with create and missing" in problems["broken-backend"]
-    text = printed(capsys, "doctor")
+    text = printed("doctor")
     for row in rows:
         assert f"{row['name']}" in text
         assert "\n" not in (row["problem"] or "")
-    assert printed_json(capsys, "optimize ios_sample --device t4 --json")["cost_model"]["name"] == "simulator"
+    assert printed_json("optimize ios_sample --device t4 --json")["cost_model"]["name"] == "simulator"
 
 
 def test_of_two_packages_with_one_name_the_first_counts(
@@ -299,27 +295,22 @@ def test_in_a_process_of_its_own(site: Path) -> None:
     assert run.stderr.startswith("warning: device profile of plugin 'broken-gpu' of iossim-example 1.2")
 
 
-def test_a_pass_rewrites_a_file_and_is_kept_in_the_schedule(
-    installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pass_rewrites_a_file_and_is_kept_in_the_schedule(installed: None, tmp_path: Path) -> None:
     path = tmp_path / "two.onnx"
     save_relus(path, 3)
-    plain = printed_json(capsys, f"optimize {path} --device t4 --units none --json")
+    plain = printed_json(f"optimize {path} --device t4 --units none --json")
     assert len([unit for block in plain["blocks"] for s in block["stages"] for g in s["groups"] for unit in g]) == 3
-    printed(
-        capsys,
-        f"optimize {path} --device t4 --units none --pass no-double-relu --out {tmp_path}/out --no-plot --no-trace",
-    )
+    printed(f"optimize {path} --device t4 --units none --pass no-double-relu --out {tmp_path}/out --no-plot --no-trace")
     found = json.loads((tmp_path / "out" / "schedule.json").read_text())
     assert len([unit for block in found["blocks"] for s in block["stages"] for g in s["groups"] for unit in g]) == 1
     assert found["source"]["options"]["passes"] == "no-double-relu"
-    again = printed_json(capsys, f"simulate {tmp_path}/out/schedule.json --json")
+    again = printed_json(f"simulate {tmp_path}/out/schedule.json --json")
     assert again["latency_us"] == found["latency_us"]
     assert "--pass 'no-relu' is not known; did you mean 'no-double-relu'" in refused(
-        capsys, f"optimize {path} --device t4 --pass no-relu"
+        f"optimize {path} --device t4 --pass no-relu"
     )
-    assert "'broken-pass'" in refused(capsys, f"optimize {path} --device t4 --pass broken-pass")
-    assert "are for ONNX files" in refused(capsys, "optimize squeezenet --device t4 --pass no-double-relu")
+    assert "'broken-pass'" in refused(f"optimize {path} --device t4 --pass broken-pass")
+    assert "are for ONNX files" in refused("optimize squeezenet --device t4 --pass no-double-relu")
 
 
 def save_relus(path: Path, count: int) -> None:

@@ -37,19 +37,19 @@ def problems(name: str, document: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", schema_names())
-def test_the_committed_schema_is_what_the_classes_say(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_committed_schema_is_what_the_classes_say(name: str) -> None:
     remedy = "run: iossim schema --out docs/schemas"
-    assert (COMMITTED / f"{name}.json").read_text() == printed(capsys, f"schema {name}"), remedy
+    assert (COMMITTED / f"{name}.json").read_text() == printed(f"schema {name}"), remedy
     Draft202012Validator.check_schema(schema(name))
 
 
-def test_all_are_committed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"schema --out {tmp_path}/new")
+def test_all_are_committed(tmp_path: Path) -> None:
+    printed(f"schema --out {tmp_path}/new")
     written = {path.name: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert written == {path.name: path.read_text() for path in COMMITTED.glob("*.json")}
-    assert "did you mean 'profile'" in refused(capsys, "schema profil")
+    assert "did you mean 'profile'" in refused("schema profil")
     assert "known: profile, schedule, table, measurement, rule, check, microbatch, corun, scenario, bench" in refused(
-        capsys, "schema"
+        "schema"
     )
 
 
@@ -96,8 +96,8 @@ def test_schedules_are_valid() -> None:
     assert problems("schedule", document | {"format_version": 99})
 
 
-def test_what_optimize_prints_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
-    assert problems("schedule", printed_json(capsys, "optimize ios_sample --device t4 --json")) == []
+def test_what_optimize_prints_is_valid() -> None:
+    assert problems("schedule", printed_json("optimize ios_sample --device t4 --json")) == []
 
 
 def test_tables_are_valid() -> None:

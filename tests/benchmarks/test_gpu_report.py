@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -23,14 +23,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def gpu_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def gpu_report() -> ModuleType:
     """The script as a module."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import gpu_report
-
-    yield gpu_report
-    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
-        del sys.modules[name]
+    return import_module("gpu_report")
 
 
 def outcomes(out: Path) -> dict[str, str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,19 +22,13 @@ from iossim.execution.engine import Engine
 from iossim.execution.plan import Queue
 from iossim.ir.types import Precision
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 #: What the double's host takes for a call, by its verb.
 ISSUE_US = {"launch": 3.0, "launch_graph": 8.0, "convolution": 11.0, "record": 1.5, "wait": 0.5, "synchronize": 2.0}
 
 
 @pytest.fixture
-def costs(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import gpu_report_costs
-
-    yield gpu_report_costs
-    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
-        del sys.modules[name]
+def costs() -> ModuleType:
+    return import_module("gpu_report_costs")
 
 
 def double() -> CupyCudnnBackend:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,16 +35,11 @@ NAMES = {"sequential", "greedy", "ios-both"}
 
 
 @pytest.fixture
-def gpu_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def gpu_report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script as a module; its sections find the double."""
     places = [str(ROOT / "tests" / "benchmarks" / "cuda_double"), str(ROOT / "tests" / "support")]
     monkeypatch.setenv("PYTHONPATH", ":".join(places))
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import gpu_report
-
-    yield gpu_report
-    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
-        del sys.modules[name]
+    return import_module("gpu_report")
 
 
 @pytest.fixture(scope="module")

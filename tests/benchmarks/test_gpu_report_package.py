@@ -1,11 +1,13 @@
-"""``gpu_report`` finds iossim as an installed wheel would have it, and says at once what a machine lacks."""
+"""``gpu_report`` finds iossim as an installed wheel would have it, its files import each other in one direction."""
 
 from __future__ import annotations
 
+import ast
 import runpy
 import subprocess
 import sys
 import zipfile
+from graphlib import TopologicalSorter
 from importlib.metadata import PathDistribution
 from pathlib import Path
 from unittest.mock import patch
@@ -13,11 +15,6 @@ from unittest.mock import patch
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 
 def packages_of_the_wheel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -182,3 +179,37 @@ def test_compilers_keep_what_they_made_in_the_folder_of_results(
     for name in names:
         assert first[name] == second[name]
         assert Path(first[name]).is_relative_to(tmp_path / "caches")
+
+
+FILES = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("gpu_report*.py"))}
+
+
+def imported(name: str, top_level: bool = False) -> set[str]:
+    """The first part of each name that a file imports, wherever in it unless only at its top level."""
+    tree = ast.parse(FILES[name].read_text())
+    nodes = tree.body if top_level else ast.walk(tree)
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_imports_go_round_in_no_circle() -> None:
+    graph = {name: imported(name) & set(FILES) for name in FILES}
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError
+    assert order[-1] == "gpu_report"
+    assert not [name for name in FILES if "gpu_report" in graph[name]]
+
+
+def test_what_begins_needs_the_standard_library_only() -> None:
+    left, seen = ["gpu_report"], set[str]()
+    while left:
+        name = left.pop()
+        seen.add(name)
+        others = imported(name, top_level=True)
+        assert others <= {*sys.stdlib_module_names, *FILES}, name
+        left += (others & set(FILES)) - seen
+    assert len(seen) > 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +13,6 @@ from typing import Any
 import pytest
 
 from iossim.execution.backend import Context, Samples
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield
-    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
-        del sys.modules[name]
 
 
 def job(out: Path, section: str, dry: bool = False) -> Any:

@@ -6,13 +6,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 #: In the order of the file; the first says what kills the process.
 TESTS = """
 import os, time, pytest
@@ -29,14 +29,9 @@ def test_inception_v3_never_ends(): LAST
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def machine() -> ModuleType:
     """The module of the section."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import gpu_report_tests
-
-    yield gpu_report_tests
-    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
-        del sys.modules[name]
+    return import_module("gpu_report_tests")
 
 
 def results(path: Path) -> dict[str, tuple[str, str]]:

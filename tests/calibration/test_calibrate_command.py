@@ -49,9 +49,9 @@ def made(name: str = "v100-sxm2", label: str = "", count: int = 64) -> Measureme
     return MeasurementSet(Header(device=label or name, data_set="lab"), rows)
 
 
-def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_a_profile_that_the_other_commands_take(folder: Path) -> None:
     write_measurements(made(), Path("lab.jsonl"))
-    text = printed(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
+    text = printed("calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
     shown = ("gemm_efficiency", "not identified", "graph_gap_factor", "fork_us", "not fitted", "lab")
     for words in ("held-out shapes", "cross-validated", *shown):
         assert words in text
@@ -60,20 +60,20 @@ def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[st
     assert found.parameters.gemm_efficiency == pytest.approx(EFFICIENCY, abs=0.04)
     assert found.provenance.kind == "fitted"
     assert found.datasheet == device("v100-sxm2").datasheet
-    assert "fitted" in printed(capsys, "devices show v100-sxm2.calibrated.yaml")
+    assert "fitted" in printed("devices show v100-sxm2.calibrated.yaml")
     Path("ops.csv").write_text("m,n,k,trans_a,trans_b\n1024,1024,1024,N,T\n")
-    (row,) = printed_json(capsys, "predict ops.csv --op gemm -d v100-sxm2.calibrated.yaml --json")
+    (row,) = printed_json("predict ops.csv --op gemm -d v100-sxm2.calibrated.yaml --json")
     assert row["low_us"] > 0.8 * row["gpu_time_us"]
-    comparison = printed_json(capsys, "compare squeezenet -d v100-sxm2.calibrated.yaml --json")
+    comparison = printed_json("compare squeezenet -d v100-sxm2.calibrated.yaml --json")
     assert all(one["interval_us"][0] < one["latency_us"] for one in comparison["schedules"])
 
 
-def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_json_out_and_files_behind_data(folder: Path) -> None:
     whole = made()
     for name, rows in (("a.csv", whole.measurements[::2]), ("b.jsonl", whole.measurements[1::2])):
         write_measurements(replace(whole, measurements=rows), Path(name))
     options = "--device v100-sxm2 --out mine.yaml --folds 0 --seed 3 --held-out 0.2 --json"
-    found = printed_json(capsys, f"calibrate --data a.csv --data b.jsonl {options}")
+    found = printed_json(f"calibrate --data a.csv --data b.jsonl {options}")
     assert found["device"] == "v100-sxm2"
     assert found["profile"] == "mine.yaml"
     assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.04)
@@ -89,14 +89,14 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.jsonl", "mine.yaml"]
 
 
-def test_stages_tell_of_concurrency(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stages_tell_of_concurrency() -> None:
     whole = made()
     operator = parse_description("gemm m=512 n=512 k=512 trans_a=N trans_b=T")
     slow_edges = with_values(device("v100-sxm2"), {"gemm_efficiency": EFFICIENCY, "fork_us": 8.0, "join_us": 8.0})
     groups = ((operator,), (operator,))
     latency_us = stage_us(groups, SimulatorCostModel(slow_edges, Precision.FP32, Engine.GRAPH))
     write_measurements(replace(whole, stages=(StageMeasurement(groups, latency_us),)), Path("lab.jsonl"))
-    found = printed_json(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 0 --out a.yaml --json")
+    found = printed_json("calibrate --data lab.jsonl --device v100-sxm2 --folds 0 --out a.yaml --json")
     written = device("./a.yaml")
     assert found["parameters"]["fork_us"]["fitted"]
     assert found["parameters"]["fork_us"]["value"] == written.engine.fork_us == written.engine.join_us
@@ -105,22 +105,22 @@ def test_stages_tell_of_concurrency(capsys: pytest.CaptureFixture[str]) -> None:
     assert written.engine.fork_us > device("v100-sxm2").engine.fork_us + 2
 
 
-def test_a_device_of_ones_own_is_written_with_out_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_of_ones_own_is_written_with_out_alone() -> None:
     write_profile(device("v100-sxm2").model_copy(update={"name": "mine"}), Path("mine.yaml"))
     before = Path("mine.yaml").read_text()
     write_measurements(made(label="mine"), Path("lab.jsonl"))
-    printed(capsys, "calibrate --data lab.jsonl --device mine.yaml --folds 0")
+    printed("calibrate --data lab.jsonl --device mine.yaml --folds 0")
     assert Path("mine.yaml").read_text() == before
     assert device("./mine.calibrated.yaml").name == "mine"
-    printed(capsys, "calibrate --data lab.jsonl --device mine.yaml --folds 0 --out mine.yaml")
+    printed("calibrate --data lab.jsonl --device mine.yaml --folds 0 --out mine.yaml")
     assert Path("mine.yaml").read_text() == Path("mine.calibrated.yaml").read_text()
 
 
-def test_a_sister_board(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sister_board() -> None:
     write_measurements(made(), Path("sxm2.jsonl"))
     write_measurements(made("v100-pcie-32gb"), Path("pcie.jsonl"))
     options = "--folds 0 --out both.yaml --json"
-    found = printed_json(capsys, f"calibrate --data sxm2.jsonl -d v100-sxm2 --also v100-pcie-32gb=pcie.jsonl {options}")
+    found = printed_json(f"calibrate --data sxm2.jsonl -d v100-sxm2 --also v100-pcie-32gb=pcie.jsonl {options}")
     assert [one["device"] for one in found["provenance"]["data_sets"]] == ["v100-sxm2", "v100-pcie-32gb"]
     both, sister = device("./both.yaml"), device("./v100-pcie-32gb.calibrated.yaml")
     assert (both.name, sister.name) == ("v100-sxm2", "v100-pcie-32gb")
@@ -204,25 +204,25 @@ BAD: dict[Callable[[], None], list[str]] = {
 
 
 @pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
-def test_files_that_are_wrong(make: Callable[[], None], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_files_that_are_wrong(make: Callable[[], None], folder: Path) -> None:
     make()
     (path,) = folder.iterdir()
     Path("old.yaml").write_text("as it was")
-    line = refused(capsys, f"calibrate --data {path.name} --device v100-sxm2 --out old.yaml")
+    line = refused(f"calibrate --data {path.name} --device v100-sxm2 --out old.yaml")
     for word in (path.name, *BAD[make]):
         assert word in line
     assert Path("old.yaml").read_text() == "as it was"
     assert sorted(each.name for each in folder.iterdir()) == sorted([path.name, "old.yaml"])
 
 
-def test_measurements_of_another_device_are_fitted_where_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_measurements_of_another_device_are_fitted_where_that_is_wanted() -> None:
     write_measurements(made(label="lab-board"), Path("lab.jsonl"))
-    assert "recorded on lab-board, not on v100-sxm2" in refused(capsys, "calibrate lab.jsonl -d v100-sxm2 --folds 0")
-    printed(capsys, "calibrate lab.jsonl -d v100-sxm2 --folds 0 --trust-labels")
+    assert "recorded on lab-board, not on v100-sxm2" in refused("calibrate lab.jsonl -d v100-sxm2 --folds 0")
+    printed("calibrate lab.jsonl -d v100-sxm2 --folds 0 --trust-labels")
     assert device("./v100-sxm2.calibrated.yaml").provenance.kind == "fitted"
 
 
-def test_what_is_faster_than_the_peak_is_named_with_the_precision(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_faster_than_the_peak_is_named_with_the_precision() -> None:
     """TF32, as TensorRT runs fp32 by default: convolutions at over four times the peak of fp32."""
     sizes = [f"in_channels=256 out_channels={8 * n} kernel=3 in_size=14" for n in range(24, 56)]
     rows = [parse_description(f"conv batch=32 {size} padding=1 stride=1") for size in sizes]
@@ -232,14 +232,14 @@ def test_what_is_faster_than_the_peak_is_named_with_the_precision(capsys: pytest
         labelled = tuple(replace(one, operator=replace(one.operator, precision=precision)) for one in several)
         header = Header(device="a100-sxm-40gb", data_set="lab", precision=precision)
         write_measurements(MeasurementSet(header, labelled), Path(f"lab.{suffix}"))
-    line = refused(capsys, "calibrate lab.csv -d a100-sxm-40gb --folds 0")
+    line = refused("calibrate lab.csv -d a100-sxm-40gb --folds 0")
     assert "32 of 32 rows are faster than a100-sxm-40gb can be in fp32" in line
     assert "did they run in tf32?" in line
     assert list(Path().glob("*.yaml")) == []
-    printed(capsys, "calibrate lab.jsonl -d a100-sxm-40gb --folds 0 --trust-labels")
+    printed("calibrate lab.jsonl -d a100-sxm-40gb --folds 0 --trust-labels")
 
 
-def test_a_few_bad_rows_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_few_bad_rows_are_stated() -> None:
     def change(index: int, cells: dict[str, str]) -> None:
         if index == 3:
             cells["latency_us"] = "nan"
@@ -247,7 +247,7 @@ def test_a_few_bad_rows_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
             cells["latency_us"] = str(6 * float(cells["latency_us"]))
 
     as_table("gemm.v100-sxm2.csv", change)
-    found = printed_json(capsys, "calibrate gemm.v100-sxm2.csv -d v100-sxm2 --folds 0 --held-out 0.1 --json")
+    found = printed_json("calibrate gemm.v100-sxm2.csv -d v100-sxm2 --folds 0 --held-out 0.1 --json")
     assert any("1 of 32 rows dropped" in note for note in found["notes"])
     assert any("count less" in note for note in found["notes"])
 
@@ -272,9 +272,9 @@ def test_a_few_bad_rows_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
         ("--data lab.jsonl --device v100-sxm2 --out mine.json", [".yaml"]),
     ],
 )
-def test_other_mistakes(arguments: str, words: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_other_mistakes(arguments: str, words: list[str], folder: Path) -> None:
     write_measurements(made(count=20), Path("lab.jsonl"))
-    line = refused(capsys, f"calibrate {arguments}")
+    line = refused(f"calibrate {arguments}")
     for word in words:
         assert word in line
     assert [path.name for path in folder.iterdir()] == ["lab.jsonl"]

@@ -1,17 +1,22 @@
-"""The parameters of concurrency, fitted to stages made up by the simulator; what they were fitted to is told."""
+"""Parameters of concurrency, fitted to stages made up by the simulator; and measured stages, whose known errors are found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_sets import DEVICE, shapes
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import published_models
 from iossim.calibration.profile_fit import uninformed
+from iossim.calibration.validation import evaluate_stages
 from iossim.execution.engine import Engine
 from iossim.hardware.fits import GPU_LAUNCHES, GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.kinds.gpu import ENGINES
@@ -20,13 +25,13 @@ from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import transfer_table
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Header, MeasurementSet, StageMeasurement
+from iossim.measurements.measurement import Header, MeasurementSet, Operator, StageMeasurement
 from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction import published
 from iossim.prediction.predict import stage_us
 
 PROFILE = device("t4")
-DEVICE = "v100-sxm2"
+BOARD = "v100-sxm2"
 EDGE_US = 6.0
 TIED = ("library_call_us", "library_kernel_us")
 
@@ -73,13 +78,13 @@ def test_nothing_to_fit_leaves_the_profile_as_it_is() -> None:
 
 
 def test_figures_that_no_fit_may_see_are_seen_by_none() -> None:
-    assert "nasnet_a" not in published_models(DEVICE)
-    assert {row["model"] for row in published.published_figures()["networks"]} > set(published_models(DEVICE))
+    assert "nasnet_a" not in published_models(BOARD)
+    assert {row["model"] for row in published.published_figures()["networks"]} > set(published_models(BOARD))
 
 
 def test_a_fit_to_published_figures_starts_from_none() -> None:
     """What ships was fitted to them: nothing of it is left at the start."""
-    own = device(DEVICE)
+    own = device(BOARD)
     other = with_values(own, {"gemm_efficiency": 0.3, "fork_us": 7.0, **dict.fromkeys(("bare_launch_us", *TIED), 9.0)})
     assert uninformed(own).parameters == uninformed(other).parameters
     assert uninformed(own).engine == uninformed(other).engine
@@ -95,7 +100,7 @@ def test_what_ships_of_tensor_cores_decides_no_fit_either() -> None:
 
 
 def test_published_figures_weigh_less_than_a_fifth() -> None:
-    told = {one.name: one for one in device(DEVICE).provenance.data_sets}
+    told = {one.name: one for one in device(BOARD).provenance.data_sets}
     shares = [one.weight_percent for one in told.values() if one.weight_percent is not None]
     assert sum(shares) == pytest.approx(100, abs=1)
     both = [told["published networks"].weight_percent, told["published stages"].weight_percent]
@@ -110,26 +115,84 @@ def test_profiles_say_where_their_launches_are_from(name: str) -> None:
     assert set(told.at_bounds) <= set(told.unidentified)
     assert {"bare_launch_us", "synchronise_us", "fork_us", "join_us", "graph_gap_factor"} <= set(profile.spread)
     assert profile.engine.synchronise_us == ENGINES[profile.architecture].values.synchronise_us
-    if name == DEVICE:
+    if name == BOARD:
         assert told.borrowed == []
-        assert set(told.left_out) == set(published_models(DEVICE))
+        assert set(told.left_out) == set(published_models(BOARD))
         known = {*GPU_SPACE.names, *GPU_LAUNCHES.names, *TIED}
         assert all(set(values) == known for values in told.left_out.values())
         assert {"bare_launch_us", "kernel_gap_us"} <= set(told.resamples)
         return
     (borrowed,) = told.borrowed
-    assert borrowed.device == DEVICE
+    assert borrowed.device == BOARD
     assert set(borrowed.parameters) == {"bare_launch_us", *TIED}
-    lender = device(DEVICE)
+    lender = device(BOARD)
     own, lent = profile.parameter_values, lender.parameter_values
     assert {key: own[key] for key in borrowed.parameters} == {key: lent[key] for key in borrowed.parameters}
     assert profile.spread["bare_launch_us"] > lender.spread["bare_launch_us"]
 
 
 def test_what_is_lent_is_the_lenders() -> None:
-    lent = lent_by(device(DEVICE))
+    lent = lent_by(device(BOARD))
     assert transfer_table().concurrency == lent
     other = borrowing(with_values(PROFILE, {"bare_launch_us": 1.0}), lent)
-    assert other.engine.bare_launch_us == device(DEVICE).engine.bare_launch_us
+    assert other.engine.bare_launch_us == device(BOARD).engine.bare_launch_us
     assert len(other.provenance.borrowed) == 1
     assert len({len(values) for values in other.provenance.resamples.values()}) <= 1
+
+
+SMALL = parse_description("conv batch=1 in_channels=128 out_channels=64 kernel=1 in_size=14 stride=1 padding=0")
+#: An L2 of 6 MiB keeps more than this.
+KEPT_BYTES = 2_000_000
+RELU = parse_description("relu rows=64 cols=196")
+
+
+@pytest.fixture(scope="module")
+def model() -> SimulatorCostModel:
+    return SimulatorCostModel(device(DEVICE), Precision.FP32, Engine.GRAPH)
+
+
+@given(st.lists(st.sampled_from(shapes()), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=20)
+def test_one_group_is_the_sum_of_its_operators(model: SimulatorCostModel, operators: list[Operator]) -> None:
+    """Where L2 keeps the operands of all; where it does not, later ones read their inputs from DRAM."""
+    together_us, apart_us = stage_us([operators], model), sum(stage_us([[each]], model) for each in operators)
+    steps = [each.step() for each in operators]
+    touched_bytes = sum(step.activation_bytes + step.weight_bytes + step.bytes_written for step in steps)
+    assert together_us >= apart_us * (1 - 1e-9)
+    assert touched_bytes > KEPT_BYTES or together_us == pytest.approx(apart_us)
+
+
+def test_small_groups_run_beside_each_other(model: SimulatorCostModel) -> None:
+    one = stage_us([[SMALL, RELU]], model)
+    two = stage_us([[SMALL, RELU], [SMALL, RELU]], model)
+    costs = device(DEVICE).engine
+    around_us = costs.fork_us + costs.join_us
+    assert one + around_us <= two * (1 + 1e-9)
+    assert two < 2 * one + around_us
+
+
+def test_known_errors(model: SimulatorCostModel) -> None:
+    groups = ((SMALL, RELU), (SMALL,))
+    together, serial = stage_us(groups, model), stage_us([[SMALL, RELU, SMALL]], model)
+    stages = (
+        StageMeasurement(groups, 1.25 * together, serial_us=serial),
+        StageMeasurement(((SMALL,),), stage_us([[SMALL]], model)),
+        StageMeasurement(((SMALL,), (replace(SMALL, precision=Precision.FP16),)), 10.0),
+    )
+    found = evaluate_stages(MeasurementSet(Header(device=DEVICE, data_set="made"), (), stages), device(DEVICE))
+    assert found.left_out == 1
+    assert found.groups.tolist() == [2, 1]
+    assert found.concurrent.latency().mean_error == pytest.approx(0.2)
+    assert found.latency().mean_error == pytest.approx(0.1)
+    # The measured gain is the predicted one over 1.25.
+    gain = found.concurrent.gain()
+    assert gain.rows == 1
+    assert gain.bias == pytest.approx(0.25)
+    assert found.to_json()["concurrent_stages"] == 1
+
+
+def test_no_stages() -> None:
+    found = evaluate_stages(MeasurementSet(Header(device=DEVICE, data_set="made")), device(DEVICE))
+    assert len(found) == 0
+    assert found.latency().mean_error is None
+    assert np.array_equal(found.groups, [])

@@ -140,23 +140,21 @@ def test_stages_tell_the_hand_over_and_what_cores_share() -> None:
     assert fitted.provenance.data_sets[-1].name == "side by side, stages"
 
 
-def test_from_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
     write_measurements(made(), Path("lab.jsonl"))
     write_profile(cpu(), Path("cpu.yaml"))
-    found = printed_json(capsys, "calibrate --data lab.jsonl --device cpu.yaml --folds 0 --json")
+    found = printed_json("calibrate --data lab.jsonl --device cpu.yaml --folds 0 --json")
     assert set(found["parameters"]) == {*device_kind("cpu").fits().kernels.names, "interference", "synchronise_us"}
     save_host_cpu(device("./cpu.calibrated.yaml"))
-    names = [row["name"] for row in printed_json(capsys, "devices list --json")]
+    names = [row["name"] for row in printed_json("devices list --json")]
     assert "cpu" in names
-    comparison = printed_json(capsys, "compare squeezenet -d cpu --json")
+    comparison = printed_json("compare squeezenet -d cpu --json")
     latency = {one["scheduler"]: one["latency_us"] for one in comparison["schedules"]}
     assert latency["ios-both"] <= latency["sequential"]
     Path("ops.csv").write_text("rows,cols\n64,784\n")
-    (row,) = printed_json(capsys, "predict ops.csv --op relu -d cpu --json")
+    (row,) = printed_json("predict ops.csv --op relu -d cpu --json")
     assert row["algorithm"] == "nchw"
-    assert "cpu" in printed(capsys, "devices show cpu")
+    assert "cpu" in printed("devices show cpu")
     assert json.dumps(found["provenance"]["kind"]) == '"fitted"'

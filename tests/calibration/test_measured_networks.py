@@ -117,9 +117,7 @@ def test_what_cannot_be_predicted_is_noted(tmp_path: Path) -> None:
     ("error", "words"),
     [(math.inf, "outputs are not finite"), (0.02, "outputs are wrong by 2.0e-02 of the largest value")],
 )
-def test_a_run_with_wrong_outputs_is_kept_and_its_time_tells_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: float, words: str
-) -> None:
+def test_a_run_with_wrong_outputs_is_kept_and_its_time_tells_nothing(tmp_path: Path, error: float, words: str) -> None:
     right = made_run("sequential", output_error=1e-5)
     wrong = made_run("ios-both", output_error=error)
     path = write(tmp_path / "networks.jsonl", wrong, right)
@@ -128,7 +126,7 @@ def test_a_run_with_wrong_outputs_is_kept_and_its_time_tells_nothing(
     assert [each.run.name for each in found.latencies] == ["sequential"]
     assert found.accuracy.rows == 1
     assert notes == (f"{path}: ios-both of ios_sample, paper engine: {words}: left out",)
-    document = printed_json(capsys, f"validate --data {path} --json")
+    document = printed_json(f"validate --data {path} --json")
     assert [run["name"] for run in document["measured"][0]["runs"]] == ["sequential"]
     # Speed-ups are over what computed the same.
     path = write(tmp_path / "other.jsonl", made_run("sequential", output_error=error), made_run("ios-both"))
@@ -150,16 +148,16 @@ def test_chosen_devices(tmp_path: Path) -> None:
     assert found.latencies[0].predicted_us != evaluated(path)[0].latencies[0].predicted_us
 
 
-def test_validate_reports_what_was_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_validate_reports_what_was_measured(tmp_path: Path) -> None:
     path = write(tmp_path / "networks.jsonl", made_run("sequential"), baseline())
     for place in (path, tmp_path):
-        document = printed_json(capsys, f"validate --data {place} --json")
+        document = printed_json(f"validate --data {place} --json")
         (found,) = document["measured"]
         assert [run["error"] for run in found["runs"]] == [pytest.approx(-0.2), None]
     # It holds no operators, and is no mistake.
-    document = printed_json(capsys, f"validate --data {path} --json")
+    document = printed_json(f"validate --data {path} --json")
     assert document["operators"] == []
-    assert "networks measured on v100-sxm2" in printed(capsys, f"validate --data {path}")
+    assert "networks measured on v100-sxm2" in printed(f"validate --data {path}")
 
 
 def test_no_other_format_takes_the_file_for_its_own(tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
-"""Samples of measurements, those on tensor cores, and the host's overhead in them."""
+"""Samples of measurements, figures of accuracy for known errors, and measurements under the name of another device."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from synthetic import measured, true_profile
 
+from iossim.calibration.accuracy import Accuracy, buckets, rank_correlation
 from iossim.calibration.calibrate import DeviceData, calibrate
+from iossim.calibration.doubts import check_label
 from iossim.calibration.nuisances import fit_overhead, is_hidden
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.calibration.validation import evaluate_operators
@@ -17,7 +22,7 @@ from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.profile import with_values
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator_kinds import parse_description, read_record
 
 
@@ -125,3 +130,97 @@ def test_a_recording_has_a_floor_where_the_hosts_time_is_in_it() -> None:
     assert has_floor(includes_host_overhead=True)
     assert has_floor(includes_host_overhead=True, host_overhead_drifts=True)
     assert not has_floor()
+
+
+times = arrays(np.float64, st.integers(1, 40), elements=st.floats(1e-2, 1e6))
+
+
+def test_known_errors() -> None:
+    found = Accuracy.of(np.array([110.0, 90.0, 130.0, 100.0]), np.array([100.0, 100.0, 100.0, 50.0]))
+    assert found.rows == 4
+    assert found.mean_error == pytest.approx((0.1 + 0.1 + 0.3 + 1.0) / 4)
+    assert found.median_error == pytest.approx(0.2)
+    assert found.bias == pytest.approx((0.1 - 0.1 + 0.3 + 1.0) / 4)
+
+
+def test_rows_without_a_prediction_do_not_count() -> None:
+    found = Accuracy.of(np.array([110.0, np.nan]), np.array([100.0, 100.0]))
+    assert found.rows == 1
+    assert found.mean_error == pytest.approx(0.1)
+    assert Accuracy.of(np.array([np.nan]), np.array([1.0])) == Accuracy(0)
+
+
+def test_ranks() -> None:
+    rising = np.arange(1.0, 9.0)
+    assert rank_correlation(rising, rising**2) == pytest.approx(1.0)
+    assert rank_correlation(rising, -rising) == pytest.approx(-1.0)
+    assert rank_correlation(rising, np.ones(8)) is None
+    assert rank_correlation(rising[:1], rising[:1]) is None
+
+
+@given(times, st.floats(0.01, 100), st.randoms(use_true_random=False))
+def test_unit_and_order_change_nothing(measured_us: np.ndarray, unit: float, random: object) -> None:
+    predicted_us = measured_us * np.linspace(0.5, 2.0, len(measured_us))
+    whole = Accuracy.of(predicted_us, measured_us)
+    turned = Accuracy.of(unit * predicted_us[::-1], unit * measured_us[::-1])
+    assert turned.rows == whole.rows
+    assert turned.mean_error == pytest.approx(whole.mean_error)
+    assert turned.median_error == pytest.approx(whole.median_error)
+    assert turned.bias == pytest.approx(whole.bias)
+
+
+@given(times)
+def test_buckets_part_the_rows(measured_us: np.ndarray) -> None:
+    parts = buckets(measured_us)
+    assert list(parts) == ["<0.2 ms", "0.2-1 ms", ">1 ms"]
+    np.testing.assert_array_equal(sum(rows.astype(int) for rows in parts.values()), np.ones(len(measured_us)))
+    assert (measured_us[parts["<0.2 ms"]] < 200).all()
+    assert (measured_us[parts[">1 ms"]] >= 1000).all()
+
+
+def of(name: str, kernels: tuple[str, ...] = ()) -> MeasurementSet:
+    several = measured(device(name), 60)
+    return replace(several, measurements=tuple(replace(row, kernels=kernels) for row in several.measurements))
+
+
+@pytest.mark.parametrize("name", ["t4", "v100-sxm2", "a100-sxm-40gb"])
+def test_right_label(name: str) -> None:
+    assert check_label(of(name), device(name)).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("p4", "v100-sxm2"), ("v100-sxm2", "h100-sxm"), ("a100-sxm-40gb", "k80"), ("t4", "v100-pcie-32gb")],
+)
+def test_wrong_label(name: str, label: str) -> None:
+    with pytest.raises(MeasurementError, match=f"is the device right.*`device` {name[:4]}") as caught:
+        check_label(of(name), device(label))
+    assert "'made'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert check_label(of(name), device(label), trusts_labels=True).notes == ()
+
+
+def test_a_label_of_ones_own_is_only_doubted() -> None:
+    own = device("v100-sxm2").model_copy(update={"name": "mine"})
+    (note,) = check_label(of("p4"), own).notes
+    assert "is the device right" in note
+
+
+def test_too_few_rows_tell_nothing() -> None:
+    several = of("p4")
+    few = replace(several, measurements=several.measurements[:10])
+    assert check_label(few, device("v100-sxm2")).notes == ()
+
+
+def test_kernels_of_a_newer_architecture_cannot_have_run() -> None:
+    kernels = ("volta_sgemm_128x64_nn", "im2col")
+    assert check_label(of("v100-sxm2", kernels), device("v100-sxm2")).notes == ()
+    with pytest.raises(MeasurementError, match="60 rows ran kernels made for volta"):
+        check_label(of("p100-pcie-16gb", kernels), device("p100-pcie-16gb"), trusts_labels=True)
+
+
+def test_old_kernels_make_a_doubt_of_less() -> None:
+    """What a Pascal card ran, under the name of a Volta one that is not much faster."""
+    several = of("p100-pcie-16gb", ("maxwell_sgemm_128x64_nn",))
+    with pytest.raises(MeasurementError, match="is the device right"):
+        check_label(several, device("v100-pcie-32gb"))

@@ -1,4 +1,4 @@
-"""Makes the backend of made-up times one that the command line finds by its name: ``fake``."""
+"""Each test of a command has a folder of its own; the backend of made-up times is found by its name, ``fake``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ def create(precision, engine, options):
             raise OptionError(f"backend fake has no option {name!r}; leave it out")
     return FakeBackend(int(options.get("seed", 0)), str(engine), noise=0.02, options=tuple(sorted(options.items())))
 """
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that a test runs in, with the data of its user in ``data``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path
 
 
 @pytest.fixture

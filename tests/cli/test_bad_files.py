@@ -17,13 +17,6 @@ from onnx import TensorProto, helper, numpy_helper
 Words = Sequence[str]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def onnx_bytes(op: str = "Relu", shape: Sequence[int | str] = (1, 3, 8, 8), version: int = 13) -> bytes:
     """A model of a single op."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
@@ -47,30 +40,30 @@ MODEL_FILES: dict[str, tuple[bytes, Words]] = {
 
 @pytest.mark.parametrize("kind", MODEL_FILES)
 @pytest.mark.parametrize("command", ["compare model.onnx -d t4 --out out", "search-space model.onnx"])
-def test_model_files(kind: str, command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_files(kind: str, command: str, folder: Path) -> None:
     contents, words = MODEL_FILES[kind]
     Path("model.onnx").write_bytes(contents)
-    line = refused(capsys, command)
+    line = refused(command)
     for word in ["model.onnx", *words]:
         assert word in line
     assert [path.name for path in folder.iterdir()] == ["model.onnx"]
 
 
-def test_folder_for_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_for_a_model() -> None:
     Path("model.onnx").mkdir()
-    assert "is a folder" in refused(capsys, "compare model.onnx -d t4")
+    assert "is a folder" in refused("compare model.onnx -d t4")
     Path("saved").mkdir()
-    assert "'saved'" in refused(capsys, "compare saved -d t4")
-    assert "is a folder" in refused(capsys, "compare ./saved -d t4")
+    assert "'saved'" in refused("compare saved -d t4")
+    assert "is a folder" in refused("compare ./saved -d t4")
 
 
-def test_options_that_an_onnx_file_cannot_take(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_an_onnx_file_cannot_take() -> None:
     Path("model.onnx").write_bytes(onnx_bytes())
-    line = refused(capsys, "compare model.onnx -d t4 --shape z=1x3x8x8")
+    line = refused("compare model.onnx -d t4 --shape z=1x3x8x8")
     assert "'z'" in line
     assert "x" in line
-    assert "model.onnx" in refused(capsys, "compare model.onnx -d t4 --graphs somewhere")
-    assert "1x3x8" in refused(capsys, "compare model.onnx -d t4 --shape x=1x3x8")
+    assert "model.onnx" in refused("compare model.onnx -d t4 --graphs somewhere")
+    assert "1x3x8" in refused("compare model.onnx -d t4 --shape x=1x3x8")
 
 
 EDGE_LISTS: dict[str, tuple[str | None, Words]] = {
@@ -86,27 +79,27 @@ EDGE_LISTS: dict[str, tuple[str | None, Words]] = {
 
 
 @pytest.mark.parametrize("kind", EDGE_LISTS)
-def test_edge_lists(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edge_lists(kind: str) -> None:
     contents, words = EDGE_LISTS[kind]
     Path("graphs").mkdir()
     for number in (1, 2, 3):
         Path(f"graphs/{number}.txt").write_text("2\n1\n0 1\n")
     if contents is not None:
         Path("graphs/4.txt").write_text(contents)
-    line = refused(capsys, "compare randwire -d t4 --graphs graphs")
+    line = refused("compare randwire -d t4 --graphs graphs")
     for word in ["graphs", *words]:
         assert word in line
 
 
-def test_edge_list_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_edge_list_that_is_not_text() -> None:
     Path("graphs").mkdir()
     for number in range(4):
         Path(f"graphs/{number}.txt").write_bytes(b"\xff\xfe\x00")
-    assert "0.txt" in refused(capsys, "compare randwire -d t4 --graphs graphs")
+    assert "0.txt" in refused("compare randwire -d t4 --graphs graphs")
 
 
-def profile(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(printed(capsys, "devices show t4 --json"))
+def profile() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(printed("devices show t4 --json"))
     return document
 
 
@@ -133,15 +126,15 @@ PROFILES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
 
 
 @pytest.mark.parametrize("kind", PROFILES)
-def test_device_profiles(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_profiles(kind: str) -> None:
     import yaml
 
     change, words = PROFILES[kind]
-    document = profile(capsys)
+    document = profile()
     change(document)
     Path("mine.yaml").write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
     for command in ("compare ios_sample -d mine.yaml", "devices show mine.yaml"):
-        line = refused(capsys, command)
+        line = refused(command)
         for word in ["mine.yaml", *words]:
             assert word in line
 
@@ -149,17 +142,17 @@ def test_device_profiles(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("contents", "reason"), [("a: [1, 2\n", "not YAML"), ("- 1\n", "not a mapping"), ("", "not a mapping")]
 )
-def test_device_file_that_holds_no_profile(contents: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_file_that_holds_no_profile(contents: str, reason: str) -> None:
     Path("mine.yaml").write_text(contents)
-    line = refused(capsys, "compare ios_sample -d mine.yaml")
+    line = refused("compare ios_sample -d mine.yaml")
     assert "mine.yaml" in line
     assert reason in line
 
 
-def test_device_file_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_file_that_is_not_text() -> None:
     Path("mine.yaml").write_bytes(b"\x80\xfe\x00\x01")
-    assert "not text" in refused(capsys, "devices show mine.yaml")
-    assert "mine.yaml" in refused(capsys, "devices show ./folder/mine.yaml")
+    assert "not text" in refused("devices show mine.yaml")
+    assert "mine.yaml" in refused("devices show ./folder/mine.yaml")
 
 
 TABLES: dict[str, tuple[str, Words]] = {
@@ -188,24 +181,24 @@ TABLES: dict[str, tuple[str, Words]] = {
 
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("command", ["compare ios_sample", "optimize ios_sample --scheduler sequential"])
-def test_price_tables(kind: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_price_tables(kind: str, command: str) -> None:
     contents, words = TABLES[kind]
     Path("prices.json").write_text(contents)
-    line = refused(capsys, f"{command} --cost-model table:prices.json")
+    line = refused(f"{command} --cost-model table:prices.json")
     for word in words:
         assert word in line
 
 
-def test_table_without_any_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_without_any_schedule() -> None:
     Path("prices.json").write_text('{"stages": [{"units": ["a"], "latency_us": 1}]}')
-    line = refused(capsys, "optimize ios_sample --cost-model table:prices.json")
+    line = refused("optimize ios_sample --cost-model table:prices.json")
     assert "'table'" in line
     assert "price at least every unit alone" in line
 
 
-def test_table_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_that_is_not_text() -> None:
     Path("prices.json").write_bytes(b"\xff\xfe\x00")
-    assert "not text" in refused(capsys, "compare ios_sample --cost-model table:prices.json")
+    assert "not text" in refused("compare ios_sample --cost-model table:prices.json")
 
 
 SCHEDULES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
@@ -250,38 +243,38 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_schedules(kind: str, saved: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schedules(kind: str, saved: dict[str, Any], folder: Path) -> None:
     change, words = SCHEDULES[kind]
     document = json.loads(json.dumps(saved))
     change(document)
     Path("schedule.json").write_text(json.dumps(document))
-    line = refused(capsys, "simulate schedule.json")
+    line = refused("simulate schedule.json")
     for word in words:
         assert word in line
     assert [path.name for path in folder.iterdir()] == ["schedule.json"]
 
 
 @pytest.mark.parametrize("contents", [b"", b"no schedule", b"[]", b"\xff\xfe\x00", b'{"format_version": 1'])
-def test_file_that_holds_no_schedule(contents: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_that_holds_no_schedule(contents: bytes) -> None:
     Path("schedule.json").write_bytes(contents)
-    assert "schedule.json" in refused(capsys, "simulate schedule.json")
+    assert "schedule.json" in refused("simulate schedule.json")
 
 
-def test_folder_for_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "directory" in refused(capsys, "simulate .")
+def test_folder_for_a_schedule() -> None:
+    assert "directory" in refused("simulate .")
 
 
-def test_schedule_priced_by_no_device(capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, "optimize ios_sample --cost-model random:7 --out out")
-    line = refused(capsys, "simulate out/schedule.json")
+def test_schedule_priced_by_no_device() -> None:
+    printed("optimize ios_sample --cost-model random:7 --out out")
+    line = refused("simulate out/schedule.json")
     assert "'random'" in line
     assert "--device" in line
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_folder_that_may_not_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_that_may_not_be_written() -> None:
     Path("closed").mkdir(mode=0o500)
-    line = refused(capsys, "compare ios_sample -d t4 --out closed/out")
+    line = refused("compare ios_sample -d t4 --out closed/out")
     assert "cannot be written" in line
 
 
@@ -299,7 +292,7 @@ def test_disk_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert list(folder.iterdir()) == []
 
 
-def test_damaged_external_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_external_data() -> None:
     """Weights in a file of their own that is gone: the model is priced without, and cannot be written."""
     weight = numpy_helper.from_array(np.ones((3, 3, 1, 1), dtype=np.float32), "w")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
@@ -308,5 +301,5 @@ def test_damaged_external_data(capsys: pytest.CaptureFixture[str]) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     onnx.save(model, "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     Path("weights.bin").unlink()
-    assert "weights.bin, which does not exist" in " ".join(printed(capsys, "optimize model.onnx -d t4").split())
-    assert "was read without its weights" in refused(capsys, "models export model.onnx --out again.onnx")
+    assert "weights.bin, which does not exist" in " ".join(printed("optimize model.onnx -d t4").split())
+    assert "was read without its weights" in refused("models export model.onnx --out again.onnx")

@@ -25,10 +25,10 @@ QUICK = [*WHERE, "--rounds", "3", "--warm-up", "0", "--budget", "30"]
 pytestmark = pytest.mark.usefixtures("fake")
 
 
-def test_schedules_are_found_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schedules_are_found_measured_and_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["bench", "ios_sample", *QUICK, "--store", str(tmp_path / "s.sqlite"), "--out", str(out), "--json"]
-    (document,) = printed_json(capsys, arguments)
+    (document,) = printed_json(arguments)
     assert document["model"] == "ios_sample"
     assert [run["name"] for run in document["runs"]] == ["sequential", "greedy", "ios-both"]
     assert all(run["predicted_us"] > 0 and len(run["times_us"]) == 3 for run in document["runs"])
@@ -44,16 +44,16 @@ def test_schedules_are_found_measured_and_written(tmp_path: Path, capsys: pytest
         fit(run.schedule, network)
 
 
-def test_streams_are_measured_beside_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_are_measured_beside_stages(tmp_path: Path) -> None:
     """Searched at the simulator's prices, run as a whole, and written as a run that is read and priced again."""
     out, schedulers = tmp_path / "out", ["--schedulers", "sequential,ios-streams"]
     arguments = ["bench", "squeezenet", *QUICK, *schedulers, "--store", str(tmp_path / "s.sqlite"), "--out", str(out)]
-    text = printed(capsys, arguments)
+    text = printed(arguments)
     assert "note: ios-streams: searched at the estimates of the simulator of v100-sxm2" in text
     (_, run) = read_measured_networks(out / "networks.jsonl").runs
     assert isinstance(run.schedule, StreamSchedule)
     assert len(run.schedule.streams) > 1
-    (document,) = printed_json(capsys, [*arguments[:-2], "--json"])
+    (document,) = printed_json([*arguments[:-2], "--json"])
     assert [one["name"] for one in document["runs"]] == ["sequential", "ios-streams"]
     predicted_us = [one["predicted_us"] for one in document["runs"]]
     assert predicted_us[1] == pytest.approx(run.schedule.latency_us)
@@ -72,17 +72,15 @@ def test_streams_are_measured_beside_stages(tmp_path: Path, capsys: pytest.Captu
         read_measured_networks(out / "networks.jsonl")
 
 
-def test_streams_need_a_device_that_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_need_a_device_that_is_known(tmp_path: Path) -> None:
     store = ["--store", str(tmp_path / "s.sqlite")]
     arguments = ["bench", "ios_sample", "--backend", "numpy_reference", "--schedulers", "sequential,ios-streams"]
-    assert "has no profile to estimate its stages with" in refused(capsys, [*arguments, *store])
+    assert "has no profile to estimate its stages with" in refused([*arguments, *store])
 
 
-def test_a_table_a_network_beside_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_a_network_beside_baselines(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="its whole-model session is the baseline")
-    text = printed(
-        capsys,
-        ["bench", "ios_sample", "--backend", "numpy_reference", "--rounds", "2", "--warm-up", "0", "--schedulers",
+    text = printed(["bench", "ios_sample", "--backend", "numpy_reference", "--rounds", "2", "--warm-up", "0", "--schedulers",
          "sequential", "--compare", "onnxruntime-1-thread", "--store", str(tmp_path / "s.sqlite")],
     )  # fmt: skip
     assert "ios_sample by numpy_reference on cpu, batch 1, fp32, paper engine" in text
@@ -105,9 +103,9 @@ def test_a_table_a_network_beside_baselines(tmp_path: Path, capsys: pytest.Captu
         (["--rounds", "0"], "--rounds 0 is too few"),
     ],
 )
-def test_mistakes(arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(arguments: list[str], reason: str, tmp_path: Path) -> None:
     store = ["--store", str(tmp_path / "s.sqlite")]
-    assert reason in refused(capsys, ["bench", "ios_sample", *WHERE, *store, *arguments])
+    assert reason in refused(["bench", "ios_sample", *WHERE, *store, *arguments])
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""``iossim compare`` with several devices: one table of what each is worth, and the same numbers as one by one."""
+"""``iossim compare`` with several devices, and ``iossim check``: exit code 0 where all holds, 1 where something does not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
+from jsonschema import Draft202012Validator
 
+from iossim.cli.main import main
 from iossim.cli.options import several_devices
 from iossim.cli.outputs import wants_plot
+from iossim.report.schemas import schema
 from iossim.schedule.schedule import Schedule
 
 
@@ -40,9 +43,9 @@ def test_a_file_may_have_a_comma_in_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["-d t4 -d v100-sxm2", "--device t4,v100-sxm2"])
-def test_each_device_has_the_best_schedule_that_it_has_alone(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed_json(capsys, f"compare squeezenet {given} --json")
-    alone = [printed_json(capsys, f"compare squeezenet -d {name} --json") for name in ("t4", "v100-sxm2")]
+def test_each_device_has_the_best_schedule_that_it_has_alone(given: str) -> None:
+    document = printed_json(f"compare squeezenet {given} --json")
+    alone = [printed_json(f"compare squeezenet -d {name} --json") for name in ("t4", "v100-sxm2")]
     for found, expected in zip(document["devices"], alone, strict=True):
         assert found["device"] == expected["device"]
         assert [
@@ -52,7 +55,7 @@ def test_each_device_has_the_best_schedule_that_it_has_alone(given: str, capsys:
         ]
     assert document["fastest"] == "v100-sxm2"
     assert document["complete"] is True
-    text = printed(capsys, f"compare squeezenet {given}")
+    text = printed(f"compare squeezenet {given}")
     best_us = [
         min(one["latency_us"] for one in (*each["schedules"], *each["joins"].get("schedules", ()))) for each in alone
     ]
@@ -64,16 +67,16 @@ def test_each_device_has_the_best_schedule_that_it_has_alone(given: str, capsys:
     assert said in " ".join(text.split())
 
 
-def test_devices_are_held_against_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_are_held_against_a_limit(tmp_path: Path) -> None:
     line = f"compare ios_sample -d t4,v100-sxm2,v100-sxm2+sms=40 --schedulers sequential,ios-both --out {tmp_path}"
     best = {
         each["device"]: (one["latency_us"], one["interval_us"][1])
-        for each in printed_json(capsys, f"{line} --json")["devices"]
+        for each in printed_json(f"{line} --json")["devices"]
         for one in [min(each["schedules"], key=lambda one: one["latency_us"])]
     }
     (fastest, (_, high_us)), *_, (slowest, _) = sorted(best.items(), key=lambda item: item[1])
     limit_ms = high_us / 1e3
-    text = printed(capsys, f"{line} --max-latency-ms {limit_ms}")
+    text = printed(f"{line} --max-latency-ms {limit_ms}")
     within = [device for device, (us, _) in best.items() if us <= 1e3 * limit_ms]
     assert f"Within {limit_ms:g} ms: {', '.join(within)}; the least power has " in " ".join(text.split())
     said = {row.split()[0]: row.split() for row in text.splitlines() if row.startswith(("t4", "v100"))}
@@ -82,32 +85,32 @@ def test_devices_are_held_against_a_limit(tmp_path: Path, capsys: pytest.Capture
     if wants_plot(None):
         drawn = (tmp_path / "devices.svg").read_text()
         assert [drawn.count(f">{device}<") for device in best] == [1] * 3
-    none = printed(capsys, f"{line} --max-latency-ms 0.001")
+    none = printed(f"{line} --max-latency-ms 0.001")
     assert "Within 0.001 ms: none of them" in " ".join(none.split())
-    assert "--max-latency-ms compares several devices" in refused(capsys, "compare ios_sample -d t4 --max-latency-ms 1")
+    assert "--max-latency-ms compares several devices" in refused("compare ios_sample -d t4 --max-latency-ms 1")
 
 
-def test_intervals_that_overlap_leave_it_open(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "compare ios_sample -d t4 -d t4+sms=41")
+def test_intervals_that_overlap_leave_it_open() -> None:
+    text = printed("compare ios_sample -d t4 -d t4+sms=41")
     assert "their 90% intervals overlap, so that either may be" in " ".join(text.split())
-    assert "intervals" not in printed(capsys, "compare ios_sample -d t4,v100-sxm2 --cost-model random:1")
+    assert "intervals" not in printed("compare ios_sample -d t4,v100-sxm2 --cost-model random:1")
 
 
-def test_csv_has_a_line_for_each_scheduler_on_each_device(capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_a_line_for_each_scheduler_on_each_device() -> None:
     line = "compare ios_sample -d t4,v100-sxm2 --schedulers sequential,ios-both"
-    rows = list(csv.DictReader(StringIO(printed(capsys, f"{line} --csv"))))
-    document = printed_json(capsys, f"{line} --json")
+    rows = list(csv.DictReader(StringIO(printed(f"{line} --csv"))))
+    document = printed_json(f"{line} --json")
     assert [(row["device"], row["scheduler"], float(row["latency_us"]), float(row["low_us"])) for row in rows] == [
         (each["device"], one["scheduler"], one["latency_us"], one["interval_us"][0])
         for each in document["devices"]
         for one in each["schedules"]
     ]
-    (alone,) = list(csv.DictReader(StringIO(printed(capsys, "compare ios_sample -d t4 --schedulers ios-both --csv"))))
+    (alone,) = list(csv.DictReader(StringIO(printed("compare ios_sample -d t4 --schedulers ios-both --csv"))))
     assert (alone["device"], alone["latency_us"]) == (rows[1]["device"], rows[1]["latency_us"])
 
 
-def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed_json(capsys, f"compare ios_sample -d t4,v100-sxm2 --out {tmp_path}/out --json")
+def test_files(tmp_path: Path) -> None:
+    document = printed_json(f"compare ios_sample -d t4,v100-sxm2 --out {tmp_path}/out --json")
     out = tmp_path / "out"
     assert json.loads((out / "comparison.json").read_text())["devices"] == document["devices"]
     saved = [Schedule.read(out / f"{name}.schedule.json") for name in ("t4", "v100-sxm2")]
@@ -116,18 +119,100 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (out / "comparison.csv").read_text().count("\n") == 11
 
 
+def validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(schema(name))
+
+
+def fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
+    """What is printed where something does not hold; standard error stays empty."""
+    capsys.readouterr()
+    assert main(line.split()) == 1
+    output = capsys.readouterr()
+    assert output.err == ""
+    return output.out
+
+
+def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed("check ios_sample --device t4 --max-latency-ms 1")
+    assert [line.partition(":")[0] for line in text.splitlines()] == [
+        "PASS valid",
+        "PASS free of races",
+        "PASS latency",
+    ]
+    latency_us = printed_json("optimize ios_sample --device t4 --json")["latency_us"]
+    assert latency_us < 1000
+    over = f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3 * 0.999}"
+    assert "FAIL latency: " in fails(capsys, over)
+    found = json.loads(fails(capsys, f"{over} --json"))
+    assert validator("check").is_valid(found)
+    assert found["checks"][-1]["latency_us"] > found["checks"][-1]["limit_us"]
+    assert found["holds"] is False
+    assert found["latency_us"] == latency_us
+    assert [check["holds"] for check in found["checks"]] == [True, True, False]
+    # Of the sequential schedule it is another question.
+    assert "FAIL" in fails(
+        capsys, f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3} --scheduler sequential"
+    )
+
+
+def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(f"optimize ios_sample --device t4 --out {tmp_path}/best --no-plot --no-trace")
+    line = f"check ios_sample --device t4 --baseline {tmp_path}/best/schedule.json"
+    assert "PASS no slower than before: " in printed(line)
+    slow = fails(capsys, f"{line} --scheduler sequential")
+    assert "(priced again)" in slow
+    assert "(priced again) + 200.0%" in printed(f"{line} --scheduler sequential --tolerance 2")
+    found = printed_json(f"{line} --json")
+    assert validator("check").is_valid(found)
+    (gate,) = (check for check in found["checks"] if check["check"] == "no slower than before")
+    assert gate["latency_us"] == gate["baseline_us"] == found["latency_us"]
+    # Joins of branches are fused, or not, by their price: the search finds again what it saved.
+    printed(f"optimize squeezenet -d t4 --out {tmp_path}/joins --no-plot --no-trace")
+    line = f"check squeezenet -d t4 --baseline {tmp_path}/joins/schedule.json"
+    assert "PASS no slower than before: " in printed(line)
+    assert "PASS no slower than before: " in printed(f"{line} --scheduler ios-streams")
+
+
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("asked", "words"),
     [
-        ("-d t4,nope", "unknown device 'nope'"),
-        ("-d t4 -d k80 --dtype bf16", "bf16"),
-        ("-d t4,v100-sxm2 --csv --json", "a table is CSV or JSON; give --csv or --json, not both"),
-        ("-d t4,v100-sxm2 --trace --out out", "--trace is of one schedule; give one --device"),
+        ("squeezenet -d t4", "model ios_sample, not squeezenet"),
+        ("squeezenet -d t4 --changed-model --dtype fp16", "dtype fp32, not fp16; cost model"),
+        ("ios_sample -d t4 --batch 2", "batch 1, not 2; give"),
+        ("ios_sample -d v100-sxm2", "device t4, not v100-sxm2; give"),
+        ("ios_sample -d t4 --engine graph", "engine paper, not graph; give"),
+        ("ios_sample -d t4 --units none", "units by default, not none; give"),
+        ("ios_sample -d t4 --training", "training by default, not True; give"),
     ],
 )
-def test_mistakes(
-    arguments: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert told in refused(capsys, f"compare ios_sample {arguments}")
-    assert list(tmp_path.iterdir()) == []
+def test_a_baseline_of_another_question_is_refused(asked: str, words: str, tmp_path: Path) -> None:
+    """Whatever the two take: "no slower" would mean nothing."""
+    printed(f"optimize ios_sample --device t4 --scheduler sequential --out {tmp_path} --no-plot --no-trace")
+    said = refused(f"check {asked} --baseline {tmp_path}/schedule.json --tolerance 100")
+    assert "--baseline is of another question: " in said
+    assert words in said
+
+
+def test_a_changed_model_is_compared_as_it_was_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
+    line = f"check squeezenet -d t4 --baseline {tmp_path}/schedule.json --changed-model"
+    assert "(as it was saved, of 'ios_sample')" in fails(capsys, line)
+
+
+def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(
+        f"optimize squeezenet --device v100-sxm2 --engine graph --scheduler ios-streams --out {tmp_path}/best --no-plot"
+    )
+    line = f"check squeezenet --device v100-sxm2 --engine graph --baseline {tmp_path}/best/schedule.json"
+    found = printed(f"{line} --scheduler ios-streams --max-latency-ms 1")
+    assert "streams run each of" in found
+    assert "PASS free of races" in found
+    assert "(priced again)" in found
+    assert "FAIL no slower than before" in fails(capsys, f"{line} --scheduler sequential")
+    assert "batch 1, not 2" in refused(f"{line} --batch 2 --scheduler sequential")
+    # Under the paper engine the sums of stages that were found say more than their plans take.
+    plain = "squeezenet --device v100-sxm2 --engine paper"
+    printed(f"optimize {plain} --out {tmp_path}/stages --no-plot")
+    compared = f"check {plain} --scheduler ios-streams --baseline {tmp_path}/stages/schedule.json"
+    assert "baseline 0.705 ms (both as whole plans)" in printed(compared)
+    assert "prices stages alone" in refused(f"{line} --cost-model random:1")

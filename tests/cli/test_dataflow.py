@@ -19,8 +19,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("out")
 
 
-def test_three_times_and_a_row_an_operator(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(capsys, "dataflow optimize mobilenet_v1 --device c6678 --json")
+def test_three_times_and_a_row_an_operator() -> None:
+    found = printed_json("dataflow optimize mobilenet_v1 --device c6678 --json")
     assert found["vanilla_us"] > found["horizontal_us"] > found["full_us"] > 0
     assert 0 < found["optimise_s"] < 10
     assert len(found["operators"]) == 30
@@ -32,9 +32,9 @@ def test_three_times_and_a_row_an_operator(capsys: pytest.CaptureFixture[str]) -
         assert found[f"{variant}_us"] == pytest.approx(total)
 
 
-def test_external_memory_is_in_use_at_the_start_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_external_memory_is_in_use_at_the_start_and_at_the_end() -> None:
     """Xenos, figure 9: maps that do not fit at first, and a layer of over 4 MB of parameters at last."""
-    found = printed_json(capsys, "dataflow optimize mobilenet_v1 -d c6678 --json")
+    found = printed_json("dataflow optimize mobilenet_v1 -d c6678 --json")
     bursts = [row for row in found["memory"]["vanilla"] if row["external_bytes"]]
     assert [row["operator"] for row in bursts] == ["conv2.pointwise", "conv3.depthwise", "conv14.pointwise"]
     assert bursts[1]["end_us"] < 0.14 * found["vanilla_us"]
@@ -43,8 +43,8 @@ def test_external_memory_is_in_use_at_the_start_and_at_the_end(capsys: pytest.Ca
     assert all(row["shared_bytes"] <= 4 << 20 for row in found["memory"]["full"])
 
 
-def test_a_table_and_files(capsys: pytest.CaptureFixture[str], out: Path) -> None:
-    text = printed(capsys, f"dataflow optimize ios_sample -d c6678 --out {out} --no-plot")
+def test_a_table_and_files(out: Path) -> None:
+    text = printed(f"dataflow optimize ios_sample -d c6678 --out {out} --no-plot")
     assert "a further" in text
     assert "Found in" in text
     plan = json.loads((out / "plan.json").read_text())
@@ -54,8 +54,8 @@ def test_a_table_and_files(capsys: pytest.CaptureFixture[str], out: Path) -> Non
     assert json.loads((out / "dataflow.json").read_text())["device"] == "c6678"
 
 
-def test_branches_on_parts_of_the_units(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, f"dataflow optimize squeezenet -d c6678 --parts --out {tmp_path} --no-plot")
+def test_branches_on_parts_of_the_units(tmp_path: Path) -> None:
+    text = printed(f"dataflow optimize squeezenet -d c6678 --parts --out {tmp_path} --no-plot")
     found = json.loads((tmp_path / "dataflow.json").read_text())
     assert found["parts_us"] < found["full_us"]
     assert 0 < len(found["stages_in_parts"]) <= found["stages_proposed"]
@@ -65,26 +65,26 @@ def test_branches_on_parts_of_the_units(capsys: pytest.CaptureFixture[str], tmp_
     named = {name for stage in found["stages_in_parts"] for lane in stage["operators"] for name in lane}
     assert {step["operator"] for step in beside} == named
     assert f"{len(found['stages_in_parts'])} of {found['stages_proposed']} stages that the search found" in text
-    assert "leave --devices out" in refused(capsys, "dataflow optimize squeezenet -d c6678 --parts --devices 2")
+    assert "leave --devices out" in refused("dataflow optimize squeezenet -d c6678 --parts --devices 2")
 
 
-def test_four_devices_ring_and_mix(capsys: pytest.CaptureFixture[str]) -> None:
+def test_four_devices_ring_and_mix() -> None:
     """d-Xenos: the mix is faster than any one mode, and a ring than a parameter server."""
-    found = printed_json(capsys, "dataflow optimize mobilenet_v1 -d c6678 --devices 4 --link srio --sync ring --json")
+    found = printed_json("dataflow optimize mobilenet_v1 -d c6678 --devices 4 --link srio --sync ring --json")
     assert 3.3 < found["speedup"] < 4.0
     assert found["latency_us"] < min(found["by_mode_us"].values())
     assert found["latency_us"] == pytest.approx(found["compute_us"] + found["waited_us"])
     waited = [row["waited_us"] for row in found["operators"]]
     assert all(row["waited_us"] <= row["exchange_us"] for row in found["operators"])
     assert 0 < sum(waited) <= found["waited_us"]
-    only = printed_json(capsys, "dataflow optimize mobilenet_v1 -d c6678 --devices 4 --mix outC --sync server --json")
+    only = printed_json("dataflow optimize mobilenet_v1 -d c6678 --devices 4 --mix outC --sync server --json")
     assert set(only["by_mode_us"]) == {"outC"}
     assert {row["mode"] for row in only["operators"]} <= {"outC", "replicated"}
     assert only["speedup"] < found["by_mode_us"]["outC"] / found["latency_us"] * found["speedup"]
 
 
-def test_a_plan_a_device_and_the_messages_between_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, f"dataflow optimize squeezenet -d c6678 --devices 2 --out {tmp_path} --no-plot")
+def test_a_plan_a_device_and_the_messages_between_them(tmp_path: Path) -> None:
+    text = printed(f"dataflow optimize squeezenet -d c6678 --devices 2 --out {tmp_path} --no-plot")
     assert "Every operator divided alike: outC" in text
     found = json.loads((tmp_path / "distribution.json").read_text())
     sent = [each for step in found["steps"] for exchange in step["exchanges"] for each in exchange["messages"]]
@@ -94,56 +94,38 @@ def test_a_plan_a_device_and_the_messages_between_them(capsys: pytest.CaptureFix
     assert plans[0] != plans[1]
 
 
-def test_what_runs_is_equal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = printed_json(capsys, "dataflow run ios_sample -d c6678 --json")
+def test_what_runs_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = printed_json("dataflow run ios_sample -d c6678 --json")
     assert (alone["holds"], alone["devices"], alone["planned_bytes"]) == (True, 1, 0)
-    assert "on 3 c6678: outputs differ from the network's by" in printed(
-        capsys, "dataflow run ios_sample -d c6678 --devices 3"
-    )
+    assert "on 3 c6678: outputs differ from the network's by" in printed("dataflow run ios_sample -d c6678 --devices 3")
     monkeypatch.setattr("iossim.edge.runs.TOLERANCE", -1.0)
     assert main(["dataflow", "run", "ios_sample", "-d", "c6678"]) == ExitCode.DOES_NOT_HOLD
 
 
-def test_mistakes_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "needs an edge device; give --device c6678" in refused(capsys, "dataflow optimize ios_sample")
-    assert "'t4' is no edge device" in refused(capsys, "dataflow optimize ios_sample -d t4")
-    assert "unknown policy 'best'" in refused(capsys, "dataflow optimize ios_sample -d c6678 --policy best")
-    assert "give 1 or more" in refused(capsys, "dataflow optimize ios_sample -d c6678 --devices 0")
-    assert "no link 'can'; it has srio" in refused(
-        capsys, "dataflow optimize squeezenet -d c6678 --devices 2 --link can"
-    )
-    assert "unknown --sync 'star'" in refused(capsys, "dataflow optimize ios_sample -d c6678 --devices 2 --sync star")
-    assert "leave one of them out" in refused(capsys, "dataflow run ios_sample -d c6678 --devices 2 --processes 2")
-    assert "give units at least 130 bytes" in refused(
-        capsys, "dataflow optimize mobilenet_v1 -d c6678+private_bytes=100"
-    )
-    assert "does not compute in fp16" in refused(capsys, "dataflow optimize ios_sample -d c6678 --dtype fp16")
-
-
-def test_what_xenos_measured_and_the_model_does_not_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_xenos_measured_and_the_model_does_not_is_said() -> None:
     assert (
         "Xenos (figure 7) measured that linking takes 21.2 to 83.3% off on this device. "
         "This model does not reproduce that here."
-    ) in printed(capsys, "dataflow optimize ios_sample -d zcu102")
-    assert "Xenos" not in printed(capsys, "dataflow optimize mobilenet_v1 -d c6678")
+    ) in printed("dataflow optimize ios_sample -d zcu102")
+    assert "Xenos" not in printed("dataflow optimize mobilenet_v1 -d c6678")
 
 
-def test_a_step_that_takes_nothing_off_has_no_sign(capsys: pytest.CaptureFixture[str]) -> None:
-    words = printed(capsys, "dataflow optimize ios_sample -d c6678+shared.bytes=1000")
+def test_a_step_that_takes_nothing_off_has_no_sign() -> None:
+    words = printed("dataflow optimize ios_sample -d c6678+shared.bytes=1000")
     assert "% less)" in words
     assert "(-" not in words
 
 
-def test_a_saved_plan_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    printed(capsys, f"dataflow optimize ios_sample -d c6678 --batch 2 --out {tmp_path} --no-plot")
-    saved = printed_json(capsys, f"explain {tmp_path / 'plan.json'} --json")
-    assert saved == printed_json(capsys, "dataflow explain ios_sample -d c6678 --batch 2 --json")
+def test_a_saved_plan_is_explained(tmp_path: Path) -> None:
+    printed(f"dataflow optimize ios_sample -d c6678 --batch 2 --out {tmp_path} --no-plot")
+    saved = printed_json(f"explain {tmp_path / 'plan.json'} --json")
+    assert saved == printed_json("dataflow explain ios_sample -d c6678 --batch 2 --json")
     assert sum(row["share"] for row in saved["operators"]) == pytest.approx(1)
-    text = printed(capsys, f"dataflow explain ios_sample -d c6678 --operator {saved['operators'][0]['operator']}")
+    text = printed(f"dataflow explain ios_sample -d c6678 --operator {saved['operators'][0]['operator']}")
     assert "bound by" in text
     assert "more operators" not in text
-    assert "more operators take" in printed(capsys, "dataflow explain mobilenet_v1 -d c6678")
-    assert "is not in the network" in refused(capsys, "dataflow explain ios_sample -d c6678 --operator x")
+    assert "more operators take" in printed("dataflow explain mobilenet_v1 -d c6678")
+    assert "is not in the network" in refused("dataflow explain ios_sample -d c6678 --operator x")
     plan = json.loads((tmp_path / "plan.json").read_text())
     for change, says in (
         ({"graph": "0"}, "is of another model"),
@@ -151,7 +133,7 @@ def test_a_saved_plan_is_explained(capsys: pytest.CaptureFixture[str], tmp_path:
         ({"source": {}}, "is not valid: field 'model'"),
     ):
         (tmp_path / "other.json").write_text(json.dumps(plan | change))
-        assert says in refused(capsys, f"explain {tmp_path / 'other.json'}")
+        assert says in refused(f"explain {tmp_path / 'other.json'}")
     del plan["policy"]
     (tmp_path / "other.json").write_text(json.dumps(plan))
-    assert "has no field 'policy'; give a plan.json" in refused(capsys, f"explain {tmp_path / 'other.json'}")
+    assert "has no field 'policy'; give a plan.json" in refused(f"explain {tmp_path / 'other.json'}")

@@ -25,13 +25,12 @@ H100 = "NVIDIA H100 80GB HBM3, 580.159.04, 9.0, 81559, 345, 1980, 2619, 69.61, 7
 
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("IOSSIM_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def test_json_says_what_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_says_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
-    found = printed_json(capsys, "doctor --json")
+    found = printed_json("doctor --json")
     assert found["machine"]["python"].endswith(platform.python_version())
     assert found["machine"]["cores"] == os.cpu_count()
     assert 1 <= found["machine"]["usable_cores"] <= os.cpu_count()
@@ -46,60 +45,56 @@ def test_json_says_what_is_there(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert Path(folders["measurement store"]["path"]).parent == tmp_path / "data"
 
 
-def test_a_backend_that_cannot_run_is_told_with_its_remedy(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backend_that_cannot_run_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     lacks = {"torch_cuda": "torch is not installed; pip install 'iossim[torch]'"}
     monkeypatch.setattr(backends, "missing_for", lambda name: lacks.get(name, ""))
-    rows = printed_json(capsys, "doctor --json")["backends"]
+    rows = printed_json("doctor --json")["backends"]
     assert {row["name"]: row["missing"] for row in rows if not row["usable"]} == lacks
-    text = printed(capsys, "doctor")
+    text = printed("doctor")
     assert "torch is not installed; pip install 'iossim[torch]'" in text
     assert text.count("usable\n") == len(backend_names()) - 1
 
 
-def test_libraries_fit_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = printed(capsys, "doctor").partition("\nLibraries\n")[2].partition("\n\n")[0].splitlines()
+def test_libraries_fit_eighty_columns() -> None:
+    listed = printed("doctor").partition("\nLibraries\n")[2].partition("\n\n")[0].splitlines()
     assert len(listed) > 3
     assert max(map(len, listed)) <= 80
 
 
-def test_gpus_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "gpus", lambda: nvidia_smi.parse(H100))
-    (gpu,) = printed_json(capsys, "doctor --json")["gpus"]
+    (gpu,) = printed_json("doctor --json")["gpus"]
     assert (gpu["name"], gpu["driver_version"]) == ("NVIDIA H100 80GB HBM3", "580.159.04")
-    assert "GPU: NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04" in printed(capsys, "doctor")
+    assert "GPU: NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04" in printed("doctor")
     monkeypatch.setattr(nvidia_smi, "gpus", lambda: ())
-    assert printed_json(capsys, "doctor --json")["gpus"] == []
-    assert "nvidia-smi finds no NVIDIA GPU" in printed(capsys, "doctor")
+    assert printed_json("doctor --json")["gpus"] == []
+    assert "nvidia-smi finds no NVIDIA GPU" in printed("doctor")
 
 
-def test_extras_say_what_they_lack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extras_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [
         "numpy>=1.26",
         'no-such-library>=2; extra == "far"',
         "onnx>=1; sys_platform == 'linux' and extra == 'near'",
     ]
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    found = printed_json(capsys, "doctor --json")
+    found = printed_json("doctor --json")
     assert found["extras"] == {
         "far": {"installed": False, "missing": ["no-such-library"]},
         "near": {"installed": True, "missing": []},
     }
     assert list(found["libraries"]) == ["no-such-library", "numpy", "onnx"]
-    assert "lacks no-such-library" in printed(capsys, "doctor")
+    assert "lacks no-such-library" in printed("doctor")
 
 
-def test_a_checkout_that_is_not_installed_has_no_extras(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkout_that_is_not_installed_has_no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> list[str]:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", absent)
-    found = printed_json(capsys, "doctor --json")
+    found = printed_json("doctor --json")
     assert found["extras"] == found["libraries"] == {}
-    assert "Extras" not in printed(capsys, "doctor")
+    assert "Extras" not in printed("doctor")
 
 
 def test_memory_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +105,7 @@ def test_memory_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.Mo
     assert doctor.machine()["memory_gib"] is None
 
 
-def test_ops_of_a_model_that_no_gpu_computes_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_ops_of_a_model_that_no_gpu_computes_are_listed(tmp_path: Path) -> None:
     """By what they are and why, without a GPU; of a model only."""
     b = GraphBuilder("hard")
     x = b.input("x", (2, 8))
@@ -118,22 +113,22 @@ def test_ops_of_a_model_that_no_gpu_computes_are_listed(capsys: pytest.CaptureFi
         x = b.add(Hardmax(), b.add(Relu(), x), name=f"hard{index}")
     path = tmp_path / "hard.onnx"
     write_onnx((network := b.network([x])).graph, path, name="hard", network=network)
-    (rows,) = (found := printed_json(capsys, f"doctor {path} --json")["model"])["on_the_host"].values()
+    (rows,) = (found := printed_json(f"doctor {path} --json")["model"])["on_the_host"].values()
     assert (found["name"], found["ops"], [row["kind"] for row in rows]) == ("hard", 8, ["hardmax"] * 4)
     assert set(rows[0]) == {"op", "kind", "unit", "reason"}
-    text = printed(capsys, f"doctor {path} --dtype fp16")
+    text = printed(f"doctor {path} --dtype fp16")
     assert "Ops of hard that cupy_cudnn computes on the host: 4 of 8\n  hardmax: no kernel computes hardmax (" in text
     assert " and 1 more)" in text
-    assert "computes on the host: none of" in printed(capsys, "doctor squeezenet")
-    assert "host" not in printed_json(capsys, "doctor --json")
-    assert "options of reading a model need a MODEL" in refused(capsys, "doctor --dtype fp16")
-    assert "'now'" in refused(capsys, "doctor now")
+    assert "computes on the host: none of" in printed("doctor squeezenet")
+    assert "host" not in printed_json("doctor --json")
+    assert "options of reading a model need a MODEL" in refused("doctor --dtype fp16")
+    assert "'now'" in refused("doctor now")
 
 
-def test_the_profile_of_this_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profile_of_this_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "device_names", lambda: ["t4"])
-    assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 1, "cpu_profile": False}
-    assert "CPU has no profile yet; 'iossim profile" in printed(capsys, "doctor")
+    assert printed_json("doctor --json")["devices"] == {"profiles": 1, "cpu_profile": False}
+    assert "CPU has no profile yet; 'iossim profile" in printed("doctor")
     monkeypatch.setattr(names, "device_names", lambda: ["t4", "cpu"])
-    assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 2, "cpu_profile": True}
-    assert "no profile yet" not in printed(capsys, "doctor")
+    assert printed_json("doctor --json")["devices"] == {"profiles": 2, "cpu_profile": True}
+    assert "no profile yet" not in printed("doctor")

@@ -72,9 +72,7 @@ def test_compiled_code_that_a_crash_tore_is_compiled_anew(tmp_path: Path) -> Non
             os.truncate(file, file.stat().st_size // 2)
 
 
-def test_a_study_whose_folder_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_whose_folder_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done is kept: with room again, --resume goes on."""
     kept = user_files._write_beside
 
@@ -87,7 +85,7 @@ def test_a_study_whose_folder_is_full(
     scenario.write_text("name: small\nmodels: [ios_sample]\ndevices: [t4]\nschedulers: [sequential, greedy]\n")
     out = tmp_path / "run"
     monkeypatch.setattr(user_files, "_write_beside", full)
-    line = refused(capsys, f"study run {scenario} --out {out} --workers 1")
+    line = refused(f"study run {scenario} --out {out} --workers 1")
     assert (
         line
         == f"error: cannot write {out / 'results.csv'}: No space left on device; free some space, or write elsewhere\n"
@@ -95,9 +93,7 @@ def test_a_study_whose_folder_is_full(
     assert not list(out.glob(".*"))
 
 
-def test_a_journal_that_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_journal_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = tmp_path / "small.yaml"
     scenario.write_text("name: small\nmodels: [ios_sample]\ndevices: [t4]\nschedulers: [sequential, greedy]\n")
 
@@ -105,5 +101,5 @@ def test_a_journal_that_is_full(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("iossim.study.study_run.os.fsync", full)
-    line = refused(capsys, f"study run {scenario} --out {tmp_path / 'run'} --workers 1")
+    line = refused(f"study run {scenario} --out {tmp_path / 'run'} --workers 1")
     assert line.startswith(f"error: cannot write {tmp_path / 'run' / 'journal.jsonl'}: No space left on device; ")

@@ -238,7 +238,7 @@ def test_second_interrupt_ends_at_once(
     assert not (tmp_path / "out").exists()
 
 
-def test_handler_is_put_back(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_handler_is_put_back(interrupting: Any) -> None:
     before = signal.getsignal(signal.SIGINT)
     interrupting(60)
     main(["optimize", "inception_v3"])

@@ -22,14 +22,6 @@ from iossim.schedule.problem import ScheduleProblem
 PATH = Path("s.sqlite")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a folder and a store of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path
-
-
 def fill(path: Path, model: str = "squeezenet", cold: bool = False, **backend: object) -> MeasuredCostModel:
     """Profile a network by the fake backend."""
     network = iossim.load(model)
@@ -40,30 +32,30 @@ def fill(path: Path, model: str = "squeezenet", cold: bool = False, **backend: o
     return prices
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list() -> None:
     fill(PATH)
     fill(PATH, engine="graph")
-    text = printed(capsys, "measurements list --store s.sqlite")
+    text = printed("measurements list --store s.sqlite")
     assert "in 2 contexts" in text
     assert "fake on fake-device, fp32, graph engine" in text
-    found = printed_json(capsys, "measurements list --store s.sqlite --json")["contexts"]
+    found = printed_json("measurements list --store s.sqlite --json")["contexts"]
     assert [(one["context"], one["engine"], one["libraries"]) for one in found] == [
         (1, "paper", "fake 1"),
         (2, "graph", "fake 1"),
     ]
-    records = printed_json(capsys, "measurements list --store s.sqlite --records --kind unit --engine graph --json")
+    records = printed_json("measurements list --store s.sqlite --records --kind unit --engine graph --json")
     assert {row["kind"] for row in records["records"]} == {"unit"}
     assert len(records["records"]) == 36
-    assert "fire2.squeeze" in printed(capsys, "measurements list --store s.sqlite --records --kind unit")
-    assert printed_json(capsys, "measurements list --store s.sqlite --device other --json")["contexts"] == []
-    assert "0 measurements in 0 contexts" in printed(capsys, "measurements list --store s.sqlite --backend other")
+    assert "fire2.squeeze" in printed("measurements list --store s.sqlite --records --kind unit")
+    assert printed_json("measurements list --store s.sqlite --device other --json")["contexts"] == []
+    assert "0 measurements in 0 contexts" in printed("measurements list --store s.sqlite --backend other")
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_export_is_what_calibrate_reads(capsys: pytest.CaptureFixture[str], suffix: str) -> None:
+def test_export_is_what_calibrate_reads(suffix: str) -> None:
     """Latencies are those of the prices; a Conv-Relu is a convolution; stages are groups of operators."""
     prices = fill(PATH)
-    facts = printed_json(capsys, f"measurements export out.{suffix} --store s.sqlite --json")
+    facts = printed_json(f"measurements export out.{suffix} --store s.sqlite --json")
     read = read_measurements(Path(f"out.{suffix}"))
     assert (len(read.measurements), len(read.stages)) == (facts["operators"], facts["stages"])
     header = read.header
@@ -93,35 +85,35 @@ def test_export_is_what_calibrate_reads(capsys: pytest.CaptureFixture[str], suff
     assert sorted(stage.latency_us for stage in side_by_side) == pytest.approx(expected)
 
 
-def test_export_says_what_it_cannot_express(capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_says_what_it_cannot_express() -> None:
     fill(PATH, "randwire")
-    facts = printed_json(capsys, "measurements export out.jsonl --store s.sqlite --json")
+    facts = printed_json("measurements export out.jsonl --store s.sqlite --json")
     assert any("no columns for units of kind Relu-SepConv" in note for note in facts["left_out"])
     counted = sum(int(note.split()[0]) for note in facts["left_out"])
-    listed = printed_json(capsys, "measurements list --store s.sqlite --json")["contexts"][0]["measurements"]
+    listed = printed_json("measurements list --store s.sqlite --json")["contexts"][0]["measurements"]
     assert facts["operators"] + facts["stages"] + counted == listed - 2  # two of the boundary
-    assert "note: " in printed(capsys, "measurements export out.jsonl --store s.sqlite")
+    assert "note: " in printed("measurements export out.jsonl --store s.sqlite")
 
 
-def test_export_is_of_one_context(capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_is_of_one_context() -> None:
     fill(PATH)
     fill(PATH, engine="graph")
-    line = refused(capsys, "measurements export out.jsonl --store s.sqlite")
+    line = refused("measurements export out.jsonl --store s.sqlite")
     assert "2 such contexts" in line
     assert "--context NUMBER" in line
     assert not Path("out.jsonl").exists()
     for choice in ("--context 2", "--engine graph"):
-        printed(capsys, f"measurements export out.jsonl --store s.sqlite {choice}")
+        printed(f"measurements export out.jsonl --store s.sqlite {choice}")
         assert "graph engine" in read_measurements(Path("out.jsonl")).header.source
-    assert "holds nothing of that kind" in refused(capsys, "measurements export x.jsonl --store s.sqlite --device no")
-    assert "measured cold" in refused(capsys, "measurements export x.jsonl --store s.sqlite --context 1 --cold")
+    assert "holds nothing of that kind" in refused("measurements export x.jsonl --store s.sqlite --device no")
+    assert "measured cold" in refused("measurements export x.jsonl --store s.sqlite --context 1 --cold")
 
 
-def test_cold_measurements_are_single_calls(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cold_measurements_are_single_calls() -> None:
     fill(PATH)
     fill(PATH, cold=True)
-    printed(capsys, "measurements export warm.jsonl --store s.sqlite")
-    printed(capsys, "measurements export cold.jsonl --store s.sqlite --cold")
+    printed("measurements export warm.jsonl --store s.sqlite")
+    printed("measurements export cold.jsonl --store s.sqlite --cold")
     warm, cold = (read_measurements(Path(f"{name}.jsonl")) for name in ("warm", "cold"))
     assert cold.header.includes_host_overhead
     assert {one.is_cold for one in cold.measurements} == {True}
@@ -130,75 +122,73 @@ def test_cold_measurements_are_single_calls(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_calibrate_takes_what_was_profiled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_takes_what_was_profiled() -> None:
     """The whole way by the commands, with a simulated device for hardware."""
     command = "profile squeezenet --backend simulator:device=v100-sxm2 --engine graph --store s.sqlite --rounds 2"
-    printed(capsys, f"{command} --pairs 6 --stages 6")
-    printed(capsys, "measurements export squeezenet.jsonl --store s.sqlite")
-    found = printed_json(capsys, "calibrate --data squeezenet.jsonl --device v100-sxm2 --folds 0 --out p.yaml --json")
+    printed(f"{command} --pairs 6 --stages 6")
+    printed("measurements export squeezenet.jsonl --store s.sqlite")
+    found = printed_json("calibrate --data squeezenet.jsonl --device v100-sxm2 --folds 0 --out p.yaml --json")
     assert found["device"] == "v100-sxm2"
     assert iossim.device("./p.yaml").name == "v100-sxm2"
 
 
-def test_import_is_idempotent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_is_idempotent() -> None:
     fill(PATH)
     fill(Path("other.sqlite"), "ios_sample")
-    count = printed_json(capsys, "measurements list --store s.sqlite --json")["contexts"][0]["measurements"]
-    (row,) = printed_json(capsys, "measurements import other.sqlite --store s.sqlite --json")["imported"]
+    count = printed_json("measurements list --store s.sqlite --json")["contexts"][0]["measurements"]
+    (row,) = printed_json("measurements import other.sqlite --store s.sqlite --json")["imported"]
     assert row["new"] == row["measurements"] > 0
-    (context,) = printed_json(capsys, "measurements list --store s.sqlite --json")["contexts"]
+    (context,) = printed_json("measurements list --store s.sqlite --json")["contexts"]
     assert context["measurements"] == count + row["new"]
-    rows = printed_json(capsys, "measurements import other.sqlite s.sqlite --store s.sqlite --json")["imported"]
+    rows = printed_json("measurements import other.sqlite s.sqlite --store s.sqlite --json")["imported"]
     assert [one["new"] for one in rows] == [0, 0]
-    assert "0 of them new" in printed(capsys, "measurements import other.sqlite --store s.sqlite")
+    assert "0 of them new" in printed("measurements import other.sqlite --store s.sqlite")
 
 
-def test_an_imported_store_replays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_imported_store_replays() -> None:
     fill(Path("there.sqlite"))
-    printed(capsys, "measurements import there.sqlite")
+    printed("measurements import there.sqlite")
     command = "optimize squeezenet --cost-model {} --json"
-    here = printed_json(capsys, command.format("replay"))
+    here = printed_json(command.format("replay"))
     assert here["device"] == "fake-device"
-    there = printed_json(capsys, command.format("replay:there.sqlite"))
+    there = printed_json(command.format("replay:there.sqlite"))
     assert {**here, "search_s": 0} == {**there, "search_s": 0}
 
 
-def test_replay_of_a_context(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_of_a_context() -> None:
     fill(PATH)
     fill(PATH, driver="2")
     sequential = "optimize squeezenet --scheduler sequential --json --cost-model"
-    line = refused(capsys, f"{sequential} replay:s.sqlite")
+    line = refused(f"{sequential} replay:s.sqlite")
     assert "has 2 contexts of fp32: 1: fake on fake-device" in line
     assert "replay:s.sqlite#NUMBER" in line
-    first, second = (printed_json(capsys, f"{sequential} replay:s.sqlite#{number}") for number in (1, 2))
+    first, second = (printed_json(f"{sequential} replay:s.sqlite#{number}") for number in (1, 2))
     assert first["cost_model"]["version"] != second["cost_model"]["version"]
     for extra, words in (
         ("--engine graph", "nothing of fp32 under the graph engine; it has 1: fake"),
         ("--dtype fp16", "nothing of fp16"),
         ("--device t4", "nothing of fp32 on t4"),
     ):
-        assert words in refused(capsys, f"{sequential} replay:s.sqlite {extra}")
-    assert "in context 9" in refused(capsys, f"{sequential} replay:s.sqlite#9")
-    assert "no schedule that 'fake' can price" in refused(
-        capsys, "optimize inception_v3 --cost-model replay:s.sqlite#1"
-    )
-    assert "there is no measurement store" in refused(capsys, f"{sequential} replay:none.sqlite")
-    assert "there is no measurement store" in refused(capsys, f"{sequential} replay")
+        assert words in refused(f"{sequential} replay:s.sqlite {extra}")
+    assert "in context 9" in refused(f"{sequential} replay:s.sqlite#9")
+    assert "no schedule that 'fake' can price" in refused("optimize inception_v3 --cost-model replay:s.sqlite#1")
+    assert "there is no measurement store" in refused(f"{sequential} replay:none.sqlite")
+    assert "there is no measurement store" in refused(f"{sequential} replay")
 
 
-def test_a_backend_by_name_measures_through_the_store(capsys: pytest.CaptureFixture[str], fake: str) -> None:
+def test_a_backend_by_name_measures_through_the_store(fake: str) -> None:
     command = f"optimize ios_sample --cost-model {fake} --device v100-sxm2 --budget all --store s.sqlite --json"
-    found = printed_json(capsys, command)
+    found = printed_json(command)
     assert found["cost_model"]["name"] == fake
     with MeasurementStore(PATH, read_only=True) as store:
         count = len(store.records())
     problem = ScheduleProblem.of_block(network := iossim.load("ios_sample"), network.blocks[0])
     assert count > len(problem)
-    again = printed_json(capsys, command)
+    again = printed_json(command)
     assert {**again, "search_s": 0} == {**found, "search_s": 0}
     with MeasurementStore(PATH, read_only=True) as store:
         assert len(store.records()) == count
-    replayed = printed_json(capsys, "optimize ios_sample --cost-model replay:s.sqlite --json")
+    replayed = printed_json("optimize ios_sample --cost-model replay:s.sqlite --json")
     # The plain search at the same prices finds one as good; a concat that costs nothing may stand elsewhere.
     assert replayed["latency_us"] == found["latency_us"]
 
@@ -210,19 +200,19 @@ def _record(signature: str, kind: Kind = Kind.UNIT, days_ago: int = 0, device: s
     )
 
 
-def test_prune(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune() -> None:
     with MeasurementStore(PATH) as store:
         store.add([_record("old", days_ago=40), _record("new"), _record("b", Kind.BOUNDARY, days_ago=40)])
         store.add([_record("there", device="there")])
     before = PATH.read_bytes()
     assert "2 measurements in 1 context would go; add --yes" in printed(
-        capsys, "measurements prune --older-than 30 --store s.sqlite"
+        "measurements prune --older-than 30 --store s.sqlite"
     )
     assert PATH.read_bytes() == before
     command = "measurements prune --older-than 30 --kind unit --store s.sqlite --json"
-    assert printed_json(capsys, command) == {"store": "s.sqlite", "chosen": 1, "deleted": 0}
-    assert printed_json(capsys, f"{command} --yes") == {"store": "s.sqlite", "chosen": 1, "deleted": 1}
-    assert "1 measurements deleted" in printed(capsys, "measurements prune --device there --yes --store s.sqlite")
+    assert printed_json(command) == {"store": "s.sqlite", "chosen": 1, "deleted": 0}
+    assert printed_json(f"{command} --yes") == {"store": "s.sqlite", "chosen": 1, "deleted": 1}
+    assert "1 measurements deleted" in printed("measurements prune --device there --yes --store s.sqlite")
     with MeasurementStore(PATH, read_only=True) as store:
         assert {record.signature for record in store.records()} == {"new", "b"}
         assert [one.context.device for one in store.contexts()] == ["here"]
@@ -243,9 +233,9 @@ def test_prune(capsys: pytest.CaptureFixture[str]) -> None:
         ("export no/folder/out.jsonl --store s.sqlite", "cannot write measurements"),
     ],
 )
-def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: str, words: str) -> None:
+def test_mistakes(arguments: str, words: str) -> None:
     with MeasurementStore(PATH) as store:
         store.add([_record("s")])
     Path("text.sqlite").write_text("not a store at all")
-    line = refused(capsys, f"measurements {arguments}")
+    line = refused(f"measurements {arguments}")
     assert words in line

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import onnx
 import pytest
-from command_line import printed, printed_json
+from command_line import printed, printed_json, refused
 from exported_networks import Writer
 
 from iossim.hardware.load import device as load_device
@@ -69,36 +70,36 @@ DEVICES = [
 ]
 
 
-def test_models_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [row["name"] for row in printed_json(capsys, "models list --json")] == MODELS
-    text = printed(capsys, "models list")
+def test_models_list() -> None:
+    assert [row["name"] for row in printed_json("models list --json")] == MODELS
+    text = printed("models list")
     assert all(name in text for name in MODELS)
 
 
-def test_models_show(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = printed_json(capsys, "models show squeezenet --batch 2 --dtype fp16 --json")
+def test_models_show() -> None:
+    shown = printed_json("models show squeezenet --batch 2 --dtype fp16 --json")
     assert shown["model"] == "squeezenet"
     assert shown["dtype"] == "fp16"
     assert shown["inputs"] == {"image": [2, 3, 224, 224]}
     assert shown["units"] == sum(block["units"] for block in shown["block_list"]) == 50
-    text = printed(capsys, "models show squeezenet")
+    text = printed("models show squeezenet")
     assert "50 units in 12 blocks" in text
     assert "1x3x224x224" in text
 
 
-def test_equal_blocks_are_one_row_and_parallelism_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "models show inception_v3")
+def test_equal_blocks_are_one_row_and_parallelism_is_a_sentence() -> None:
+    text = printed("models show inception_v3")
     assert "up to 6 units of a block are independent" in text
     assert "at most" not in text  # of 1.51x, where the next command showed a gain of 1.58x
     rows = [line.split() for line in text.split("─\n")[1].splitlines() if line[:1].strip()]
-    found = printed_json(capsys, "models show inception_v3 --json")
+    found = printed_json("models show inception_v3 --json")
     assert f"(average parallelism {found['parallelism']:.2f}). Gains may be larger" in " ".join(text.split())
     assert len(rows) < found["blocks"]
     numbers = [[int(word) for word in row if word.isdecimal()][:2] for row in rows]
     assert [sum(column) for column in zip(*numbers, strict=True)] == [found["blocks"], found["units"]]
 
 
-def test_models_show_of_many_different_blocks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_show_of_many_different_blocks(tmp_path: Path) -> None:
     """The largest blocks alone, and how many others there are; all of them where they are asked for."""
     writer, channels = Writer(), 4
     value = "x"
@@ -107,11 +108,11 @@ def test_models_show_of_many_different_blocks(tmp_path: Path, capsys: pytest.Cap
         value = writer.conv(writer.node("Concat", *branches, axis=1), channels, channels * len(branches), 1)
     path = tmp_path / "many.onnx"
     onnx.save(writer.model({"x": (onnx.TensorProto.FLOAT, (1, channels, 8, 8))}, [value]), str(path))
-    text = printed(capsys, f"models show {path}")
+    text = printed(f"models show {path}")
     assert len(text.splitlines()) < 50
     assert " largest of " in text
-    whole = printed(capsys, f"models show {path} --all")
-    found = printed_json(capsys, f"models show {path} --json")
+    whole = printed(f"models show {path} --all")
+    found = printed_json(f"models show {path} --json")
     assert " largest of " not in whole
     counts, shown = (_counts(printed_text) for printed_text in (whole, text))
     assert [sum(column) for column in zip(*counts, strict=True)][:2] == [found["blocks"], found["units"]]
@@ -125,31 +126,29 @@ def _counts(text: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, row.groups())) for row in rows if row]
 
 
-def test_devices_list(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = printed_json(capsys, "devices list --json")
+def test_devices_list() -> None:
+    rows = printed_json("devices list --json")
     assert {row["name"] for row in rows} >= set(DEVICES)
-    text = printed(capsys, "devices list")
+    text = printed("devices list")
     assert all(name in text for name in DEVICES)
 
 
-def test_devices_list_with_a_long_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_devices_list_with_a_long_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path of a user's own profile goes on in the next line; names are whole."""
     folder = tmp_path / "a" / ("long" * 20)
     (folder / "devices").mkdir(parents=True)
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(folder))
-    profile = printed(capsys, "devices show t4 --all").replace("name: t4", "name: mine", 1)
+    profile = printed("devices show t4 --all").replace("name: t4", "name: mine", 1)
     (folder / "devices" / "mine.yaml").write_text(profile)
-    text = printed(capsys, "devices list")
+    text = printed("devices list")
     assert all(name in text for name in (*DEVICES, "mine"))
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_devices_show_is_a_page(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_show_is_a_page(device: str) -> None:
     """Every fact with its source, every parameter, the held-out errors; no resamples, which fill a thousand lines."""
-    text = printed(capsys, f"devices show {device}")
+    text = printed(f"devices show {device}")
     lines = text.splitlines()
     assert len(lines) <= 180
     assert all(len(line) <= 80 for line in lines)
@@ -172,25 +171,25 @@ def test_devices_show_is_a_page(device: str, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_devices_show_can_be_read_back(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_show_can_be_read_back(device: str, tmp_path: Path) -> None:
     """What is shown is a profile: saved to a file, it is the same device."""
-    shown = printed_json(capsys, f"devices show {device} --json")
+    shown = printed_json(f"devices show {device} --json")
     path = tmp_path / "mine.yaml"
-    path.write_text(printed(capsys, f"devices show {device} --all"))
-    assert printed_json(capsys, f"devices show {path} --json") == shown
+    path.write_text(printed(f"devices show {device} --all"))
+    assert printed_json(f"devices show {path} --json") == shown
 
 
-def test_profile_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_of_a_user(tmp_path: Path) -> None:
     """A device with twice the synchronisation cost, from a file: schedules cost no less."""
     path = tmp_path / "slow sync.yaml"
-    text = printed(capsys, "devices show t4 --all")
+    text = printed("devices show t4 --all")
     own_us = load_device("t4").engine.synchronise_us
     told = f"  synchronise_us: {own_us}\n"
     assert told in text
     slower = text.replace(told, f"  synchronise_us: {2 * own_us}\n")
     path.write_text(slower.replace("name: t4", "name: t4-slow-sync"))
-    slow = printed_json(capsys, ["compare", "squeezenet", "--device", str(path), "--json"])
-    fast = printed_json(capsys, "compare squeezenet --device t4 --json")
+    slow = printed_json(["compare", "squeezenet", "--device", str(path), "--json"])
+    fast = printed_json("compare squeezenet --device t4 --json")
     assert slow["device"] == "t4-slow-sync"
     by_scheduler = [
         (one["scheduler"], one["latency_us"], other["latency_us"])
@@ -200,3 +199,47 @@ def test_profile_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         if scheduler == "greedy":
             assert slow_us > fast_us
         assert slow_us >= fast_us * (1 - 1e-9)
+
+
+FACTS = "--sm 30 --clock-ghz 1.4 --dram-gbps 300 --power-w 75"
+SAMPLES = """op,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us
+conv,8,64,64,3,56,1,1,900
+conv,8,128,128,3,28,1,1,700
+conv,16,256,256,3,14,1,1,1100
+conv,4,512,512,3,14,1,1,1300
+"""
+
+
+def test_a_derived_device_predicts_with_the_wider_interval() -> None:
+    text = printed(f"devices derive mine --like t4 {FACTS}")
+    assert "mine: turing, 30 SMs at 1.4 GHz" in text
+    assert "transferred from" in text
+    shown = printed_json("devices show mine.yaml --json")
+    assert shown["provenance"]["kind"] == "transferred"
+    Path("ops.csv").write_text(
+        "op,batch,in_channels,out_channels,kernel,in_size,stride,padding\nconv,8,64,64,3,56,1,1\n"
+    )
+    (row,) = printed_json("predict ops.csv --device mine.yaml --json")
+    assert row["low_us"] < row["gpu_time_us"] < row["high_us"]
+
+
+def test_json_is_the_profile_written() -> None:
+    data = printed_json(f"devices derive mine --like t4 {FACTS} --out here.yaml --json")
+    assert data.pop("profile") == "here.yaml"
+    assert data == printed_json("devices show here.yaml --json")
+
+
+def test_samples_refine() -> None:
+    Path("samples.csv").write_text(SAMPLES)
+    printed(f"devices derive plain --like t4 {FACTS}")
+    printed(f"devices derive mine --like t4 {FACTS} --samples samples.csv")
+    plain, mine = (printed_json(f"devices show {name}.yaml --json") for name in ("plain", "mine"))
+    assert "refined with 4 measurements" in mine["provenance"]["note"]
+    assert plain["parameters"] != mine["parameters"]
+    assert json.dumps(plain["datasheet"]) == json.dumps(mine["datasheet"])
+
+
+def test_a_file_that_is_there_is_kept() -> None:
+    Path("mine.yaml").write_text("precious")
+    assert "--out mine.yaml" in refused("devices derive mine --like t4")
+    assert Path("mine.yaml").read_text() == "precious"

@@ -106,16 +106,14 @@ def sealed(form: Any) -> Any:
 
 @pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize(("name", "command"), RUNS)
-def test_output_is_valid(
-    name: str, command: str, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_is_valid(name: str, command: str, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     monkeypatch.chdir(made)
     if command.startswith("measurements") and not Path("s.sqlite").exists():
-        printed(capsys, f"profile {FAKE} --store s.sqlite")
+        printed(f"profile {FAKE} --store s.sqlite")
     form = sealed(list_of(schema(name)) if name == "rule" else schema(name))
-    found = printed_json(capsys, f"{command} --json")
+    found = printed_json(f"{command} --json")
     assert [error.message[-300:] for error in Draft202012Validator(form).iter_errors(found)] == []
     # It is no schema that takes anything.
     assert list(Draft202012Validator(form).iter_errors([found] if isinstance(found, dict) else {"": found}))

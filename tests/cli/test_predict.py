@@ -1,18 +1,26 @@
-"""``iossim predict``: tables of operators in, the same tables with predictions out."""
+"""``iossim predict``: tables of operators in, the same tables with predictions out; and the operators of models, one by one."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import math
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from command_line import printed, printed_json, refused
+from onnx import helper
+from onnx_models import write_onnx
 
+import iossim
 from iossim.hardware.load import device
 from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
+from iossim.prediction.network_table import COLUMNS
 from iossim.prediction.predict import predict
 
 CONV = """row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,kernels
@@ -31,17 +39,10 @@ TABLES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("kind", TABLES)
-def test_each_kind(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_kind(kind: str) -> None:
     Path("ops.csv").write_text(TABLES[kind])
-    rows = list(csv.DictReader(io.StringIO(printed(capsys, f"predict ops.csv --op {kind} -d t4"))))
+    rows = list(csv.DictReader(io.StringIO(printed(f"predict ops.csv --op {kind} -d t4"))))
     given = list(csv.DictReader(io.StringIO(TABLES[kind])))
     assert len(rows) == len(given)
     for row, cells in zip(rows, given, strict=True):
@@ -54,16 +55,16 @@ def test_each_kind(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("size", ["1000000000000", "1e12", "2147483648"])
-def test_a_size_that_is_too_large_is_called_that(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_that_is_too_large_is_called_that(size: str) -> None:
     Path("ops.csv").write_text(f"m,n,k,trans_a,trans_b\n1760,{size},1760,N,T\n")
-    line = refused(capsys, "predict ops.csv --op gemm -d t4")
+    line = refused("predict ops.csv --op gemm -d t4")
     assert f"n is '{size}', too large: at most 2147483647" in line
     assert "whole number" not in line
 
 
-def test_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_library_says() -> None:
     Path("ops.csv").write_text(CONV)
-    rows = list(csv.DictReader(io.StringIO(printed(capsys, "predict ops.csv --op conv -d v100-sxm2"))))
+    rows = list(csv.DictReader(io.StringIO(printed("predict ops.csv --op conv -d v100-sxm2"))))
     operator = parse_description("conv batch=1 in_channels=64 out_channels=64 kernel=3 in_size=28 stride=1 padding=1")
     (prediction,) = predict([operator], device("v100-sxm2"))
     assert float(rows[0]["gpu_time_us"]) == pytest.approx(prediction.gpu_time_us, rel=1e-5)
@@ -72,9 +73,9 @@ def test_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert {**rows[2], "row": "7", "latency_us": "88.0"} == rows[0]
 
 
-def test_kinds_by_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_by_column() -> None:
     Path("ops.csv").write_text("op,rows,cols,m,n,k,trans_a,trans_b\nadd,5,6,,,,,\ngemm,,,64,32,16,N,N\n")
-    rows = printed_json(capsys, "predict ops.csv -d t4 --json")
+    rows = printed_json("predict ops.csv -d t4 --json")
     assert [row["op"] for row in rows] == ["add", "gemm"]
     assert rows[0]["rows"] == 5
     assert rows[1]["m"] == 64
@@ -116,54 +117,52 @@ def table(*rows: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("on", ["v100-sxm2", "a100-sxm-40gb"])
-def test_a_table_of_every_kind(on: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_every_kind(on: str) -> None:
     rows: list[dict[str, object]] = [{"op": name} | SIZES.get(name, PLANE) for name in (*KINDS, *ALIASES)]
     rows += [{"op": "conv", **SIZES["conv"], "groups": groups, "out_channels": 24} for groups in (4, 24)]
     for row in rows[len(KINDS) : -2]:
         row.update(SIZES.get(ALIASES[str(row["op"])], {}))
     Path("ops.csv").write_text(table(*rows))
-    predicted = printed_json(capsys, f"predict ops.csv -d {on} --json")
+    predicted = printed_json(f"predict ops.csv -d {on} --json")
     assert [row["op"] for row in predicted] == [row["op"] for row in rows]
     assert all(0 < row["low_us"] < row["gpu_time_us"] < row["high_us"] and row["kernels"] for row in predicted)
     time_us = {row["op"]: row["gpu_time_us"] for row in predicted[: len(KINDS) + len(ALIASES)]}
     assert all(time_us[alias] == time_us[kind] for alias, kind in ALIASES.items())
 
 
-def test_precision_by_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_precision_by_row() -> None:
     rows = [
         {"op": "linear", "batch": 1, "m": 4096, "n": 4096, "k": 4096, "dtype": each} for each in ("", "fp16", "fp32")
     ]
     Path("ops.csv").write_text(table(*rows))
-    default, half, full = (row["gpu_time_us"] for row in printed_json(capsys, "predict ops.csv -d v100-sxm2 --json"))
+    default, half, full = (row["gpu_time_us"] for row in printed_json("predict ops.csv -d v100-sxm2 --json"))
     assert half < 0.5 * full
     assert default == full
     Path("ops.csv").write_text(table(*rows).replace("dtype", "precision"))
-    default, *others = (
-        row["gpu_time_us"] for row in printed_json(capsys, "predict ops.csv -d v100-sxm2 --dtype fp16 --json")
-    )
+    default, *others = (row["gpu_time_us"] for row in printed_json("predict ops.csv -d v100-sxm2 --dtype fp16 --json"))
     assert others == [half, full]
     assert default == half
     Path("ops.csv").write_text(table({**rows[0], "dtype": "bf16"}))
-    assert "has no bf16" in refused(capsys, "predict ops.csv -d v100-sxm2")
+    assert "has no bf16" in refused("predict ops.csv -d v100-sxm2")
 
 
-def test_precision(capsys: pytest.CaptureFixture[str]) -> None:
+def test_precision() -> None:
     Path("ops.csv").write_text("m,n,k,trans_a,trans_b\n4096,4096,4096,N,N\n")
     full, half = (
-        printed_json(capsys, f"predict ops.csv --op gemm -d v100-sxm2 --json --dtype {dtype}")[0]["gpu_time_us"]
+        printed_json(f"predict ops.csv --op gemm -d v100-sxm2 --json --dtype {dtype}")[0]["gpu_time_us"]
         for dtype in ("fp32", "fp16")
     )
     assert half < full
 
 
-def test_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_out(folder: Path) -> None:
     Path("ops.csv").write_text(CONV)
-    text = printed(capsys, "predict ops.csv --op conv -d t4")
-    assert printed(capsys, "predict ops.csv --op conv -d t4 --out predicted.csv") == ""
+    text = printed("predict ops.csv --op conv -d t4")
+    assert printed("predict ops.csv --op conv -d t4 --out predicted.csv") == ""
     assert Path("predicted.csv").read_text() == text
-    printed(capsys, "predict ops.csv --op conv -d t4 --json --out predicted.json")
+    printed("predict ops.csv --op conv -d t4 --json --out predicted.json")
     assert len(json.loads(Path("predicted.json").read_text())) == 3
-    again = printed(capsys, "predict predicted.csv --op conv -d t4").splitlines()
+    again = printed("predict predicted.csv --op conv -d t4").splitlines()
     assert [name for name in again[0].split(",") if "kernels" in name] == [
         "input_kernels",
         "input_input_kernels",
@@ -194,44 +193,219 @@ BAD: dict[str, tuple[str, str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_tables_that_are_wrong(case: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_tables_that_are_wrong(case: str, folder: Path) -> None:
     text, option, words = BAD[case]
     Path("ops.csv").write_text(text)
-    line = refused(capsys, f"predict ops.csv -d t4 {option} --out out.csv")
+    line = refused(f"predict ops.csv -d t4 {option} --out out.csv")
     for word in ("ops.csv", *words):
         assert word in line
     assert [path.name for path in folder.iterdir()] == ["ops.csv"]
 
 
-def test_other_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--batch is for models" in refused(capsys, "predict nothing.csv --op add -d t4 --batch 2")
-    assert "--dim is for models" in refused(capsys, "predict nothing.csv --op add -d t4 --dim batch=2")
-    assert "not both" in refused(capsys, "predict nothing.csv --op add -d t4 --csv --json")
-    assert "nothing.csv" in refused(capsys, "predict nothing.csv --op add -d t4")
+def test_other_mistakes() -> None:
     Path("ops.csv").write_text(TABLES["add"])
-    assert "--device" in refused(capsys, "predict ops.csv --op add")
-    assert "did you mean 't4'" in refused(capsys, "predict ops.csv --op add -d t44")
-    assert "fp31" in refused(capsys, "predict ops.csv --op add -d t4 --dtype fp31")
-    assert "nowhere" in refused(capsys, "predict ops.csv --op add -d t4 --out nowhere/out.csv")
+    assert "--device" in refused("predict ops.csv --op add")
+    assert "did you mean 't4'" in refused("predict ops.csv --op add -d t44")
+    assert "fp31" in refused("predict ops.csv --op add -d t4 --dtype fp31")
+    assert "nowhere" in refused("predict ops.csv --op add -d t4 --out nowhere/out.csv")
     Path("ops.csv").write_bytes(os.urandom(300) + b"\xff")
-    assert "not text" in refused(capsys, "predict ops.csv --op add -d t4")
+    assert "not text" in refused("predict ops.csv --op add -d t4")
 
 
 @pytest.mark.slow
-def test_reference_tables(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reference_tables(shared: Path) -> None:
     path = shared / "data/kernels/conv.v100-pcie-32gb.csv"
-    rows = printed(capsys, f"predict {path} --op conv -d v100-pcie-32gb").splitlines()
+    rows = printed(f"predict {path} --op conv -d v100-pcie-32gb").splitlines()
     assert len(rows) == len(path.read_text().splitlines())
 
 
-def test_who_calls_decides_what_is_added(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_calls_decides_what_is_added() -> None:
     """A framework's calls have a floor and a gap; a node of a graph has what graphs and profilers show."""
     Path("ops.csv").write_text("op,rows,cols\nrelu,4,64\n")
-    (called,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --json")
-    (again,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --engine calls --json")
-    (node,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --engine graph --json")
+    (called,) = printed_json("predict ops.csv -d v100-sxm2 --json")
+    (again,) = printed_json("predict ops.csv -d v100-sxm2 --engine calls --json")
+    (node,) = printed_json("predict ops.csv -d v100-sxm2 --engine graph --json")
     assert called == again
     engine = device("v100-sxm2").engine
     assert node["gpu_time_us"] == pytest.approx(engine.graph_kernel_us, abs=0.2)
     assert called["gpu_time_us"] > node["gpu_time_us"] + engine.dispatch_us - 1
-    assert "did you mean 'graph'? known: auto, calls" in refused(capsys, "predict ops.csv -d v100-sxm2 --engine grap")
+    assert "did you mean 'graph'? known: auto, calls" in refused("predict ops.csv -d v100-sxm2 --engine grap")
+
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+def rows_of(text: str) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The rows of a CSV table, and its total."""
+    *rows, total = csv.DictReader(io.StringIO(text))
+    assert total["name"] == "total"
+    assert total["kind"] == ""
+    return rows, total
+
+
+@pytest.fixture
+def transformer(tmp_path: Path) -> Path:
+    """A layer of a transformer without its projections: attention, layer norm and a dense layer with GELU."""
+    random = np.random.default_rng(0)
+    weights = {
+        "up": random.normal(size=(256, 1024)).astype(np.float32),
+        "scale": np.ones(256, np.float32),
+        "bias": np.zeros(256, np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["scores"], name="attention/scores"),
+        helper.make_node("Softmax", ["scores"], ["weights"], name="attention/softmax", axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["mixed"], name="attention/mix"),
+        helper.make_node("Add", ["mixed", "v"], ["sum"], name="residual"),
+        helper.make_node("LayerNormalization", ["sum", "scale", "bias"], ["normal"], name="norm"),
+        helper.make_node("MatMul", ["normal", "up"], ["wide"], name="mlp/up"),
+        helper.make_node("Gelu", ["wide"], ["y"], name="mlp/gelu"),
+    ]
+    inputs = {"q": ["heads", 128, 64], "k": ["heads", 64, 128], "v": ["heads", 128, 256]}
+    return write_onnx(tmp_path / "layer.onnx", nodes, inputs, weights, opset=20)
+
+
+def test_a_transformer(transformer: Path) -> None:
+    document = printed_json(f"predict {transformer} -d a100-sxm-40gb --dim heads=12 --dtype fp16 --json")
+    rows = {row["name"]: row for row in document["rows"]}
+    assert list(rows) == [
+        "attention/scores",
+        "attention/softmax",
+        "attention/mix",
+        "residual",
+        "norm",
+        "mlp/up",
+        "mlp/gelu",
+    ]
+    assert rows["attention/softmax"]["output_shape"] == ["12x128x128"]
+    assert rows["mlp/gelu"]["outputs"] == ["y"]
+    assert {row["dtype"] for row in rows.values()} == {"fp16"}
+    assert [row["kind"] for row in rows.values()] == [
+        "Matmul",
+        "Softmax",
+        "Matmul",
+        "Add",
+        "Layer-Norm",
+        "Matmul",
+        "Gelu",
+    ]
+    assert all(row["ops"] == [name] and row["remark"] == "" for name, row in rows.items())
+    assert document["dtype"] == "fp16"
+    # A product of a table is the same product: rows are compared with what was measured of either.
+    transformer.with_name("ops.csv").write_text("op,batch,m,n,k\nbmm,12,128,64,128\nlinear,12,128,256,1024\n")
+    bmm, linear = printed_json(
+        f"predict {transformer.with_name('ops.csv')} -d a100-sxm-40gb --dtype fp16 --engine graph --json"
+    )
+    assert rows["attention/scores"]["gpu_time_us"] == bmm["gpu_time_us"]
+    assert rows["mlp/up"]["gpu_time_us"] == pytest.approx(linear["gpu_time_us"], rel=0.1)
+
+
+def test_units(transformer: Path) -> None:
+    rows, _ = rows_of(printed(f"predict {transformer} -d t4 --dim heads=12 --units fused --csv"))
+    network = iossim.load(transformer, dimensions={"heads": 12})
+    assert [row["name"] for row in rows] == [unit.name for unit in network.units]
+    assert ";".join(row["ops"] for row in rows) == ";".join(node.name for node in network.graph.nodes)
+    assert len(rows) < len(network.graph.nodes)
+
+
+def check_sums(rows: list[dict[str, str]], total: dict[str, str]) -> None:
+    """The total is that of the rows, and narrower known than any of them."""
+    assert math.fsum(float(row["gpu_time_us"]) for row in rows) == pytest.approx(float(total["gpu_time_us"]), rel=1e-5)
+    assert math.fsum(float(row["share"]) for row in rows) == pytest.approx(1.0, rel=1e-4)
+    for row in (*rows, total):
+        assert float(row["low_us"]) <= float(row["gpu_time_us"]) <= float(row["high_us"])
+    widths = [float(row["high_us"]) / float(row["low_us"]) for row in rows if row["algorithm"] != "view"]
+    assert 1 < float(total["high_us"]) / float(total["low_us"]) < max(widths)
+
+
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet"])
+def test_light_models(name: str) -> None:
+    text = printed(f"predict {LIGHT / name}.onnx -d v100-sxm2 --csv")
+    assert tuple(text.splitlines()[0].split(",")) == COLUMNS
+    rows, total = rows_of(text)
+    network = iossim.load(LIGHT / f"{name}.onnx", units="none")
+    assert [row["name"] for row in rows] == [node.name for node in network.graph.nodes]
+    assert [row["outputs"] for row in rows] == [node.outputs[0] for node in network.graph.nodes]
+    check_sums(rows, total)
+    views = [row for row in rows if row["algorithm"] == "view"]
+    assert {row["kind"] for row in views} == ({"Reshape"} if name == "light_shufflenet" else set())
+    assert all(float(row["gpu_time_us"]) == 0 and row["kernels"] == "" for row in views)
+
+
+def test_squeezenet(tmp_path: Path) -> None:
+    text = printed("predict squeezenet -d v100-sxm2 --batch 8")
+    told = "squeezenet on v100-sxm2, batch 8, fp32, paper engine, weights cold: 80 ops, the 16 slowest"
+    assert told in " ".join(text.split())
+    assert "64 more" in text
+    assert "total" in text
+    whole = printed("predict squeezenet -d v100-sxm2 --batch 8 --all")
+    assert "more" not in whole
+    path = tmp_path / "table.csv"
+    assert printed(f"predict squeezenet -d v100-sxm2 --batch 8 --out {path}") == ""
+    rows, total = rows_of(path.read_text())
+    assert len(rows) == 80
+    check_sums(rows, total)
+    document = printed_json("predict squeezenet -d v100-sxm2 --batch 8 --json")
+    assert document["engine"] == "paper"
+    assert [row["gpu_time_us"] for row in document["rows"]] == [float(row["gpu_time_us"]) for row in rows]
+    assert document["batch"] == 8
+    # What a table says of the same convolution, but for the bias.
+    document = printed_json("predict squeezenet -d v100-sxm2 --batch 8 --engine graph --json")
+    (row,) = (row for row in document["rows"] if row["name"] == "fire9.expand3x3.conv")
+    columns: dict[str, Any] = {"batch": 8, "in_channels": 64, "out_channels": 256, "in_size": 13, "kernel": 3}
+    columns |= {"stride": 1, "padding": 1}
+    path.write_text(f"{','.join(columns)}\n{','.join(map(str, columns.values()))}\n")
+    (alone,) = printed_json(f"predict {path} --op conv -d v100-sxm2 --engine graph --json")
+    assert row["gpu_time_us"] == pytest.approx(alone["gpu_time_us"], rel=0.02)
+    assert row["algorithm"] == alone["algorithm"]
+
+
+def test_whose_libraries() -> None:
+    """Depthwise convolutions are others in cuDNN 7: NasNet's own engine calls that."""
+    by_engine = {
+        engine: printed_json(f"predict randwire -d v100-sxm2 --engine {engine} --json")["rows"]
+        for engine in ("paper", "graph")
+    }
+    old, new = ({row["algorithm"] for row in rows} for rows in by_engine.values())
+    assert old != new
+
+
+def test_where_weights_are(tmp_path: Path) -> None:
+    """SqueezeNet's fit an L2 of 96 MiB, GPT-2's do not."""
+    for model, found in (("squeezenet", "warm"), ("gpt2", "cold")):
+        tables = {
+            weights: printed_json(f"predict {model} -d rtx-5090 --dtype fp16 --weights {weights} --json")
+            for weights in ("warm", "cold", "auto")
+        }
+        assert {name: table["weights"] for name, table in tables.items()} == {
+            "warm": "warm",
+            "cold": "cold",
+            "auto": found,
+        }
+        total_us = {name: table["total"]["gpu_time_us"] for name, table in tables.items()}
+        assert total_us["warm"] < total_us["cold"]
+        assert total_us["auto"] == total_us[found]
+        assert {row["weights"] for row in tables["auto"]["rows"]} == {found}
+    (tmp_path / "ops.csv").write_text("op,batch,m,n,k\nlinear,1,1,4096,4096\n")
+    rows = {
+        weights: printed_json(f"predict {tmp_path}/ops.csv -d rtx-5090 --weights {weights} --json")[0]
+        for weights in ("warm", "cold", "auto")
+    }
+    assert rows["warm"]["gpu_time_us"] < rows["cold"]["gpu_time_us"] == rows["auto"]["gpu_time_us"]
+    assert [row["weights"] for row in rows.values()] == ["warm", "cold", "cold"]
+
+
+def test_what_is_not_known_is_named(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("Trilu", ["a"], ["b"], name="lower/triangle"),
+        helper.make_node("Einsum", ["b", "b"], ["y"], name="contraction", equation="ij,jk->ik"),
+    ]
+    path = write_onnx(tmp_path / "model.onnx", nodes, {"x": [64, 64]}, opset=14)
+    text = " ".join(printed(f"predict {path} -d t4").split())
+    assert "Priced by their memory traffic alone: lower/triangle, contraction." in text
+    _, triangle, contraction = printed_json(f"predict {path} -d t4 --json")["rows"]
+    assert triangle["kind"] == "Trilu"
+    assert triangle["remark"] == "priced as memory traffic: Trilu is not known"
+    assert contraction["remark"].endswith("Einsum is not known, multiplies matrices and takes far longer")
+    assert "Einsum" in refused(f"predict {path} -d t4 --strict")

@@ -104,9 +104,9 @@ def test_a_first_comparison_compiles_few_functions_once(tmp_path: Path, monkeypa
     ]
 
 
-def test_help_names_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = printed(capsys, "--help")
+    text = printed("--help")
     for command in ("compare", "optimize", "simulate", "search-space", "models", "devices"):
         assert f"\n  {command} " in text
     assert re.findall("^[A-Z].*:$", text, re.M)[1:4] == [f"{panel}:" for panel in (SCHEDULE, RUN, PREDICT)]
@@ -180,8 +180,8 @@ def test_same_files_in_every_process(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_same_random_prices_in_every_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_same_random_prices_in_every_process(tmp_path: Path) -> None:
     command = ["optimize", "squeezenet", "--cost-model", "random:7", "--json"]
-    here = printed_json(capsys, command)
+    here = printed_json(command)
     there = json.loads(run("-m", "iossim", *command, folder=tmp_path, hash_seed="1").stdout)
     assert here | {"search_s": 0.0} == there | {"search_s": 0.0}

@@ -24,14 +24,6 @@ from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a folder and a store of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path
-
-
 def stored(path: str) -> MeasurementStore:
     return MeasurementStore(Path(path), read_only=True)
 
@@ -41,9 +33,9 @@ def distinct_units(network: Network) -> int:
     return len({network.signatures[i] for i, unit in enumerate(network.units) if "concat" not in unit.name.lower()})
 
 
-def test_units_pairs_and_stages_are_kept(capsys: pytest.CaptureFixture[str], fake: str) -> None:
+def test_units_pairs_and_stages_are_kept(fake: str) -> None:
     command = f"profile squeezenet --backend {fake} --store s.sqlite --pairs 5 --stages 7 --rounds 4"
-    found = printed_json(capsys, f"{command} --json")
+    found = printed_json(f"{command} --json")
     parts = {part["part"]: part for part in found["parts"]}
     units = distinct_units(iossim.load("squeezenet"))
     assert {name: part["measured"] for name, part in parts.items()} == {"units": units, "pairs": 5, "stages": 7}
@@ -56,12 +48,12 @@ def test_units_pairs_and_stages_are_kept(capsys: pytest.CaptureFixture[str], fak
     assert sum(record.kind is Kind.BOUNDARY for record in records) == 2
     assert len(records) == units + 5 + 7 + 2
     assert {len(record.samples.times_us) for record in records} == {4}
-    again = printed_json(capsys, f"{command} --json")
+    again = printed_json(f"{command} --json")
     assert {part["measured"] for part in again["parts"]} == {0}
     assert again["sequential_us"] == found["sequential_us"]
-    more = printed_json(capsys, f"{command.replace('--stages 7', '--stages 20')} --json")
+    more = printed_json(f"{command.replace('--stages 7', '--stages 20')} --json")
     assert {part["part"]: part["measured"] for part in more["parts"]}["units"] == 0
-    anew = printed_json(capsys, f"{command} --again --json")
+    anew = printed_json(f"{command} --again --json")
     assert sum(part["measured"] for part in anew["parts"]) == units + 5 + 7
 
 
@@ -83,11 +75,11 @@ def test_what_people_read(capsys: pytest.CaptureFixture[str], fake: str, folder:
     assert "nothing to measure; " in capsys.readouterr().err
 
 
-def test_engines_options_and_dtypes_are_apart(capsys: pytest.CaptureFixture[str], fake: str) -> None:
+def test_engines_options_and_dtypes_are_apart(fake: str) -> None:
     command = f"profile ios_sample --store s.sqlite --pairs 0 --stages 0 --rounds 2 --json --backend {fake}"
     # Of two images it counts that a unit writes into a concat.
     for extra, units in (("", 2), (":seed=1", 2), (" --engine graph", 2), (" --batch 2", 3)):
-        found = printed_json(capsys, command + extra)
+        found = printed_json(command + extra)
         assert [part["measured"] for part in found["parts"]] == [units, 0, 0]
     with stored("s.sqlite") as store:
         assert [one.counts for one in store.contexts()] == [
@@ -167,8 +159,8 @@ def test_this_machines_cpu_is_described_once(
         ("profile squeezenet --backend fake --store .", "unable to open"),
     ],
 )
-def test_mistakes(capsys: pytest.CaptureFixture[str], fake: str, arguments: str, words: str) -> None:
-    assert words in refused(capsys, arguments)
+def test_mistakes(fake: str, arguments: str, words: str) -> None:
+    assert words in refused(arguments)
 
 
 def test_no_part_holds_what_another_holds(folder: Path) -> None:

@@ -166,7 +166,6 @@ def test_a_bar_is_drawn(command: str, files: Path, fake: str, tmp_path: Path, mo
     shutil.copytree(files, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setattr(iossim.cli.bars, "Timer", AtOnce)
     with terminal() as (slave, shown), open(os.dup(slave), "w", encoding="utf-8") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
@@ -175,7 +174,7 @@ def test_a_bar_is_drawn(command: str, files: Path, fake: str, tmp_path: Path, mo
     assert BAR in shown[0]
 
 
-def test_words_stand_alone_on_a_terminal(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_stand_alone_on_a_terminal(files: Path) -> None:
     """The bar is taken away before the first of them, and does not come again."""
     program = (
         "import sys, time, iossim.cli.bars as bars, iossim.cli.progress as progress\n"

@@ -1,7 +1,8 @@
-"""``iossim run`` on the backends of every machine: NumPy's executor and the simulator."""
+"""``iossim run`` on the backends of every machine, and ``iossim schedules``: what the IOS engine saved, priced and written."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,15 +21,15 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    document: dict[str, Any] = printed_json(capsys, ["run", *arguments, "--json"])
+def run_json(*arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = printed_json(["run", *arguments, "--json"])
     return document
 
 
-def test_checked_timed_and_beside_others(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checked_timed_and_beside_others(saved: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     document = run_json(
-        capsys, str(saved), "--backend", "numpy_reference", "--compare", "sequential,greedy", "--rounds", "3",
+        str(saved), "--backend", "numpy_reference", "--compare", "sequential,greedy", "--rounds", "3",
         "--warm-up", "1", "--plan", str(plan), "--store", str(tmp_path / "store.sqlite"),
     )  # fmt: skip
     assert document["model"] == "ios_sample"
@@ -48,12 +49,10 @@ def test_checked_timed_and_beside_others(saved: Path, tmp_path: Path, capsys: py
     assert read.arena_bytes == memory["arena_bytes"]
 
 
-def test_stages_of_the_simulator_against_its_own_prices(
-    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stages_of_the_simulator_against_its_own_prices(saved: Path, tmp_path: Path) -> None:
     """Prediction and measurement are the same stages, priced twice; concats in place are no work."""
     document = run_json(
-        capsys, str(saved), "--backend", "simulator", "--device", "v100-sxm2", "--no-check", "--compare", "",
+        str(saved), "--backend", "simulator", "--device", "v100-sxm2", "--no-check", "--compare", "",
         "--stages", "--store", str(tmp_path / "store.sqlite"),
     )  # fmt: skip
     assert document["output_error"] is None
@@ -68,8 +67,8 @@ def test_stages_of_the_simulator_against_its_own_prices(
     assert [run["predicted_us"] for run in document["runs"]] == [priced.latency_us]
 
 
-def test_the_table(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, ["run", str(saved), "--backend", "numpy_reference", "--rounds", "2", "--warm-up", "0"])
+def test_the_table(saved: Path) -> None:
+    text = printed(["run", str(saved), "--backend", "numpy_reference", "--rounds", "2", "--warm-up", "0"])
     assert "ios_sample by numpy_reference, batch 1, fp32, paper engine" in text
     assert "sequential" in text
     assert "Outputs differ from NumPy's by" in text
@@ -89,5 +88,68 @@ def test_the_table(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--backend", "simulator"], "backend simulator needs a device; give --device NAME"),
     ],
 )
-def test_mistakes(saved: Path, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reason in refused(capsys, ["run", str(saved), *arguments])
+def test_mistakes(saved: Path, arguments: list[str], reason: str) -> None:
+    assert reason in refused(["run", str(saved), *arguments])
+
+
+@pytest.mark.parametrize(("batch", "within"), [(1, 0.08), (32, 0.11)])
+def test_published_schedules_are_priced_beside_what_was_published(
+    shared: Path, tmp_path: Path, batch: int, within: float
+) -> None:
+    path = shared / "data" / "ios_schedules" / f"inception_v3.v100.batch{batch}.json"
+    if not path.exists():
+        pytest.skip(f"no schedule of the IOS engine at {path}")
+    text = printed(["schedules", "import", str(path), "--batch", str(batch)])
+    published_ms = {1: "4.03", 32: "27.00"}[batch]
+    assert f"Published of IOS at batch {batch}: {published_ms} ms" in text
+
+    folder, back = tmp_path / "found", tmp_path / "back.json"
+    arguments = ["schedules", "import", str(path), "--batch", str(batch), "--no-plot", "--no-trace"]
+    priced = printed_json([*arguments, "--out", str(folder), "--json"])
+    assert priced["scheduler"] == "ios-both"
+    assert priced["latency_us"] == pytest.approx(1e3 * float(published_ms), rel=within)
+    assert priced["latency_us"] == pytest.approx(
+        sum(s["latency_us"] + s["boundary_us"] for b in priced["blocks"] for s in b["stages"])
+    )
+    assert sorted(file.name for file in folder.iterdir()) == ["graph.dot", "schedule.json"]
+    printed(["schedules", "export", str(folder / "schedule.json"), "--out", str(back), "--format", "ios"])
+    assert back.read_text() == path.read_text()
+    again = printed_json(["simulate", str(folder / "schedule.json"), "--json"])
+    assert again["latency_us"] == priced["latency_us"]
+
+
+def test_a_schedule_of_ours_goes_there_and_back(tmp_path: Path) -> None:
+    folder, file = tmp_path / "out", tmp_path / "theirs.json"
+    asked = ["optimize", "squeezenet", "--device", "t4", "--no-plot", "--no-trace", "--out", str(folder)]
+    printed(asked)  # with sums in convolutions, which the format cannot say
+    assert "--units apart" in refused(["schedules", "export", str(folder / "schedule.json"), "--out", str(file)])
+    printed([*asked, "--units", "apart"])
+    ours = json.loads((folder / "schedule.json").read_text())
+    assert any(stage["strategy"] == "merge" for block in ours["blocks"] for stage in block["stages"])
+    printed(["schedules", "export", str(folder / "schedule.json"), "--out", str(file)])
+    assert json.loads(file.read_text())["name"] == "squeezenet_dp_parallel_merge"
+    back = printed_json(["schedules", "import", str(file), "--device", "t4", "--json"])
+    assert back["graph_hash"] == ours["graph_hash"]
+    # Their files have an order of their own, by which activations may be in L2 or not.
+    assert back["latency_us"] == pytest.approx(ours["latency_us"], rel=1e-3)
+    stages = [[[s["strategy"], s["groups"]] for s in block["stages"]] for block in back["blocks"]]
+    assert stages == [[[s["strategy"], s["groups"]] for s in block["stages"]] for block in ours["blocks"]]
+    dotted = tmp_path / "graph.dot"
+    printed(["schedules", "export", str(folder / "schedule.json"), "--out", str(dotted), "--format", "dot"])
+    assert dotted.read_text() == (folder / "graph.dot").read_text()
+
+
+def test_mistakes_are_one_line_and_nothing_is_written(tmp_path: Path) -> None:
+    folder, file = tmp_path / "out", tmp_path / "theirs.json"
+    printed(["optimize", "ios_sample", "--device", "t4", "--no-plot", "--no-trace", "--out", str(folder)])
+    schedule = str(folder / "schedule.json")
+    assert "'io' is not known; did you mean 'ios'" in refused(
+        ["schedules", "export", schedule, "--out", str(file), "--format", "io"]
+    )
+    nowhere = str(tmp_path / "nowhere" / "file.json")
+    assert "cannot be written" in refused(["schedules", "export", schedule, "--out", nowhere])
+    assert "cannot read IOS schedule" in refused(["schedules", "import", str(file)])
+    assert "must end in .json" in refused(["schedules", "import", str(tmp_path / "a.txt")])
+    assert "is not valid" in refused(["schedules", "import", schedule, "--out", str(tmp_path / "new")])
+    assert not file.exists()
+    assert not (tmp_path / "new").exists()

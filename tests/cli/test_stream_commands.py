@@ -23,9 +23,9 @@ FILES = {"schedule.json", "graph.dot", "graph.svg", "index.html", "trace.json", 
 SEARCHED = "--device v100-sxm2 --scheduler ios-streams"
 
 
-def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_are_found_saved_and_explained(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told = printed(capsys, f"optimize squeezenet {SEARCHED} --engine graph --out {out}")
+    told = printed(f"optimize squeezenet {SEARCHED} --engine graph --out {out}")
     assert "waits for events of other streams, and no barriers" in " ".join(told.split())
     assert "Lower bound of all streams" in told
     schedule = read_schedule(out / "schedule.json")
@@ -41,8 +41,8 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.Ca
     )
     assert lead[1].startswith("With --engine paper: ")
     assert "Critical path: " in page
-    assert "Critical path: " in printed(capsys, f"explain {out}/schedule.json")
-    document = printed_json(capsys, f"explain {out}/schedule.json --json")
+    assert "Critical path: " in printed(f"explain {out}/schedule.json")
+    document = printed_json(f"explain {out}/schedule.json --json")
     assert document["latency_us"] == pytest.approx(schedule.latency_us)
     assert sum(document["critical_path_us"].values()) == pytest.approx(schedule.latency_us)
     assert len(document["launches"]) == len(schedule.launches)
@@ -52,8 +52,8 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.Ca
     assert lasted_ms == pytest.approx(sum(one.end_us - one.start_us for one in explained.launches) / 1e3)
     assert sum(record["what"] == "wait" for record in records) == _waits(schedule)
     assert "<svg" in schedule.plot().svg
-    assert "is of streams, and has no stages" in refused(capsys, f"explain {out}/schedule.json --stage 1")
-    printed(capsys, f"explain {out}/schedule.json --out {tmp_path}/drawn")
+    assert "is of streams, and has no stages" in refused(f"explain {out}/schedule.json --stage 1")
+    printed(f"explain {out}/schedule.json --out {tmp_path}/drawn")
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == FILES - {"schedule.json"}
     for name in ("graph.dot", "graph.svg"):
         assert (tmp_path / "drawn" / name).read_text() == (out / name).read_text()
@@ -63,16 +63,16 @@ def _waits(schedule: StreamSchedule) -> int:
     return sum(len(launch.after) for launch in schedule.launches)
 
 
-def test_streams_are_compared_with_stages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_are_compared_with_stages() -> None:
     schedulers = "--schedulers sequential,ios-both,ios-streams"
-    document = printed_json(capsys, f"compare squeezenet --device v100-sxm2 {schedulers} --json")
+    document = printed_json(f"compare squeezenet --device v100-sxm2 {schedulers} --json")
     assert [one["scheduler"] for one in document["schedules"]] == ["sequential", "ios-both"]
     (streams,) = document["streams"]
     assert streams["scheduler"] == "ios-streams"
     assert (
         streams["latency_us"] <= document["schedules"][1]["latency_us"] < document["schedules"][1]["sum_of_stages_us"]
     )
-    told = " ".join(printed(capsys, f"compare squeezenet --device v100-sxm2 {schedulers}").split())
+    told = " ".join(printed(f"compare squeezenet --device v100-sxm2 {schedulers}").split())
     assert "sums of stages: sequential 0.842 ms, ios-both 0.741 ms" in told
     assert "Best: ios-streams, 0.683 ms, speed-up 1.18x over sequential" in told
     assert "Provably optimal" not in told
@@ -98,36 +98,16 @@ def test_streams_and_stages_have_latencies_of_one_meaning(seed: int, engine: str
         assert row.lower_bound_us is None or row.lower_bound_us <= row.latency_us * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--rewrite", "--rewrite needs --search joint"),
-        ("--seconds 0", "leaves no time to search"),
-        ("--stream-seed -1", "is not possible"),
-        ("--workspace-limit 1MiB", "is for stages"),
-    ],
-)
-def test_what_does_not_go_with_streams_is_refused(
-    options: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in refused(capsys, f"optimize squeezenet {SEARCHED} {options}")
-
-
-def test_prices_of_stages_alone_find_no_streams(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "optimize squeezenet --scheduler ios-streams --cost-model random:1")
-    assert "prices stages alone" in said
-
-
-def test_streams_are_run_beside_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_are_run_beside_stages(tmp_path: Path) -> None:
     """Outputs are right, predictions are those of the plan, and stages alone are refused."""
-    printed(capsys, f"optimize ios_sample {SEARCHED} --engine graph --out {tmp_path}")
+    printed(f"optimize ios_sample {SEARCHED} --engine graph --out {tmp_path}")
     line = f"run {tmp_path}/schedule.json --backend numpy_reference --rounds 1 --device v100-sxm2"
-    document = printed_json(capsys, f"{line} --json")
+    document = printed_json(f"{line} --json")
     assert [row["name"] for row in document["runs"]] == ["sequential", "ios-streams"]
     assert document["output_error"] <= document["output_tolerance"]
     sequential_us, streams_us = (row["predicted_us"] for row in document["runs"])
     assert 0.0 < streams_us <= sequential_us
-    assert "no stages to be measured" in refused(capsys, f"{line} --stages")
+    assert "no stages to be measured" in refused(f"{line} --stages")
 
 
 def test_variants_of_another_device_are_left_out_of_streams() -> None:
@@ -153,37 +133,37 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_streams_are_simulated_elsewhere(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_are_simulated_elsewhere(saved: Path) -> None:
     streams = saved / "graph-ios-streams.json"
     own = read_schedule(streams)
     simulate = f"simulate {streams}"
-    document = printed_json(capsys, f"{simulate} --json")
+    document = printed_json(f"{simulate} --json")
     assert StreamSchedule.model_validate(document).latency_us == pytest.approx(own.latency_us)
-    stages = printed_json(capsys, f"simulate {saved}/graph-ios-both.json --event-driven --json")
-    there = printed_json(capsys, f"{simulate} --device t4 --batch 4 --engine paper --event-driven --json")
+    stages = printed_json(f"simulate {saved}/graph-ios-both.json --event-driven --json")
+    there = printed_json(f"{simulate} --device t4 --batch 4 --engine paper --event-driven --json")
     assert set(there) == (set(stages) - {"blocks"}) | {"streams", "issue"}
     assert (there["device"], there["source"]["batch"], there["engine"]) == ("t4", 4, "paper")
     assert set(there["event_driven"]) == set(stages["event_driven"])
     assert there["event_driven"]["latency_us"] == pytest.approx(there["latency_us"], rel=0.1)
     assert there["latency_us"] > own.latency_us
-    told = printed(capsys, f"{simulate} --device t4 --batch 4 --engine paper")
+    told = printed(f"{simulate} --device t4 --batch 4 --engine paper")
     assert "squeezenet on t4, batch 4, fp32, paper engine, ios-streams" in told
     assert "Critical path: " in told
     said = f"{own.latency_us / 1e3:.3f} ms on v100-sxm2, batch 1, which it was found for"
     assert said in " ".join(told.split())
 
 
-def test_simulated_streams_have_a_trace(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulated_streams_have_a_trace(saved: Path, tmp_path: Path) -> None:
     """Of the run event by event, with what is in use, where that is asked for."""
     streams = saved / "graph-ios-streams.json"
-    printed(capsys, f"simulate {streams} --out {tmp_path}/fluid")
+    printed(f"simulate {streams} --out {tmp_path}/fluid")
     assert {path.name for path in (tmp_path / "fluid").iterdir()} == FILES
-    document = printed_json(capsys, f"simulate {streams} --event-driven --out {tmp_path}/events --json --no-plot")
+    document = printed_json(f"simulate {streams} --event-driven --out {tmp_path}/events --json --no-plot")
     events = json.loads((tmp_path / "events" / "trace.json").read_text())["traceEvents"]
     assert {event["name"] for event in events if event["ph"] == "C"} >= {"active warps"}
     ended_us = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
     assert ended_us == pytest.approx(document["event_driven"]["latency_us"], abs=1e-2)
-    printed(capsys, f"simulate {tmp_path}/events/schedule.json --no-plot")
+    printed(f"simulate {tmp_path}/events/schedule.json --no-plot")
 
 
 @pytest.mark.parametrize(
@@ -194,64 +174,62 @@ def test_simulated_streams_have_a_trace(saved: Path, tmp_path: Path, capsys: pyt
         ("--batch 0", "batch 0 is not possible"),
     ],
 )
-def test_what_simulate_cannot_do_with_streams(
-    saved: Path, options: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in refused(capsys, f"simulate {saved}/graph-ios-streams.json {options}")
+def test_what_simulate_cannot_do_with_streams(saved: Path, options: str, message: str) -> None:
+    assert message in refused(f"simulate {saved}/graph-ios-streams.json {options}")
 
 
-def test_explained_elsewhere_the_price_is_of_there(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explained_elsewhere_the_price_is_of_there(saved: Path) -> None:
     streams = f"{saved}/graph-ios-streams.json"
-    there = printed_json(capsys, f"simulate {streams} --device t4 --json")
-    assert f"{there['latency_us'] / 1e3:.3f} ms in " in printed(capsys, f"explain {streams} --device t4")
+    there = printed_json(f"simulate {streams} --device t4 --json")
+    assert f"{there['latency_us'] / 1e3:.3f} ms in " in printed(f"explain {streams} --device t4")
 
 
 @pytest.mark.parametrize("engine", ["graph", "paper"])
-def test_stages_and_streams_are_diffed_as_plans(saved: Path, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stages_and_streams_are_diffed_as_plans(saved: Path, engine: str) -> None:
     stages, streams = (f"{saved}/{engine}-{name}.json" for name in ("ios-both", "ios-streams"))
-    document = printed_json(capsys, f"diff {stages} {streams} --json")
+    document = printed_json(f"diff {stages} {streams} --json")
     assert document["second"]["latency_us"] == pytest.approx(read_schedule(Path(streams)).latency_us)
     faster = document["second"]["latency_us"] / document["first"]["latency_us"] - 1
     assert faster < 0
     assert document["regrets"][1] == pytest.approx(faster)
-    told = printed(capsys, f"diff {stages} {streams}")
+    told = printed(f"diff {stages} {streams}")
     assert f"({faster:+.1%})" in told
     assert f"Units in another stream: {len(document['moved_units'])} (" in told
     assert document["plans"][0]["critical_path"] != document["plans"][1]["critical_path"]
-    every = printed(capsys, f"diff {stages} {streams} --all")
+    every = printed(f"diff {stages} {streams} --all")
     assert len(every.splitlines()) > len(told.splitlines())
-    assert "Units in another stream: 0" in printed(capsys, f"diff {streams} {streams}")
+    assert "Units in another stream: 0" in printed(f"diff {streams} {streams}")
 
 
-def test_schedules_of_two_engines_are_crossed(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed_json(capsys, f"diff {saved}/graph-ios-both.json {saved}/paper-ios-streams.json --json")
-    there = printed_json(capsys, f"simulate {saved}/paper-ios-streams.json --engine graph --json")
+def test_schedules_of_two_engines_are_crossed(saved: Path) -> None:
+    document = printed_json(f"diff {saved}/graph-ios-both.json {saved}/paper-ios-streams.json --json")
+    there = printed_json(f"simulate {saved}/paper-ios-streams.json --engine graph --json")
     assert document["cross"]["second_at_first_us"] == pytest.approx(there["latency_us"])
-    stages = printed_json(capsys, f"diff {saved}/graph-ios-both.json {saved}/paper-ios-both.json --json")
+    stages = printed_json(f"diff {saved}/graph-ios-both.json {saved}/paper-ios-both.json --json")
     assert set(stages) & set(document) == {
         "first", "second", "same_prices", "tie", "cross", "unknown", "regrets", "moved_units",
     }  # fmt: skip
     assert stages["first"].keys() - {"stages"} == document["second"].keys() - {"streams"}
 
 
-def test_other_networks_are_not_diffed(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path} --no-plot")
-    said = refused(capsys, f"diff {saved}/graph-ios-streams.json {tmp_path}/schedule.json")
+def test_other_networks_are_not_diffed(saved: Path, tmp_path: Path) -> None:
+    printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot")
+    said = refused(f"diff {saved}/graph-ios-streams.json {tmp_path}/schedule.json")
     assert "belong to different networks" in said
 
 
-def test_streams_are_exported_as_dot_alone(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_are_exported_as_dot_alone(saved: Path, tmp_path: Path) -> None:
     export = f"schedules export {saved}/graph-ios-streams.json --out {tmp_path}/file"
-    said = refused(capsys, export)
+    said = refused(export)
     assert "streams without barriers, which would be lost; export the stages" in said
     assert not (tmp_path / "file").exists()
-    printed(capsys, f"{export} --format dot")
+    printed(f"{export} --format dot")
     assert 'label="stream 1 · ' in (tmp_path / "file").read_text()
 
 
-def test_compare_saves_streams_that_are_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_saves_streams_that_are_read_again(tmp_path: Path) -> None:
     schedulers = "--schedulers sequential,ios-streams"
     compared = f"compare squeezenet --device v100-sxm2 {schedulers} --out {tmp_path} --no-plot --json"
-    (streams,) = printed_json(capsys, compared)["streams"]
-    again = printed_json(capsys, f"simulate {tmp_path}/ios-streams.json --json")
+    (streams,) = printed_json(compared)["streams"]
+    again = printed_json(f"simulate {tmp_path}/ios-streams.json --json")
     assert again["latency_us"] == pytest.approx(streams["latency_us"])

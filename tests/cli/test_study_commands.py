@@ -15,27 +15,26 @@ from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in a folder of its own, and writes schemas there."""
-    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    """A folder with nothing in it: its schemas are beside it."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
 
 
-def test_list_names_what_ships(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = printed_json(capsys, "study list --json")
+def test_list_names_what_ships(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = printed_json("study list --json")
     assert [row["name"] for row in rows] == scenario_names()
     assert all(row["points"] >= 1 and row["schedules"] >= row["points"] and row["title"] for row in rows)
     monkeypatch.setattr("iossim.study.scenario_file.scenario_names", lambda: ["active_warps", "resnet"])
-    table = printed(capsys, "study list")
+    table = printed("study list")
     assert [line.split()[0] for line in table.splitlines() if "_" in line or "resnet" in line] == [
         "active_warps",
         "resnet",
     ]
 
 
-def test_show_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "study show batch_specialisation")
+def test_show_says_what_will_be_done() -> None:
+    text = printed("study show batch_specialisation")
     scenario = read_scenario("batch_specialisation")
     for words in (
         scenario.title,
@@ -44,7 +43,7 @@ def test_show_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None
         "iossim study run batch_specialisation --out",
     ):
         assert words in text
-    data = printed_json(capsys, "study show batch_specialisation --json")
+    data = printed_json("study show batch_specialisation --json")
     sizes, schedulers = len(scenario.batch_sizes), len(scenario.schedulers)
     work = data["work"]
     assert (work["points"], work["schedules"]) == (sizes, sizes * schedulers)
@@ -53,36 +52,31 @@ def test_show_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None
     assert data["scenario"]["name"] == "batch_specialisation"
 
 
-def test_show_tells_what_is_too_wide_to_count(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_show_tells_what_is_too_wide_to_count(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("iossim.study.points._MAX_STATES", 5)
     (folder / "wide.yaml").write_text("name: wide\nmodels: [squeezenet]\ndevices: [t4]\nmeasures: [active_warps]\n")
-    text = printed(capsys, "study show wide.yaml")
+    text = printed("study show wide.yaml")
     assert "too many stages to count" in text
     assert "5 runs on the event-driven simulator" in text
     assert "its duration is unknown" in text
 
 
-def test_new_without_questions_writes_a_file_that_can_be_shown(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    line = printed(capsys, "study new mine --yes")
+def test_new_without_questions_writes_a_file_that_can_be_shown(folder: Path) -> None:
+    line = printed("study new mine --yes")
     assert "wrote mine.yaml" in line
     text = (folder / "mine.yaml").read_text()
     schema = text.splitlines()[0].removeprefix(MODELINE)
     assert Path(schema).read_text().startswith("{")
     scenario = read_scenario(folder / "mine.yaml")
     assert (scenario.name, scenario.title, scenario.batch_sizes) == ("mine", "Mine", [1, 8, 32])
-    assert "work: 6 points, 12 schedules" in printed(capsys, "study show mine.yaml")
+    assert "work: 6 points, 12 schedules" in printed("study show mine.yaml")
     assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
 
 
-def test_new_takes_options(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_new_takes_options(folder: Path) -> None:
     options = "--models squeezenet,resnet18 --devices t4 --batch-sizes 4 --schedulers ios-both --title 'A: \"title\"'"
     printed(
-        capsys,
-        f"study new two --yes {options} --question '{{best: model}}' --question '{{metric: throughput_per_s}}' --out other.yaml",
+        f"study new two --yes {options} --question '{{best: model}}' --question '{{metric: throughput_per_s}}' --out other.yaml"
     )
     scenario = read_scenario(folder / "other.yaml")
     assert scenario.title == 'A: "title"'
@@ -91,11 +85,9 @@ def test_new_takes_options(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     assert scenario.questions == [Question(best="model"), Question(metric="throughput_per_s")]
 
 
-def test_new_asks_for_what_is_not_given(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_new_asks_for_what_is_not_given(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("On purpose\n\nt4, p4\n1,2\n\n{best: device}\n"))
-    printed(capsys, "study new asked")
+    printed("study new asked")
     scenario = read_scenario(folder / "asked.yaml")
     assert scenario.title == "On purpose"
     assert [model.model for model in scenario.models] == ["inception_v3"]
@@ -129,16 +121,14 @@ def test_new_asks_for_what_is_not_given(
         ("show missing.yaml", "cannot read scenario missing.yaml"),
     ],
 )
-def test_mistakes_are_one_line_and_leave_no_file(
-    arguments: str, words: str, capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
+def test_mistakes_are_one_line_and_leave_no_file(arguments: str, words: str, folder: Path) -> None:
     (folder / "there.yaml").write_text("mine\n")
-    assert words in refused(capsys, f"study {arguments}")
+    assert words in refused(f"study {arguments}")
     assert [path.name for path in folder.iterdir()] == ["there.yaml"]
     assert (folder / "there.yaml").read_text() == "mine\n"
 
 
-def test_force_replaces(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_force_replaces(folder: Path) -> None:
     (folder / "there.yaml").write_text("mine\n")
-    printed(capsys, "study new there --yes --force")
+    printed("study new there --yes --force")
     assert read_scenario(folder / "there.yaml").name == "there"

@@ -22,9 +22,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_study(scenario, tmp_path_factory.mktemp("reported") / "run", workers=1).folder
 
 
-def test_the_page_is_written(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iossim.study.report.report.libraries", lambda: "")
-    assert not printed(capsys, ["study", "report", str(folder)])
+    assert not printed(["study", "report", str(folder)])
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
@@ -38,13 +38,13 @@ def test_many_files_are_told_by_their_folder(capsys: pytest.CaptureFixture[str])
     ]
 
 
-def test_pictures_are_written_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, ["study", "report", str(folder), "--figures", "svg", "--plot", "speedup", "--plot", "kinds"])
+def test_pictures_are_written_by_name(folder: Path) -> None:
+    printed(["study", "report", str(folder), "--figures", "svg", "--plot", "speedup", "--plot", "kinds"])
     assert sorted(path.name for path in (folder / "figures").iterdir()) == ["kinds.svg", "speedup.svg"]
 
 
-def test_tables_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, ["study", "report", str(folder), "--table", "--plot", "latency"])
+def test_tables_are_printed(folder: Path) -> None:
+    text = printed(["study", "report", str(folder), "--table", "--plot", "latency"])
     assert text.startswith("Latency\n")
     assert "ios-both" in text
 
@@ -58,11 +58,9 @@ def test_tables_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--table", "--plot", "pruning"], "holds no data for pruning"),
     ],
 )
-def test_mistakes_are_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
-    assert said in refused(capsys, ["study", "report", str(folder), *arguments])
+def test_mistakes_are_one_line(folder: Path, arguments: list[str], said: str) -> None:
+    assert said in refused(["study", "report", str(folder), *arguments])
 
 
-def test_a_folder_that_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "iossim study run" in refused(capsys, ["study", "report", str(tmp_path)])
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    assert "iossim study run" in refused(["study", "report", str(tmp_path)])

@@ -28,13 +28,12 @@ QUIET = "--workers 1 --no-report"
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_scenario(small_study(), tmp_path / "small.yaml")
+def _here(folder: Path) -> None:
+    write_scenario(small_study(), folder / "small.yaml")
 
 
-def test_run_prints_answers_then_rows_and_writes_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, f"study run small.yaml --out out {QUIET}")
+def test_run_prints_answers_then_rows_and_writes_a_folder(tmp_path: Path) -> None:
+    text = printed(f"study run small.yaml --out out {QUIET}")
     asked, table = text.index("Which is the smallest device"), text.index("latency")
     assert asked < table
     run = read_run("out")
@@ -48,10 +47,10 @@ def test_run_prints_answers_then_rows_and_writes_a_folder(capsys: pytest.Capture
     assert (attempt["workers"], attempt["points_done"], attempt["points_taken_over"]) == (1, 4, 0)
     assert run.environment["packages"]["numpy"]
     saved = next((tmp_path / "out" / "schedules").glob("*ios-both.json"))
-    assert printed_json(capsys, f"simulate {saved} --json")["latency_us"] == json.loads(saved.read_text())["latency_us"]
+    assert printed_json(f"simulate {saved} --json")["latency_us"] == json.loads(saved.read_text())["latency_us"]
 
 
-def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table() -> None:
     """A claim is told as its publication's, with a verdict of ours; the axes that do not vary are told at the top."""
     study = small_study(
         devices=[Device(device="t4")],
@@ -59,7 +58,7 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: py
         published=[Published(says="It is best.", source="a book", claim=Question(best="scheduler", expect="ios-both"))],
     )
     write_scenario(study, Path("small.yaml"))
-    lines = printed(capsys, f"study run small.yaml --out out {QUIET}").splitlines()
+    lines = printed(f"study run small.yaml --out out {QUIET}").splitlines()
     assert "data type fp32" in " ".join(lines[:4])
     place = next(place for place, line in enumerate(lines) if "It is best." in line)
     assert lines[place] == "published: It is best. (a book)"
@@ -70,8 +69,8 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: py
     ]  # fmt: skip
 
 
-def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(capsys, f"study run small.yaml --out out {QUIET} --json")
+def test_json_is_all_that_is_printed() -> None:
+    found = printed_json(f"study run small.yaml --out out {QUIET} --json")
     assert (found["study"], found["rows"], found["failed"]) == ("small", 20, [])
     assert found["answers"][0]["question"].startswith("Which is the smallest device by board power")
     assert "results.csv" in found["files"]
@@ -88,15 +87,15 @@ def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None
         ("study report small.yaml", "not a folder"),
     ],
 )
-def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:
-    assert says in refused(capsys, arguments)
+def test_mistakes_are_one_line(arguments: str, says: str) -> None:
+    assert says in refused(arguments)
 
 
-def test_a_finished_folder_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    printed(capsys, f"study run small.yaml --out out {QUIET}")
+def test_a_finished_folder_is_taken(tmp_path: Path) -> None:
+    printed(f"study run small.yaml --out out {QUIET}")
     before = files_of(tmp_path / "out")
-    assert "--resume" in refused(capsys, f"study run small.yaml --out out {QUIET}")
-    printed(capsys, f"study run small.yaml --out out {QUIET} --resume")
+    assert "--resume" in refused(f"study run small.yaml --out out {QUIET}")
+    printed(f"study run small.yaml --out out {QUIET} --resume")
     assert files_of(tmp_path / "out") == before
 
 
@@ -116,9 +115,9 @@ def test_an_interrupt_leaves_a_folder_to_go_on_with(
     assert output.out == ""
     assert "--resume" in output.err
     assert output.err.count("\n") == 1
-    assert "unfinished" in refused(capsys, "study report out")
+    assert "unfinished" in refused("study report out")
     monkeypatch.setattr(sweep, "evaluate_point", evaluate)
-    printed(capsys, f"study run small.yaml --out out {QUIET} --resume")
+    printed(f"study run small.yaml --out out {QUIET} --resume")
     assert [attempt["points_taken_over"] for attempt in read_run("out").environment["attempts"]] == [0, 2]
 
 

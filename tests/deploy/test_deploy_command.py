@@ -22,9 +22,9 @@ def _has_onnxruntime() -> None:
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 
-def test_a_model_is_scheduled_written_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_scheduled_written_and_checked(tmp_path: Path) -> None:
     line = f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out"
-    document = printed_json(capsys, f"{line} --json")
+    document = printed_json(f"{line} --json")
     check = document["check"]
     assert check["equal"] is True
     assert [row["name"] for row in check["rows"]] == [
@@ -48,12 +48,8 @@ def test_a_model_is_scheduled_written_and_checked(tmp_path: Path, capsys: pytest
     assert "Fastest: " in page
 
 
-def test_the_trace_has_every_node_on_its_stream_below_what_was_predicted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = printed_json(
-        capsys, f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out --json"
-    )
+def test_the_trace_has_every_node_on_its_stream_below_what_was_predicted(tmp_path: Path) -> None:
+    document = printed_json(f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out --json")
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     measured: dict[str, set[str]] = {}
@@ -69,24 +65,22 @@ def test_the_trace_has_every_node_on_its_stream_below_what_was_predicted(
     assert document["check"]["overlap"] >= 1
 
 
-def test_a_saved_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize ios_sample --device {CPU} --out {tmp_path} --no-plot --no-trace")
-    text = printed(
-        capsys, f"deploy {tmp_path}/schedule.json --device {CPU} --no-check --streams 1 --out {tmp_path}/out"
-    )
+def test_a_saved_schedule(tmp_path: Path) -> None:
+    printed(f"optimize ios_sample --device {CPU} --out {tmp_path} --no-plot --no-trace")
+    text = printed(f"deploy {tmp_path}/schedule.json --device {CPU} --no-check --streams 1 --out {tmp_path}/out")
     assert "by stream" in text
     assert "\nNot run. Predicted: " in (tmp_path / "out" / "README.md").read_text()
     assert text.splitlines()[1].startswith("Not run. Predicted: ")
     assert len(json.loads((tmp_path / "out" / "partition.json").read_text())["streams"]) == 1
-    said = refused(capsys, f"deploy {tmp_path}/schedule.json --no-check --out {tmp_path}/out")
+    said = refused(f"deploy {tmp_path}/schedule.json --no-check --out {tmp_path}/out")
     assert "the schedule is for example-cpu, which is no known device; give its profile, --device FILE.yaml" in said
 
 
-def test_predictions_without_a_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_without_a_check(tmp_path: Path) -> None:
     """They are those that a check shows; on two cores streams wait for a turn at every notification."""
     line = f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out --json"
-    checked = printed_json(capsys, line)
-    alone = printed_json(capsys, f"{line} --no-check")
+    checked = printed_json(line)
+    alone = printed_json(f"{line} --no-check")
     assert alone["check"] is None
     assert alone["predicted_us"] == checked["predicted_us"]
     rows = {row["name"]: row["predicted_us"] for row in checked["check"]["rows"] if row["predicted_us"] is not None}
@@ -94,66 +88,62 @@ def test_predictions_without_a_check(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert alone["predicted_us"]["deployed, streams"] > alone["predicted_us"]["deployed, one thread"] > 0
 
 
-def test_merges_that_cost_the_runtime_its_fusions_are_not_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_merges_that_cost_the_runtime_its_fusions_are_not_made(tmp_path: Path) -> None:
     """The search has the prices of what judges it, in which parts of a merged convolution are copied out of it."""
     given = f"--device {CPU} --no-check --out {tmp_path}/out --json"
     found = {
-        scheduler: printed_json(capsys, f"deploy squeezenet --units model --scheduler {scheduler} {given}")
+        scheduler: printed_json(f"deploy squeezenet --units model --scheduler {scheduler} {given}")
         for scheduler in ("sequential", "ios-both")
     }
     assert [len(each["streams"]) for each in found.values()] == [1, 1]
     assert len(found["ios-both"]["streams"][0]) == len(found["sequential"]["streams"][0])
     assert min(found["ios-both"]["predicted_us"].values()) <= min(found["sequential"]["predicted_us"].values())
     asked = f"--units model --scheduler ios-merge --device {CPU} --engine paper"
-    printed(capsys, f"optimize squeezenet {asked} --out {tmp_path}")
-    merged = printed_json(capsys, f"deploy {tmp_path}/schedule.json {given}")
+    printed(f"optimize squeezenet {asked} --out {tmp_path}")
+    merged = printed_json(f"deploy {tmp_path}/schedule.json {given}")
     assert len(merged["streams"][0]) > len(found["sequential"]["streams"][0])
     assert min(merged["predicted_us"].values()) > min(found["sequential"]["predicted_us"].values())
 
 
-def test_a_batch_that_the_file_leaves_open_is_open_in_what_is_deployed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_batch_that_the_file_leaves_open_is_open_in_what_is_deployed(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     path = tmp_path / "open.onnx"
     text = "(float[N,8] x) => (float[N,8] y) { y = Relu(x) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> open {text}'), path)
-    said = printed(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out")
+    said = printed(f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out")
     assert "The deployed model takes x Nx8; it is scheduled for x 1x8." in said
     assert "The deployed model takes x Nx8;" in (tmp_path / "out" / "README.md").read_text()
-    document = printed_json(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")
+    document = printed_json(f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")
     assert document["shapes"] == {"x": ["N", 8]}
     assert document["check"]["output_errors"]["deployed, one thread, x 2x8"] == 0
     fixed = text.replace("y = Relu(x)", "s = Shape(x) ones = ConstantOfShape(s) y = Sub(x, ones)")
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> open {fixed}'), path)
-    said = " ".join(printed(capsys, f"deploy {path} --device {CPU} --no-check --out {tmp_path}/out").split())
+    said = " ".join(printed(f"deploy {path} --device {CPU} --no-check --out {tmp_path}/out").split())
     assert "takes x 1x8 alone: the constant 'ones' is another at another size. Deploy once per batch" in said
 
 
-def test_a_folder_for_each_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_for_each_batch(tmp_path: Path) -> None:
     line = f"deploy ios_sample --device {CPU} --no-check --out {tmp_path}/out"
-    document = printed_json(capsys, f"{line} --batch 1,4,1 --json")
+    document = printed_json(f"{line} --batch 1,4,1 --json")
     assert [each["batch"] for each in document["batches"]] == [1, 4]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"batch1", "batch4"}
     for each in document["batches"]:
         partition = json.loads((tmp_path / "out" / f"batch{each['batch']}" / "partition.json").read_text())
         assert partition["streams"] == each["streams"]
         assert {shape[0] for shape in partition["shapes"].values()} == {each["batch"]}
-    assert "batch 4: " in printed(capsys, f"{line} --batch 4")
+    assert "batch 4: " in printed(f"{line} --batch 4")
     assert (tmp_path / "out" / "model.onnx").exists()
-    printed(capsys, f"optimize ios_sample --device {CPU} --out {tmp_path} --no-plot --no-trace")
-    saved = printed_json(capsys, f"{line.replace('ios_sample', f'{tmp_path}/schedule.json')} --batch 2 --json")
+    printed(f"optimize ios_sample --device {CPU} --out {tmp_path} --no-plot --no-trace")
+    saved = printed_json(f"{line.replace('ios_sample', f'{tmp_path}/schedule.json')} --batch 2 --json")
     assert {shape[0] for shape in saved["shapes"].values()} == {2}
 
 
-def test_a_network_that_takes_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_that_takes_no_time(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     path = tmp_path / "no_time.onnx"
     text = "(float[1,4] x) => (float[2,2] y) <int64[2] shape = {2,2}> { y = Reshape(x, shape) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> no_time {text}'), path)
-    assert printed_json(capsys, f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")["check"]["equal"]
+    assert printed_json(f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")["check"]["equal"]
 
 
 def test_nothing_of_a_former_deployment_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +152,9 @@ def test_nothing_of_a_former_deployment_stays(tmp_path: Path, capsys: pytest.Cap
     out.mkdir()
     for name in ("trace.json", "notes.txt"):
         (out / name).write_text("mine")
-    printed(capsys, f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {out}")
+    printed(f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {out}")
     assert (out / "trace.json").read_text() == "mine"
-    printed(capsys, f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {out}")
+    printed(f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {out}")
     assert "traceEvents" in (out / "trace.json").read_text()
     weights = out / "model.onnx.weights"
     assert weights.exists()
@@ -175,23 +165,23 @@ def test_nothing_of_a_former_deployment_stays(tmp_path: Path, capsys: pytest.Cap
     assert names == {"README.md", "model.onnx", "model.onnx.weights", "notes.txt", "partition.json", "run.py"}
 
 
-def test_streams_that_a_search_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_that_a_search_found(tmp_path: Path) -> None:
     """From a file and at once: the same streams, and one where one is asked for."""
-    printed(capsys, f"optimize squeezenet --units fused --device {CPU} --scheduler ios-streams --out {tmp_path}")
+    printed(f"optimize squeezenet --units fused --device {CPU} --scheduler ios-streams --out {tmp_path}")
     saved = json.loads((tmp_path / "schedule.json").read_text())
     assert len(saved["streams"]) == 2
     given = f"--device {CPU} --no-check --out {tmp_path}/out --json"
-    document = printed_json(capsys, f"deploy {tmp_path}/schedule.json --streams 2 {given}")
+    document = printed_json(f"deploy {tmp_path}/schedule.json --streams 2 {given}")
     assert document["stages"] is None
     assert len(document["streams"]) == 2
     assert document["predicted_us"].keys() == {"deployed, one thread", "deployed, streams"}
-    one = printed_json(capsys, f"deploy {tmp_path}/schedule.json --streams 1 {given}")
+    one = printed_json(f"deploy {tmp_path}/schedule.json --streams 1 {given}")
     assert len(one["streams"]) == 1
     assert one["predicted_us"].keys() == {"deployed, one thread"}
     line = f"deploy squeezenet --engine paper --scheduler ios-streams --units fused --streams 2 {given}"
-    searched = printed_json(capsys, line)
+    searched = printed_json(line)
     assert searched["streams"] == document["streams"]
-    said = refused(capsys, f"deploy {tmp_path}/schedule.json --runtime tensorrt")
+    said = refused(f"deploy {tmp_path}/schedule.json --runtime tensorrt")
     assert "--runtime tensorrt needs the stages of a schedule" in said
 
 
@@ -208,31 +198,31 @@ def test_outputs_that_differ(
     assert not (tmp_path / "out").exists()
 
 
-def test_tensorrt_takes_no_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tensorrt_takes_no_schedule() -> None:
     line = "deploy ios_sample --runtime tensorrt --device v100-sxm2 --scheduler greedy"
-    document = printed_json(capsys, f"{line} --json")
+    document = printed_json(f"{line} --json")
     widest = max(len(one["groups"]) for one in document["side_by_side"])
     assert document["max_aux_streams"] == widest - 1 > 0
-    text = printed(capsys, line)
+    text = printed(line)
     assert f"--maxAuxStreams={widest - 1} " in text
     for one in document["side_by_side"]:
         assert f"stage {one['stage']}" in text
-    narrow = printed(capsys, line.replace("greedy", "sequential"))
+    narrow = printed(line.replace("greedy", "sequential"))
     assert "--maxAuxStreams=0 " in narrow
     assert "no concurrent groups" in narrow
 
 
-def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path) -> None:
     """Nodes of exporters have other names in a network, where those of modules are known."""
     onnx = pytest.importorskip("onnx")
     path = tmp_path / "model.onnx"
-    printed(capsys, f"models export ios_sample --out {path}")
+    printed(f"models export ios_sample --out {path}")
     model = onnx.load(str(path), load_external_data=False)
     for number, node in enumerate(model.graph.node):
         node.name = f"node_{number}"
         node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', 'part{number}', 'node_{number}']")
     path.write_bytes(model.SerializeToString())
-    document = printed_json(capsys, f"deploy {path} --runtime tensorrt --device v100-sxm2 --scheduler greedy --json")
+    document = printed_json(f"deploy {path} --runtime tensorrt --device v100-sxm2 --scheduler greedy --json")
     names = {name for one in document["side_by_side"] for group in one["groups"] for name in group}
     assert not names & {node.name for node in iossim.load(path).graph.nodes}
     assert names <= {f"node_{number}" for number in range(len(model.graph.node))}
@@ -252,15 +242,13 @@ def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path, capsys: p
         ("deploy ios_sample --runtime tensorrt --device t4 --batch 1,2", "takes one batch, and --batch says 1,2"),
     ],
 )
-def test_mistakes(
-    arguments: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes(arguments: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert told in refused(capsys, arguments)
+    assert told in refused(arguments)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_schedule_that_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schedule_that_is_not_valid(tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     write_atomically(path, '{"graph_hash": "x"}')
-    assert "is not valid" in refused(capsys, f"deploy {path} --out {tmp_path}/out")
+    assert "is not valid" in refused(f"deploy {path} --out {tmp_path}/out")

@@ -49,8 +49,8 @@ def check_comparison(comparison: dict[str, Any]) -> None:
         assert by_name[name]["latency_us"] <= by_name["sequential"]["latency_us"] * (1 + 1e-9)
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = printed_json(capsys, "compare squeezenet --device v100-sxm2 --json")
+def test_json() -> None:
+    comparison = printed_json("compare squeezenet --device v100-sxm2 --json")
     check_comparison(comparison)
     assert {key: comparison[key] for key in ("model", "device", "batch", "dtype", "engine")} == {
         "model": "squeezenet",
@@ -63,9 +63,9 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert comparison["peak_memory_bytes"] > 2**24  # of the whole process, which other tests may have grown
 
 
-def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = printed(capsys, "compare squeezenet --device v100-sxm2")
+    text = printed("compare squeezenet --device v100-sxm2")
     lines = text.splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert lines[0] == "squeezenet on v100-sxm2, batch 1, fp32, paper engine, priced by simulator"
@@ -94,73 +94,72 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     ],
 )
 def test_the_page_has_every_sentence_of_the_terminal(
-    command: str, starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a network that no schedule makes faster: ties, the interval and the other engine among them."""
     monkeypatch.setenv("COLUMNS", "200")
-    said = printed(capsys, f"{command} gpt2 -d v100-sxm2 --out {tmp_path} --no-trace").splitlines()[-len(starts) :]
+    said = printed(f"{command} gpt2 -d v100-sxm2 --out {tmp_path} --no-trace").splitlines()[-len(starts) :]
     assert all(line.startswith(start) for line, start in zip(said, starts, strict=True))
     page = unescape((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert [line for line in said if f">{line.removeprefix('note: ')}</p>" not in page.replace(">note: ", ">")] == []
     assert "2.397 ms simulated, 2.16-2.66 ms expected on hardware (90% interval)" in page
 
 
-def test_table_says_what_was_not_searched(capsys: pytest.CaptureFixture[str]) -> None:
-    pruned = printed(capsys, "compare squeezenet -d t4 -r 3 -s 2 --stages paper").replace("\n", " ")
+def test_table_says_what_was_not_searched() -> None:
+    pruned = printed("compare squeezenet -d t4 -r 3 -s 2 --stages paper").replace("\n", " ")
     assert "(paper stages, groups of at most 3 units, at most 2 groups)" in pruned
-    split = printed(capsys, "compare squeezenet -d t4 --max-block 4").replace("\n", " ")
+    split = printed("compare squeezenet -d t4 --max-block 4").replace("\n", " ")
     assert "'fire2'" in split
     assert "Not proven optimal" in split
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "tf32", "fp16", "bf16", "int8"])
-def test_every_dtype(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = printed_json(capsys, f"compare squeezenet -d a100-sxm-40gb --dtype {dtype} --json")
+def test_every_dtype(dtype: str) -> None:
+    comparison = printed_json(f"compare squeezenet -d a100-sxm-40gb --dtype {dtype} --json")
     check_comparison(comparison)
     assert comparison["dtype"] == dtype
 
 
 @pytest.mark.parametrize("engine", ["paper", "graph"])
-def test_every_engine(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = printed_json(capsys, f"compare squeezenet -d t4 --engine {engine} --json")
+def test_every_engine(engine: str) -> None:
+    comparison = printed_json(f"compare squeezenet -d t4 --engine {engine} --json")
     check_comparison(comparison)
     assert comparison["engine"] == engine
 
 
-def test_graph_engine_is_never_dearer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_graph_engine_is_never_dearer() -> None:
     """One launch instead of many, and no synchronisation between stages."""
     paper, graph = (
-        printed_json(capsys, f"compare squeezenet -d v100-sxm2 --engine {engine} --json")
-        for engine in ("paper", "graph")
+        printed_json(f"compare squeezenet -d v100-sxm2 --engine {engine} --json") for engine in ("paper", "graph")
     )
     for one, other in zip(graph["schedules"], paper["schedules"], strict=True):
         assert one["latency_us"] <= other["latency_us"]
 
 
-def test_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    one, eight = (printed_json(capsys, f"compare squeezenet -d t4 --batch {batch} --json") for batch in (1, 8))
+def test_batch() -> None:
+    one, eight = (printed_json(f"compare squeezenet -d t4 --batch {batch} --json") for batch in (1, 8))
     check_comparison(eight)
     assert eight["batch"] == 8
     for alone, together in zip(one["schedules"], eight["schedules"], strict=True):
         assert alone["latency_us"] < together["latency_us"] < 8 * alone["latency_us"]
 
 
-def test_shape_of_a_zoo_network(capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = printed_json(capsys, "compare squeezenet -d t4 --shape image=2x3x128x128 --json")
+def test_shape_of_a_zoo_network() -> None:
+    comparison = printed_json("compare squeezenet -d t4 --shape image=2x3x128x128 --json")
     assert comparison["batch"] == 2
 
 
 @pytest.mark.parametrize("units", ["model", "fused", "none"])
-def test_unit_policies(units: str, capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = printed_json(capsys, f"compare squeezenet -d t4 --units {units} --json")
+def test_unit_policies(units: str) -> None:
+    comparison = printed_json(f"compare squeezenet -d t4 --units {units} --json")
     check_comparison(comparison)
     stages = comparison["schedules"][0]["stages"]
     assert stages > 70 if units == "none" else stages < 60
 
 
-def test_pruning_and_paper_stages_only_lose(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pruning_and_paper_stages_only_lose() -> None:
     def latency_us(options: str) -> float:
-        return float(printed_json(capsys, f"optimize inception_v3 -d v100-sxm2 {options} --json")["latency_us"])
+        return float(printed_json(f"optimize inception_v3 -d v100-sxm2 {options} --json")["latency_us"])
 
     whole, pruned = latency_us(""), latency_us("-r 3 -s 8")
     assert whole <= latency_us("--stages paper") + 1e-6
@@ -168,23 +167,21 @@ def test_pruning_and_paper_stages_only_lose(capsys: pytest.CaptureFixture[str]) 
     assert pruned <= latency_us("-r 1 -s 2") + 1e-6
 
 
-def test_graphs(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_graphs(shared: Path) -> None:
     folders = sorted(
         {path.parent for path in (shared / "data").rglob("*.txt") if "randwire" in str(path.parent).lower()}
     )
     if not folders:
         pytest.skip("no edge lists of RandWire in the reference data")
-    given = printed_json(
-        capsys, ["search-space", "randwire", "--graphs", str(folders[0]), "-r", "1", "-s", "2", "--json"]
-    )
-    drawn = printed_json(capsys, "search-space randwire -r 1 -s 2 --json")
+    given = printed_json(["search-space", "randwire", "--graphs", str(folders[0]), "-r", "1", "-s", "2", "--json"])
+    drawn = printed_json("search-space randwire -r 1 -s 2 --json")
     assert given["totals"]["units"] == drawn["totals"]["units"]
     assert given["blocks"] != drawn["blocks"]
 
 
-def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    comparison = printed_json(capsys, ["compare", "squeezenet", "-d", "t4", "--json", "--out", str(out)])
+    comparison = printed_json(["compare", "squeezenet", "-d", "t4", "--json", "--out", str(out)])
     names = {path.name for path in out.iterdir()}
     assert names >= {"comparison.json", "schedule.json", "trace.json", "graph.dot", "timeline.svg", "timeline.png"}
     assert names >= {"comparison.svg", "comparison.png"}
@@ -195,16 +192,14 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert best["latency_us"] < min(found["latency_us"] for found in comparison["schedules"])
 
 
-def test_random_prices_need_no_device(capsys: pytest.CaptureFixture[str]) -> None:
-    first, again, other = (
-        printed_json(capsys, f"compare ios_sample --cost-model random:{seed} --json") for seed in (7, 7, 8)
-    )
+def test_random_prices_need_no_device() -> None:
+    first, again, other = (printed_json(f"compare ios_sample --cost-model random:{seed} --json") for seed in (7, 7, 8))
     check_comparison(first)
     latencies = [[found["latency_us"] for found in one["schedules"]] for one in (first, again, other)]
     assert latencies[0] == latencies[1] != latencies[2]
 
 
-def test_price_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_price_table(tmp_path: Path) -> None:
     """A table at whose prices it is best to merge a and b and to run c beside d: 6 + (1 + 7 + 1) + 1 us."""
     path = tmp_path / "prices.json"
     stages: list[dict[str, Any]] = [
@@ -215,7 +210,7 @@ def test_price_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     boundary = {"single_to_concurrent": 1.0, "concurrent_to_single": 1.0}
     path.write_text(json.dumps({"stages": stages, "boundary_us": boundary}))
     options = ["ios_sample", "--cost-model", f"table:{path}", "--json"]
-    best = printed_json(capsys, ["optimize", *options])
+    best = printed_json(["optimize", *options])
     assert best["latency_us"] == pytest.approx(6 + 1 + 7 + 1 + 1)
     assert [[set(group) for group in stage["groups"]] for stage in best["blocks"][0]["stages"]] == [
         [{"a", "b"}],
@@ -224,7 +219,7 @@ def test_price_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ]
     # The table has no bounds: what the search proves is the only one.
     assert (best["lower_bound_us"], best["relaxed_bound_us"]) == (best["latency_us"], None)
-    one_by_one = printed_json(capsys, ["optimize", *options, "--scheduler", "sequential"])
+    one_by_one = printed_json(["optimize", *options, "--scheduler", "sequential"])
     assert one_by_one["latency_us"] == pytest.approx(22)
-    merged = printed_json(capsys, ["optimize", *options, "--scheduler", "ios-merge"])
+    merged = printed_json(["optimize", *options, "--scheduler", "ios-merge"])
     assert merged["latency_us"] == pytest.approx(18)

@@ -1,4 +1,4 @@
-"""Transformers, recurrent, quantised and multi-output networks: imported, scheduled, executed, exported, the same throughout."""
+"""Exported networks and the light models of the onnx wheel: imported, scheduled, executed, on devices of all generations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from command_line import printed, printed_json, refused
 from exported_networks import NETWORKS, Writer, assert_equal_outputs
@@ -13,9 +14,12 @@ from onnx import TensorProto
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
+from test_compare import check_comparison
 
+import iossim
 from iossim.api import compare, optimize, search_options
 from iossim.backends.numpy_reference.execute import execute
+from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.network import Network
@@ -24,6 +28,7 @@ from iossim.models.catalogue import zoo_models
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph, write_onnx
 from iossim.models.passes.pipeline import canonicalise
+from iossim.schedule.schedule import Schedule
 
 #: Attention heads and pyramids make wide blocks, which take long to search without pruning.
 PRUNED = search_options("general", 3, 4)
@@ -107,17 +112,17 @@ def with_unknown_operator(path: Path) -> Path:
     return path
 
 
-def test_unknown_operators_are_told_and_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_operators_are_told_and_refused(tmp_path: Path) -> None:
     path = with_unknown_operator(tmp_path / "m.onnx")
     told = "Priced as memory traffic, since iossim does not know what they compute: Einsum."
     for command in ("models show", "optimize -d t4", "compare -d t4"):
         arguments = [*command.split(), str(path), "--dim", "n=4"]
-        assert told in " ".join(printed(capsys, arguments).split()), command
-        assert "does not know: Einsum; leave out --strict" in refused(capsys, [*arguments, "--strict"])
-    assert printed_json(capsys, ["models", "show", str(path), "--dim", "n=4", "--json"])["foreign_ops"] == {"Einsum": 1}
-    compared = printed_json(capsys, ["compare", "-d", "t4", str(path), "--dim", "n=4", "--json"])
+        assert told in " ".join(printed(arguments).split()), command
+        assert "does not know: Einsum; leave out --strict" in refused([*arguments, "--strict"])
+    assert printed_json(["models", "show", str(path), "--dim", "n=4", "--json"])["foreign_ops"] == {"Einsum": 1}
+    compared = printed_json(["compare", "-d", "t4", str(path), "--dim", "n=4", "--json"])
     assert all(told in found["remarks"] for found in compared["schedules"])
-    assert told in printed_json(capsys, ["optimize", "-d", "t4", str(path), "--dim", "n=4", "--json"])["remarks"]
+    assert told in printed_json(["optimize", "-d", "t4", str(path), "--dim", "n=4", "--json"])["remarks"]
 
 
 @pytest.mark.parametrize(
@@ -130,23 +135,21 @@ def test_unknown_operators_are_told_and_refused(tmp_path: Path, capsys: pytest.C
         (["--dim", "m=4"], "has no open dimension 'm'; known: n"),
     ],
 )
-def test_dimensions_that_cannot_be(
-    given: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dimensions_that_cannot_be(given: list[str], reason: str, tmp_path: Path) -> None:
     path = with_unknown_operator(tmp_path / "m.onnx")
-    assert reason in refused(capsys, ["models", "show", str(path), *given])
+    assert reason in refused(["models", "show", str(path), *given])
 
 
-def test_what_is_worth_knowing_before_scheduling(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_worth_knowing_before_scheduling() -> None:
     """A fire module has two branches, and a bypass beside them."""
-    shown = printed_json(capsys, "models show squeezenet --json")
+    shown = printed_json("models show squeezenet --json")
     assert shown["width"] == max(block["width"] for block in shown["block_list"]) == 3
     assert shown["weight_bytes"] == 4 * shown["parameters"]
     assert shown["flops"] >= 2 * shown["macs"]
     assert 1.1 < shown["parallelism"] < 2
     # The two largest images in a row: the first convolution's result, and what its pooling leaves.
     assert shown["activation_bytes"] >= 4 * 96 * 109 * 109
-    text = printed(capsys, "models show squeezenet")
+    text = printed("models show squeezenet")
     assert "up to 3 units of a block are independent" in text
     assert "activations at least" in text
 
@@ -180,3 +183,79 @@ def test_a_network_of_the_zoo_and_its_export_are_one(name: str, tmp_path: Path) 
             for each in (network, again)
         ]
         assert best_us[0] == best_us[1]
+
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "dtype"),
+    [
+        ("light_squeezenet", "v100-sxm2", "fp32"),
+        ("light_squeezenet", "h200-sxm", "int8"),
+        pytest.param("light_resnet50", "t4", "fp16", marks=pytest.mark.slow),
+        pytest.param("light_resnet50", "a100-pcie-80gb", "tf32", marks=pytest.mark.slow),
+        pytest.param("light_vgg19", "p4", "fp32", marks=pytest.mark.slow),
+        ("light_inception_v1", "k80", "fp32"),
+    ],
+)
+def test_light_models(model: str, device: str, dtype: str, tmp_path: Path) -> None:
+    path = LIGHT / f"{model}.onnx"
+    options = [str(path), "-d", device, "--dtype", dtype]
+    comparison = printed_json(["compare", *options, "--json"])
+    check_comparison(comparison)
+    assert comparison["model"] == model
+    printed(["optimize", *options, "--out", str(tmp_path)])
+    saved = Schedule.read(tmp_path / "schedule.json")
+    assert saved.latency_us == pytest.approx(comparison["schedules"][-1]["latency_us"], rel=1e-9)
+    again = printed_json(["simulate", str(tmp_path / "schedule.json"), "--json"])
+    assert again["latency_us"] == pytest.approx(saved.latency_us, rel=1e-9)
+
+
+def test_branches_are_worth_something() -> None:
+    """Inception gains from scheduling; VGG is a chain, in which there is nothing to schedule."""
+    inception, vgg = (
+        printed_json(["compare", str(LIGHT / f"light_{name}.onnx"), "-d", "v100-sxm2", "--json"])["schedules"]
+        for name in ("inception_v1", "vgg19")
+    )
+    assert inception[-1]["speedup"] > 1.1
+    assert vgg[-1]["speedup"] == pytest.approx(1.0)
+    text = printed(["compare", str(LIGHT / "light_vgg19.onnx"), "-d", "v100-sxm2"])
+    assert "Best: no scheduler is faster than sequential" in text
+
+
+def test_batch_of_an_onnx_file() -> None:
+    path = LIGHT / "light_squeezenet.onnx"
+    four = printed_json(["compare", str(path), "-d", "t4", "--batch", "4", "--json"])
+    assert four["batch"] == 4
+    shaped = printed_json(["models", "show", str(path), "--batch", "4", "--json"])
+    assert [shape[0] for shape in shaped["inputs"].values()] == [4]
+
+
+@pytest.mark.parametrize(
+    ("model", "merges"),
+    [
+        ("light_squeezenet", True),
+        ("light_resnet50", False),
+        ("light_inception_v1", True),
+        pytest.param("light_vgg19", False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_scheduled_plan_computes_what_onnxruntime_does(model: str, merges: bool, tmp_path: Path) -> None:
+    """On the simulated V100, and under random prices, which make stages that no device would ask for."""
+    path = write_seeded(LIGHT_MODELS / f"{model}.onnx", tmp_path / "seeded.onnx", seed=3)
+    network = iossim.load(path)
+    (name,) = network.graph.inputs
+    generator = np.random.default_rng(4)
+    image = generator.standard_normal(network.graph.types[name].shape, dtype=np.float32)
+    (expected,) = run_onnxruntime(str(path), {name: image})
+    merged = []
+    for prices in (iossim.cost_model("simulator", "v100-sxm2"), iossim.cost_model("random:5")):
+        schedule = iossim.optimize(network, None, cost_model=prices)
+        merged += [stage for stage in schedule.stages if stage.strategy == "merge"]
+        for engine in ("paper", "graph"):
+            plan = lower_schedule(schedule, network, engine)
+            check_happens_before(plan)
+            (output,) = execute(plan, network, {name: image}, seed=6).values()
+            assert np.abs(output - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert bool(merged) == merges

@@ -1,15 +1,36 @@
-"""The four networks of the IOS paper on a V100 at batch 1: relations that must hold, and the published figures."""
+"""The four networks of the IOS paper on a V100, and plans that run side by side: relations that must hold, proofs, executions."""
 
 from __future__ import annotations
 
 import math
 from functools import cache
+from importlib.util import find_spec
 
 import pytest
 from command_line import printed, printed_json
+from plan_races import Races
+from random_networks import random_inputs, random_network, random_schedule
 
 import iossim
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.base.errors import ScheduleError
+from iossim.cost.random import RandomCostModel
+from iossim.execution.backend import Backend
+from iossim.execution.backends import create_backend
+from iossim.execution.engine import Engine
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.measured_run import largest_error
+from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
+from iossim.execution.plan import Plan
+from iossim.ir.constants import SeededConstant
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+from iossim.models.load import load
 from iossim.prediction.published import published_latency_us
+from iossim.schedule.schedule import Schedule
+from iossim.search.scheduler import schedule
 
 #: RandWire, unpruned, takes as long as all the others.
 NETWORKS = ("inception_v3", "squeezenet", "nasnet_a", pytest.param("randwire", marks=pytest.mark.slow))
@@ -96,8 +117,8 @@ def test_figures_are_shown_for_their_own_point_only(options: dict[str, str]) -> 
 BLOCK_FIELDS = ["name", "units", "width", "states", "transitions", "schedules", "distinct_stages"]
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    counted = printed_json(capsys, "search-space squeezenet --json")
+def test_json() -> None:
+    counted = printed_json("search-space squeezenet --json")
     assert counted["model"] == "squeezenet"
     assert counted["stages"] == "general"
     assert len(counted["blocks"]) == 12
@@ -109,20 +130,20 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert counted["totals"]["schedules"] == math.prod(block["schedules"] for block in counted["blocks"])
 
 
-def test_counts_of_the_sample_network(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_of_the_sample_network() -> None:
     """a -> b, c, d side by side, concat last. States: ideals of the partial order. By hand: {a < b} x {c} x {d}."""
-    (block,) = printed_json(capsys, "search-space ios_sample --json")["blocks"]
+    (block,) = printed_json("search-space ios_sample --json")["blocks"]
     assert block["units"] == 5
     assert block["width"] == 3
     assert block["states"] == 3 * 2 * 2
-    pruned = printed_json(capsys, "search-space ios_sample -r 1 -s 1 --json")["blocks"][0]
+    pruned = printed_json("search-space ios_sample -r 1 -s 1 --json")["blocks"][0]
     # One unit a stage: the linear extensions, of four units with one relation: 4! / 2.
     assert pruned["schedules"] == 12
 
 
-def test_pruning_and_paper_stages_leave_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pruning_and_paper_stages_leave_out() -> None:
     general, paper, pruned = (
-        printed_json(capsys, f"search-space inception_v3 {options} --json")
+        printed_json(f"search-space inception_v3 {options} --json")
         for options in ("", "--stages paper", "--stages paper -r 3 -s 8")
     )
     for field in ("transitions", "distinct_stages"):
@@ -130,15 +151,87 @@ def test_pruning_and_paper_stages_leave_out(capsys: pytest.CaptureFixture[str]) 
     assert (pruned["max_group_size"], pruned["max_groups"]) == (3, 8)
 
 
-def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = printed(capsys, "search-space inception_v3 --stages paper -r 3")
+    text = printed("search-space inception_v3 --stages paper -r 3")
     lines = text.splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert lines[0].strip() == "inception_v3, paper stages, groups of at most 3 units"
     assert lines[-1].split()[:2] == ["total", "119"]
 
 
-def test_the_schedules_that_readme_speaks_of(capsys: pytest.CaptureFixture[str]) -> None:
-    total = printed(capsys, "search-space inception_v3").splitlines()[-1].split()
+def test_the_schedules_that_readme_speaks_of() -> None:
+    total = printed("search-space inception_v3").splitlines()[-1].split()
     assert total == ["total", "119", "1,206", "28,829", "3.085e+62", "7,252"]
+
+
+ENGINES = (Engine.PAPER, Engine.GRAPH)
+
+
+#: Sides of the images that each network computes on: its units and plans are those of its own images, its arithmetic a tenth.
+SIDES = {"squeezenet": 224, "inception_v3": 139, "randwire": 64, "nasnet_a": 64}
+
+
+def threads(engine: Engine) -> Backend | None:
+    """The backend that runs on threads, if it can run here."""
+    return create_backend("onnxruntime_cpu", Precision.FP32, engine) if find_spec("onnxruntime") else None
+
+
+def rejected(plan: Plan) -> bool:
+    try:
+        check_happens_before(plan)
+    except ScheduleError:
+        return True
+    return False
+
+
+def prove(network: Network, chosen: Schedule, inputs: dict[str, Array], expected: dict[str, Array], seed: int) -> int:
+    """Check, run and mutilate the plans of a schedule under both engines; returns how many mutations are races."""
+    caught = 0
+    for engine in ENGINES:
+        lowered = lower_schedule(chosen, network, engine, in_place=True)
+        plan = plan_memory(lowered)
+        check_happens_before(plan)
+        assert memory_lower_bound_bytes(plan) <= plan.arena_bytes <= plan.storage_bytes
+        assert largest_error(execute(plan, network, inputs, seed), expected) <= 1e-4
+        if (backend := threads(engine)) is not None:
+            assert largest_error(backend.execute(network, plan, inputs), expected) <= 1e-4
+        for mutilated, is_race in Races(lowered).mutations():
+            assert rejected(mutilated) == is_race
+            caught += is_race
+    return caught
+
+
+def sequential_outputs(network: Network, inputs: dict[str, Array]) -> dict[str, Array]:
+    plan = lower_schedule(schedule(network, RandomCostModel(), "sequential"), network)
+    return execute(plan, network, inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SIDES)
+def test_the_four_networks(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        SeededConstant, "load", cache(SeededConstant.load)
+    )  # noise is drawn once, not by each execution
+    (image,) = load(model).graph.inputs
+    network = load(model, shapes={image: (1, 3, SIDES[model], SIDES[model])})
+    inputs = random_inputs(network)
+    expected = sequential_outputs(network, inputs)
+    caught = 0
+    for merge in (True, False):
+        chosen = random_schedule(network, 1, merge)
+        assert any(stage.concurrent for stage in chosen.stages)
+        caught += prove(network, chosen, inputs, expected, seed=2)
+    assert caught > 10
+
+
+@pytest.mark.slow
+def test_two_hundred_random_graphs() -> None:
+    caught = 0
+    for seed in range(200):
+        network = random_network(seed, movers=seed % 2 == 0)
+        inputs = random_inputs(network)
+        expected = evaluate_graph(network.graph, inputs)
+        outputs = {name: array for name, array in expected.items() if name not in network.graph.constants}
+        caught += prove(network, random_schedule(network, seed), inputs, outputs, seed)
+    assert caught > 500

@@ -38,9 +38,9 @@ def read_and_fit(path: Path) -> Schedule:
         "randwire -d p100-pcie-16gb --scheduler ios-merge",
     ],
 )
-def test_files_of_a_schedule(options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_a_schedule(options: str, tmp_path: Path) -> None:
     out = tmp_path / "made" / "by optimize"
-    text = printed(capsys, [*f"optimize {options}".split(), "--out", str(out)])
+    text = printed([*f"optimize {options}".split(), "--out", str(out)])
     assert {path.name for path in out.iterdir()} == {
         "schedule.json",
         "index.html",
@@ -66,34 +66,34 @@ def test_files_of_a_schedule(options: str, tmp_path: Path, capsys: pytest.Captur
     assert xml.etree.ElementTree.parse(out / "timeline.svg").getroot().tag.endswith("svg")
 
 
-def test_files_that_are_not_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize ios_sample -d t4 --no-trace --no-plot --out {tmp_path}")
+def test_files_that_are_not_wanted(tmp_path: Path) -> None:
+    printed(f"optimize ios_sample -d t4 --no-trace --no-plot --out {tmp_path}")
     assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot"}
 
 
-def test_files_replace_those_of_the_run_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_replace_those_of_the_run_before(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for device in ("t4", "k80"):
-        printed(capsys, f"optimize ios_sample -d {device} --no-plot --out {tmp_path}")
+        printed(f"optimize ios_sample -d {device} --no-plot --out {tmp_path}")
         assert Schedule.read(tmp_path / "schedule.json").device == device
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_without_a_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_timeline(tmp_path: Path) -> None:
     """A cost model that knows prices alone gives a schedule and its graph."""
-    printed(capsys, f"optimize squeezenet --cost-model random:7 --out {tmp_path}")
+    printed(f"optimize squeezenet --cost-model random:7 --out {tmp_path}")
     assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot", "graph.svg"}
     assert read_and_fit(tmp_path / "schedule.json").device == "random"
 
 
-def test_json_is_the_saved_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed_json(capsys, f"optimize squeezenet -d t4 --json --no-plot --out {tmp_path}")
+def test_json_is_the_saved_schedule(tmp_path: Path) -> None:
+    document = printed_json(f"optimize squeezenet -d t4 --json --no-plot --out {tmp_path}")
     assert document == json.loads((tmp_path / "schedule.json").read_text())
 
 
-def test_table_names_every_unit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_names_every_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = printed(capsys, "optimize inception_v3 -d v100-sxm2")
+    text = printed("optimize inception_v3 -d v100-sxm2")
     assert all(len(line) <= 80 for line in text.splitlines())
     joined = "".join(text.split())
     for unit in iossim.load("inception_v3").units:
@@ -102,49 +102,47 @@ def test_table_names_every_unit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 @pytest.mark.parametrize("scheduler", ["sequential", "greedy"])
-def test_schedulers_that_do_not_search_prove_nothing(scheduler: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "proven" not in printed(capsys, f"optimize ios_sample -d t4 --scheduler {scheduler}")
+def test_schedulers_that_do_not_search_prove_nothing(scheduler: str) -> None:
+    assert "proven" not in printed(f"optimize ios_sample -d t4 --scheduler {scheduler}")
 
 
 @pytest.mark.parametrize("options", ["", "--engine graph", "--dtype fp16 --batch 3", "--units none --max-block 4"])
-def test_simulated_on_its_own_device(options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize squeezenet -d v100-sxm2 {options} --no-plot --out {tmp_path}")
+def test_simulated_on_its_own_device(options: str, tmp_path: Path) -> None:
+    printed(f"optimize squeezenet -d v100-sxm2 {options} --no-plot --out {tmp_path}")
     saved = Schedule.read(tmp_path / "schedule.json")
-    again = printed_json(capsys, f"simulate {tmp_path / 'schedule.json'} --json")
+    again = printed_json(f"simulate {tmp_path / 'schedule.json'} --json")
     assert again["latency_us"] == pytest.approx(saved.latency_us, rel=1e-9)
     assert [stage["latency_us"] for block in again["blocks"] for stage in block["stages"]] == pytest.approx(
         [stage.latency_us for stage in saved.stages], rel=1e-9
     )
 
 
-def test_simulated_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulated_elsewhere(tmp_path: Path) -> None:
     """The price of what is best on one device is no less than that of what is best on the other."""
-    printed(capsys, f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
+    printed(f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
     path = tmp_path / "schedule.json"
-    there = printed_json(capsys, f"simulate {path} --device k80 --json")
-    best_there = printed_json(capsys, "optimize squeezenet -d k80 --json")
+    there = printed_json(f"simulate {path} --device k80 --json")
+    best_there = printed_json("optimize squeezenet -d k80 --json")
     assert there["device"] == "k80"
     assert there["latency_us"] >= best_there["latency_us"] * (1 - 1e-9)
     saved = Schedule.read(path)
-    text = printed(capsys, f"simulate {path} --device k80")
+    text = printed(f"simulate {path} --device k80")
     assert f"{there['latency_us'] / 1e3:.3f} ms on k80; {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
-    graph = printed_json(capsys, f"simulate {path} --engine graph --json")
+    graph = printed_json(f"simulate {path} --engine graph --json")
     assert graph["engine"] == "graph"
     assert graph["latency_us"] < saved.latency_us
 
 
-def test_simulated_with_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize ios_sample --cost-model random:7 --out {tmp_path}")
+def test_simulated_with_other_prices(tmp_path: Path) -> None:
+    printed(f"optimize ios_sample --cost-model random:7 --out {tmp_path}")
     path = tmp_path / "schedule.json"
     saved = Schedule.read(path)
-    again = printed_json(capsys, f"simulate {path} --cost-model random:7 --json")
+    again = printed_json(f"simulate {path} --cost-model random:7 --json")
     assert again["latency_us"] == saved.latency_us
-    assert printed_json(capsys, f"simulate {path} --device t4 --json")["device"] == "t4"
+    assert printed_json(f"simulate {path} --device t4 --json")["device"] == "t4"
 
 
-def test_model_that_has_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_that_has_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path with a space and letters beyond ASCII; then the file goes elsewhere, and --model says where."""
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper
@@ -157,12 +155,12 @@ def test_model_that_has_moved(
     monkeypatch.chdir(tmp_path)
     path = folder / "réseau 网络.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
-    printed(capsys, ["optimize", str(path), "-d", "t4", "--out", "sortie préférée"])
+    printed(["optimize", str(path), "-d", "t4", "--out", "sortie préférée"])
     saved = Schedule.read(Path("sortie préférée/schedule.json"))
     assert saved.network == "réseau 网络"
-    assert printed_json(capsys, ["simulate", "sortie préférée/schedule.json", "--json"])["latency_us"] > 0
+    assert printed_json(["simulate", "sortie préférée/schedule.json", "--json"])["latency_us"] > 0
     path.rename("moved.onnx")
-    moved = printed_json(capsys, ["simulate", "sortie préférée/schedule.json", "--model", "moved.onnx", "--json"])
+    moved = printed_json(["simulate", "sortie préférée/schedule.json", "--model", "moved.onnx", "--json"])
     assert moved["latency_us"] == saved.latency_us
 
 
@@ -174,31 +172,31 @@ def test_model_that_has_moved(
                 "deploy {} --runtime tensorrt", "run {} --backend numpy_reference --rounds 1"],
 )  # fmt: skip
 def test_a_model_is_found_from_its_schedule(
-    command: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside the schedule, from the working directory, or where the command ran that wrote it, above the schedule."""
     model, saved = Path("models/net.onnx"), tmp_path / "out" / "schedule.json"
     monkeypatch.chdir(tmp_path)
     model.parent.mkdir()
     write_onnx(OPS["conv"]().graph, model, name="net")
-    printed(capsys, f"optimize {model} -d t4 --scheduler sequential --no-plot --out out")
+    printed(f"optimize {model} -d t4 --scheduler sequential --no-plot --out out")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     kept = (tmp_path / place).resolve()
     kept.parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / model).rename(kept)
-    printed(capsys, command.replace("{}", str(saved)))
+    printed(command.replace("{}", str(saved)))
     kept.unlink()
     assert "'models/net.onnx' does not exist; say where it is now with --model" in refused(
-        capsys, command.replace("{}", str(saved))
+        command.replace("{}", str(saved))
     )
 
 
 @pytest.mark.parametrize("options", ["", "--engine graph"])
-def test_simulated_block_by_block(options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize squeezenet -d v100-sxm2 {options} --no-plot --out {tmp_path}")
+def test_simulated_block_by_block(options: str, tmp_path: Path) -> None:
+    printed(f"optimize squeezenet -d v100-sxm2 {options} --no-plot --out {tmp_path}")
     command = f"simulate {tmp_path / 'schedule.json'} --event-driven"
-    document = printed_json(capsys, f"{command} --json --out {tmp_path / 'run'}")
+    document = printed_json(f"{command} --json --out {tmp_path / 'run'}")
     found = document["event_driven"]
     assert found["latency_us"] == pytest.approx(document["latency_us"], rel=0.15)
     assert 0 < found["mean_active_warps"] < 80 * 64
@@ -219,15 +217,15 @@ def test_simulated_block_by_block(options: str, tmp_path: Path, capsys: pytest.C
     end_us = max(event["ts"] + event["dur"] for events in tracks.values() for event in events)
     assert end_us == pytest.approx(found["latency_us"], abs=0.01)
     assert counters(trace)["active warps"][-1] == (pytest.approx(end_us, abs=0.01), 0)
-    text = printed(capsys, command)
+    text = printed(command)
     assert f"Event-driven simulator: {found['latency_us'] / 1e3:.3f} ms" in " ".join(text.split())
-    elsewhere = printed_json(capsys, f"{command} --device k80 --engine paper --json")
+    elsewhere = printed_json(f"{command} --device k80 --engine paper --json")
     assert elsewhere["event_driven"]["latency_us"] > found["latency_us"]
 
 
-def test_simulated_files_without_running_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
-    printed(capsys, f"simulate {tmp_path / 'schedule.json'} -d t4 --no-plot --out {tmp_path / 'there'}")
+def test_simulated_files_without_running_it(tmp_path: Path) -> None:
+    printed(f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
+    printed(f"simulate {tmp_path / 'schedule.json'} -d t4 --no-plot --out {tmp_path / 'there'}")
     assert {path.name for path in (tmp_path / "there").iterdir()} == {"schedule.json", "graph.dot", "trace.json"}
     assert Schedule.read(tmp_path / "there" / "schedule.json").device == "t4"
     assert counters((tmp_path / "there" / "trace.json").read_text()) == {}

@@ -96,14 +96,12 @@ def test_every_process_finds_the_same() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["light_inception_v1", "light_inception_v2"])
-def test_the_rewritten_model_computes_what_the_original_does(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_rewritten_model_computes_what_the_original_does(name: str, tmp_path: Path) -> None:
     """Its weights are seeded noise, and there is no softmax behind the scores."""
     original = write_seeded(LIGHT_MODELS / f"{name}.onnx", tmp_path / f"{name}.onnx")
     made = tmp_path / "rewritten.onnx"
     said = printed(
-        capsys, f"optimize {original} -d v100-sxm2 --scheduler sequential --rewrite --rewrite-budget 10 --onnx {made}"
+        f"optimize {original} -d v100-sxm2 --scheduler sequential --rewrite --rewrite-budget 10 --onnx {made}"
     )
     assert "Rewritten by" in " ".join(said.split())
     graph = import_onnx(made)
@@ -118,9 +116,9 @@ def test_the_rewritten_model_computes_what_the_original_does(
         assert np.abs(array - other).max() <= 1e-4 * np.abs(array).max()
 
 
-def test_the_network_as_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_network_as_given(tmp_path: Path) -> None:
     made = tmp_path / "made.onnx"
-    printed(capsys, f"optimize ios_sample -d v100-sxm2 --rewrite --onnx {made}")
+    printed(f"optimize ios_sample -d v100-sxm2 --rewrite --onnx {made}")
     network, rewritten = load("ios_sample"), import_onnx(made)
     inputs = {
         value: np.random.default_rng(2).standard_normal(network.graph.types[value].shape).astype(np.float32)
@@ -130,16 +128,14 @@ def test_the_network_as_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert rewritten.hash != network.graph.hash
     for name in network.graph.outputs:
         assert np.abs(expected[name] - found[name]).max() <= 1e-4 * np.abs(expected[name]).max()
-    printed(capsys, f"optimize ios_sample -d v100-sxm2 --onnx {made}")
+    printed(f"optimize ios_sample -d v100-sxm2 --onnx {made}")
     assert import_onnx(made).hash == network.graph.hash
 
 
-def test_what_cannot_be_written_is_refused_before_the_search(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_written_is_refused_before_the_search(tmp_path: Path) -> None:
     line = "optimize ios_sample -d v100-sxm2 --rewrite --onnx"
-    assert "is no folder; choose another file" in refused(capsys, f"{line} {tmp_path}/none/m.onnx")
-    assert "give --dtype fp32, fp16 or bf16" in refused(capsys, f"{line} {tmp_path}/m.onnx --dtype int8")
+    assert "is no folder; choose another file" in refused(f"{line} {tmp_path}/none/m.onnx")
+    assert "give --dtype fp32, fp16 or bf16" in refused(f"{line} {tmp_path}/m.onnx --dtype int8")
     network = load("ios_sample")
     graph = network.graph
     absent = {name: AbsentConstant(constant.type) for name, constant in graph.constants.items()}

@@ -1,11 +1,22 @@
-"""Tables that are checked in: launch costs by generation, what sessions cost, and what the simulator says."""
+"""Tables that are checked in: launch costs by generation, what sessions cost, and kernels on parts of devices."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from evidence.concurrency.sm_shares import (
+    BandwidthCurve,
+    NetworkShare,
+    SharedRun,
+    SmCurve,
+    read_bandwidths,
+    read_curves,
+    read_network_pairs,
+)
 from evidence.predictions import DEVICES, computed, moved, read
 from evidence.profiles.launch_costs import (
     ENGINE_OPERATORS,
@@ -19,9 +30,19 @@ from evidence.profiles.launch_costs import (
     read_launch_costs,
 )
 from evidence.profiles.runtime_streams import session_costs
+from evidence.validation.sm_shares import (
+    NetworkPrices,
+    evaluate_curve,
+    evaluate_networks,
+    evaluate_pairs,
+    evaluate_reach,
+    evaluate_shares,
+)
+from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kinds.cpu import KIND
 from iossim.hardware.kinds.gpu import ENGINES, PARAMETERS
+from iossim.hardware.load import device
 from iossim.hardware.names import device_names
 from iossim.measurements.measurement import MeasurementError
 
@@ -106,3 +127,93 @@ def test_what_moved_is_said() -> None:
 @pytest.mark.parametrize("name", DEVICES)
 def test_devices_ship(name: str) -> None:
     assert name in device_names()
+
+
+A100 = device("a100-sxm-80gb")
+V100 = device("v100-sxm2")
+SMS = (14, 27, 54, 81, 108)
+
+
+def test_a_curve_of_sms_alone_is_told_exactly() -> None:
+    curve = SmCurve("made", None, SMS, tuple(100.0 * 108 / sms for sms in SMS))
+    found = evaluate_curve(curve, A100)
+    assert found.sm_part == 1.0
+    assert found.in_sample == pytest.approx(0.0, abs=1e-9)
+    constant = evaluate_curve(SmCurve("made", 1, SMS, (100.0,) * 5), A100)
+    assert (constant.sm_part, constant.left_out) == (0.0, 0.0)
+
+
+def test_a_reach_is_found_again() -> None:
+    curve = BandwidthCurve("made", SMS, tuple(1_500.0 * bandwidth_part(sms / 108, 1.7) for sms in SMS))
+    found = evaluate_reach(curve, A100)
+    assert found.reach == pytest.approx(1.7)
+    assert found.error < 1e-3 < found.profile_error
+
+
+def test_copies_are_found_again() -> None:
+    prices = NetworkPrices(V100)
+    rows = [
+        NetworkShare("alexnet", batch, percent, prices.latency_us("alexnet", batch, percent) + 50.0 * batch, None, None)
+        for batch in (1, 4)
+        for percent in (20, 50, 100)
+    ]
+    (found,) = evaluate_networks(rows, prices)
+    assert found.copy_us == pytest.approx(50.0)
+    assert found.left_out == pytest.approx(0.0, abs=1e-9)
+    assert found.slowdown is not None
+    assert found.slowdown < 0.2
+
+
+def test_delays_are_found_again() -> None:
+    counts = {"alexnet": 10, "vgg19": 30, "resnet50": 60}
+    random = np.random.default_rng(0)
+    shares, runs = [], []
+    for batch, (own, other) in enumerate((own, other) for own in counts for other in counts if own != other):
+        alone_us, l2 = random.uniform(500, 5_000), random.uniform(0.1, 0.3)
+        shares.append(NetworkShare(other, batch, 50, 1.0, l2, 0.1))
+        together_us = alone_us * (1 + 4.0 * counts[own] / alone_us + 0.5 * l2)
+        runs.append(SharedRun(own, 1, 50, other, batch, 50, alone_us, together_us))
+    found = evaluate_pairs(runs, shares, counts.__getitem__)
+    assert found is not None
+    assert (found.delay_us, found.l2_part) == pytest.approx((4.0, 0.5))
+    assert found.left_out.ninetieth < 1e-9 < found.no_interference.median
+    assert evaluate_pairs(runs, [], counts.__getitem__) is None
+
+
+def test_the_recorded_tables(shared: Path) -> None:
+    """The errors that README states, to which these are bars."""
+    folder = shared / "data" / "concurrency"
+    if not folder.is_dir():
+        pytest.skip(f"no reference data at {folder}")
+    found = evaluate_shares(folder, batches=(1, 8, 32))
+    assert len(found.curves) == 12
+    assert max(one.left_out for one in found.curves) < 0.12
+    assert np.mean([one.in_sample for one in found.networks]) < 0.15
+    assert {one.device for one in found.reaches} == {"a100-sxm-80gb", "rtx-a6000", "rtx-5090"}
+    assert found.pairs is not None
+    assert found.pairs.left_out.median < 0.6 * found.pairs.no_interference.median
+    assert not evaluate_shares(folder, [device("k80")])
+    assert not evaluate_shares(folder / "none")
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "error"),
+    [
+        (
+            read_curves,
+            "device,kernel,batch,context_or_tokens,sm_count,latency_ms,achieved_bandwidth_GB_per_s\na,k,1,1,,2,3\n",
+            "line 2: sm_count is empty",
+        ),
+        (
+            read_bandwidths,
+            "device,what,sm_or_blocks,value,unit\nRTX A6000 (84 SMs),DRAM read bandwidth,4,fast,GB/s\n",
+            "line 2: value",
+        ),
+        (read_network_pairs, "network_a,network_b\nalexnet,vgg19\n", "there is no column 'batch_a'|batch_a is empty"),
+    ],
+)
+def test_rows_that_cannot_be_read(tmp_path: Path, read: Callable[[Path], object], text: str, error: str) -> None:
+    path = tmp_path / "made.csv"
+    path.write_text(text)
+    with pytest.raises(MeasurementError, match=error):
+        read(path)

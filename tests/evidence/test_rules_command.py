@@ -12,8 +12,8 @@ from iossim.transforms.rewriting.rule_sets import rule_set
 COMMAND = "evidence rules --ops matmul,add --inputs 2x2*3"
 
 
-def test_rules_are_written_for_other_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, f"{COMMAND} --size 2 --out {tmp_path / 'found.yaml'}")
+def test_rules_are_written_for_other_commands(tmp_path: Path) -> None:
+    text = printed(f"{COMMAND} --size 2 --out {tmp_path / 'found.yaml'}")
     assert "enumeration: graphs" in text
     assert f"iossim rules verify {tmp_path / 'found.yaml'}" in text
     rules = rule_set(str(tmp_path / "found.yaml"))
@@ -21,40 +21,38 @@ def test_rules_are_written_for_other_commands(capsys: pytest.CaptureFixture[str]
 
 
 def test_without_a_file_named_a_summary_is_printed_and_a_file_written(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = printed(capsys, f"{COMMAND} --size 2")
+    text = printed(f"{COMMAND} --size 2")
     assert len(text) < 2000
     assert "wrote generated_rules.yaml" in text
     assert rule_set("generated_rules.yaml")
 
 
-def test_counts_are_of_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(capsys, f"{COMMAND} --size 2 --seed 5 --json")
+def test_counts_are_of_each_stage() -> None:
+    found = printed_json(f"{COMMAND} --size 2 --seed 5 --json")
     counts = list(found["counts"].values())
     assert counts[1:-1] == sorted(counts[1:-1], reverse=True)
     assert found["counts"]["rules"] == len(found["rules"])
     assert next(iter(found["counts"])) == "graphs"
 
 
-def test_rules_of_another_set_are_looked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_rules_of_another_set_are_looked_for(tmp_path: Path) -> None:
     found = tmp_path / "found.yaml"
-    printed(capsys, f"{COMMAND} --size 2 --out {found}")
-    again = printed_json(capsys, f"{COMMAND} --size 2 --against {found} --json")
+    printed(f"{COMMAND} --size 2 --out {found}")
+    again = printed_json(f"{COMMAND} --size 2 --against {found} --json")
     assert {rule.name for rule in rule_set(str(found))} == again["against"].keys()
     assert set(again["against"].values()) == {"found"}
     assert again["memory_gb"] is None or 0 < again["memory_gb"] < 10
-    smaller = printed(
-        capsys, f"evidence rules --ops add --inputs 2x2*3 --size 1 --out {tmp_path / 'a.yaml'} --against {found}"
-    )
+    smaller = printed(f"evidence rules --ops add --inputs 2x2*3 --size 1 --out {tmp_path / 'a.yaml'} --against {found}")
     missing = next(line for line in smaller.splitlines() if line.startswith("missing: "))
     assert "gen-" in missing
 
 
-def test_nothing_is_written_where_nothing_was_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_nothing_is_written_where_nothing_was_found(tmp_path: Path) -> None:
     out = tmp_path / "none.yaml"
-    assert "no rules" in printed(capsys, f"evidence rules --ops add --inputs 2x2 --size 1 --out {out}")
+    assert "no rules" in printed(f"evidence rules --ops add --inputs 2x2 --size 1 --out {out}")
     assert not out.exists()
 
 
@@ -68,5 +66,5 @@ def test_nothing_is_written_where_nothing_was_found(capsys: pytest.CaptureFixtur
         ("--out nowhere/at/all.txt", ".yaml"),
     ],
 )
-def test_bad_options_are_refused(capsys: pytest.CaptureFixture[str], options: str, reason: str) -> None:
-    assert reason in refused(capsys, f"evidence rules {options}")
+def test_bad_options_are_refused(options: str, reason: str) -> None:
+    assert reason in refused(f"evidence rules {options}")

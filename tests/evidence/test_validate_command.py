@@ -49,10 +49,10 @@ def write_table(measured_over_predicted: np.ndarray) -> None:
 
 
 @either
-def test_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(command: str) -> None:
     ratios = np.resize([1.25, 0.8, 0.95], len(ROWS))
     write_table(ratios)
-    document = printed_json(capsys, f"{command} --data data --json")
+    document = printed_json(f"{command} --data data --json")
     (found,) = document["operators"]
     assert (found["device"], found["data_set"], found["rows"]) == ("t4", "gemm.t4", 40)
     unseen = np.array([each.is_held_out() for each in shapes()])
@@ -72,11 +72,9 @@ def test_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [OWN, f"{EVIDENCE} --part networks"])
-def test_tables_fit_eighty_columns(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_fit_eighty_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = printed(capsys, f"{command} --data data").splitlines()
+    lines = printed(f"{command} --data data").splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.split()[:5] == ["gemm", "40", str(held_out()), "20.0", "20.0"] for line in lines)
     if command != OWN:
@@ -84,14 +82,12 @@ def test_tables_fit_eighty_columns(
         assert any("|| b" in line for line in lines)
 
 
-def test_largest_operators_and_families(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_operators_and_families(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     predictions = predict([parse_description(f"relu rows={97 * n} cols=4096") for n in range(1, 101)], device("t4"))
     rows = [f"{97 * n},4096,{each.gpu_time_us:.6f}\n" for n, each in enumerate(predictions, 1)]
     Path("data/relu.t4.csv").write_text("rows,cols,latency_us\n" + "".join(rows))
-    text = printed(
-        capsys, "evidence validate --data data --part operators --split size --split device --out out --no-plot"
-    )
+    text = printed("evidence validate --data data --part operators --split size --split device --out out --no-plot")
     assert max(map(len, text.splitlines())) <= 80
     assert "largest operators" in text
     assert "no transfer to unseen devices: 1 chips" in " ".join(text.split())
@@ -110,9 +106,9 @@ def test_largest_operators_and_families(capsys: pytest.CaptureFixture[str], monk
     ("command", "drawn"),
     [(OWN, ["operators.t4"]), (f"{EVIDENCE} --part networks", ["operators.t4", "networks.v100-sxm2"])],
 )
-def test_files(command: str, drawn: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_files(command: str, drawn: list[str]) -> None:
     pytest.importorskip("vl_convert")
-    document = printed_json(capsys, f"{command} --data data/gemm.t4.csv --json --out out")
+    document = printed_json(f"{command} --data data/gemm.t4.csv --json --out out")
     names = {path.name for path in Path("out").iterdir()}
     pictures = {f"{name}.{kind}" for name in drawn for kind in ("svg", "png")}
     assert names == {"validation.json", *pictures}
@@ -120,33 +116,33 @@ def test_files(command: str, drawn: list[str], capsys: pytest.CaptureFixture[str
 
 
 @either
-def test_without_pictures(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(capsys, f"{command} --data data --out out --no-plot")
+def test_without_pictures(command: str) -> None:
+    printed(f"{command} --data data --out out --no-plot")
     assert [path.name for path in Path("out").iterdir()] == ["validation.json"]
 
 
-def test_engines(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = printed_json(capsys, "evidence validate --part engines --quick -d t4 --json")["engines"]
+def test_engines() -> None:
+    (found,) = printed_json("evidence validate --part engines --quick -d t4 --json")["engines"]
     assert found["device"] == "t4"
     assert found["priced"] < found["stages"]
     assert 0 <= found["median_difference"] < 0.1
-    assert "t4" in printed(capsys, "evidence validate --part engines --quick -d t4")
+    assert "t4" in printed("evidence validate --part engines --quick -d t4")
 
 
 @either
-def test_a_profile_of_ones_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_of_ones_own(command: str) -> None:
     own = device("t4").model_dump(mode="json", exclude={"engine", "provenance", "parameters"}, exclude_none=True)
     Path("mine.yaml").write_text(json.dumps(own | {"name": "mine"}))
     Path("data/gemm.t4.csv").rename("data/gemm.mine.csv")
-    (found,) = printed_json(capsys, f"{command} --data data -d mine.yaml --json")["operators"]
+    (found,) = printed_json(f"{command} --data data -d mine.yaml --json")["operators"]
     assert found["device"] == "mine"
-    document = printed_json(capsys, f"{command} --data data --json")
+    document = printed_json(f"{command} --data data --json")
     assert document["operators"] == []
     assert "mine" in document["notes"][0]
 
 
-def test_data_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed_json(capsys, "evidence validate --part operators --split hash -d k80 --json")
+def test_data_that_is_not_there_is_said() -> None:
+    document = printed_json("evidence validate --part operators --split hash -d k80 --json")
     assert document["operators"] == []
     assert any("nowhere" in note for note in document["notes"])
 
@@ -172,9 +168,9 @@ def test_data_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> N
         ("evidence validate --split sizes", "did you mean 'size'"),
     ],
 )
-def test_mistakes(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(arguments: str, said: str) -> None:
     Path("empty").mkdir()
     Path("cut.jsonl").write_text(
         '{"schema": "iossim-measurements", "version": 1, "device": "t4", "data_set": "x", "measu'
     )
-    assert said in refused(capsys, arguments)
+    assert said in refused(arguments)

@@ -1,33 +1,58 @@
-"""Plans of two devices: checked, planned, saved, run by NumPy, and by the event-driven engine over a link."""
+"""What buffers hold: plans are accepted as they are lowered; and plans of two devices, checked, planned, saved and run."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_contents import check_contents
 from plan_races import Races
 from plan_reading import plan_from_json
-from random_networks import random_inputs, random_network, random_streams, unscheduled
+from random_networks import (
+    one_block,
+    random_inputs,
+    random_network,
+    random_schedule,
+    random_streams,
+    sequential_schedule,
+    unscheduled,
+)
 from two_devices import on_two_devices
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.events import run_plan, run_plan_on
 from iossim.backends.simulator.events.program import Link
 from iossim.base.errors import OptionError, PlanError, ScheduleError
+from iossim.execution.backend import Choice
 from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
-from iossim.execution.plan import Buffer, Copy, Launch, Plan, Queue, Record, Synchronize, Transfer, Wait
+from iossim.execution.plan import (
+    Buffer,
+    Copy,
+    Launch,
+    Plan,
+    Queue,
+    Record,
+    Synchronize,
+    Transfer,
+    Wait,
+    accesses,
+    repeat,
+)
 from iossim.execution.plan_json import plan_to_json
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import Stage
 
 SEEDS = st.integers(0, 2**20)
 V100, T4 = device("v100-sxm2"), device("t4")
@@ -169,3 +194,123 @@ def test_what_runs_one_device_refuses_two() -> None:
     for name in ("onnxruntime_cpu",):
         with pytest.raises(PlanError, match=f"the plan is of devices 0 and 1, and backend {name} runs device 0 alone"):
             create_backend(name).execute(network, plan, random_inputs(network))
+
+
+def held_to_contents(plan: Plan, network: Network) -> bool:
+    try:
+        check_happens_before(plan)
+        check_contents(plan, network)
+    except ScheduleError:
+        return False
+    return True
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
+def test_plans_hold_what_is_read(network: int, schedule: int, engine: str, in_place: bool) -> None:
+    drawn = random_network(network, movers=True)
+    plan = lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=in_place)
+    for one in (plan, plan_memory(plan), boxed(plan, schedule), repeat(plan, 2, False)):
+        check_contents(one, drawn)
+
+
+def shifted(plan: Plan, generator: random.Random) -> Plan | None:
+    """With one view that something touches moved by one, along some axis; None where none can move."""
+    touched = {name for command in plan.commands for names in accesses(command) for name in names}
+    moves = []
+    for buffer in plan.buffers.values():
+        if buffer.view_of is not None and buffer.name in touched:
+            whole = plan.buffers[buffer.view_of].type.shape
+            for axis, (start, size) in enumerate(zip(buffer.starts, buffer.type.shape, strict=True)):
+                moves += [(buffer, axis, by) for by in (-1, 1) if 0 <= start + by <= whole[axis] - size]
+    if not moves:
+        return None
+    buffer, axis, by = generator.choice(moves)
+    starts = tuple(start + by * (index == axis) for index, start in enumerate(buffer.starts))
+    return replace(plan, buffers={**plan.buffers, buffer.name: replace(buffer, starts=starts)})
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, SEEDS)
+def test_a_shifted_view_is_caught_where_it_matters(network: int, schedule: int) -> None:
+    drawn = random_network(network, movers=True)
+    plan = lower_schedule(random_schedule(drawn, schedule), drawn, "graph", in_place=True)
+    changed = shifted(boxed(plan, schedule) if schedule % 2 else plan, random.Random(schedule))
+    if changed is not None and held_to_contents(changed, drawn):
+        inputs = random_inputs(drawn)
+        expected, made = execute(plan, drawn, inputs), execute(changed, drawn, inputs)
+        for name in expected:
+            np.testing.assert_array_equal(made[name], expected[name], strict=True)
+
+
+def chain() -> tuple[Network, Plan]:
+    """Three convolutions in a row, of images of one size."""
+    b = GraphBuilder("chain")
+    value = b.input("x", (2, 3, 4, 4))
+    with b.block("only"):
+        for index in range(3):
+            value = b.conv(value, 3, name=f"c{index}")
+    network = b.network([value])
+    return network, lower_schedule(sequential_schedule(network), network)
+
+
+def test_a_launch_that_reads_something_else_is_named() -> None:
+    network, plan = chain()
+    first, second, third, end = plan.commands
+    wrong = replace(plan, commands=(first, second, replace(third, reads=("c0",)), end))  # type: ignore[type-var]
+    check_happens_before(wrong)
+    with pytest.raises(ScheduleError, match="c2 on queue 0:0 reads 'c0' for 'c1', and that is not what it holds"):
+        check_contents(wrong, network)
+
+
+def test_only_what_adds_may_update_in_place() -> None:
+    network, plan = chain()
+    storage = plan.buffers["c1"]
+    together = {**plan.buffers, "c0": replace(storage, name="c0", view_of="c1", starts=(0,) * 4)}
+    wrong = replace(plan, buffers=together)
+    with pytest.raises(ScheduleError, match="nothing orders the two"):
+        check_happens_before(wrong)
+    commands = [replace(one, adds_to="c0") if one in plan.launches[1:2] else one for one in plan.commands]  # type: ignore[type-var]
+    said = replace(wrong, commands=tuple(commands))
+    check_happens_before(said)
+    with pytest.raises(ScheduleError, match="c1 on queue 0:0 adds to 'c0', and its unit does not"):
+        check_contents(said, network)
+
+
+def test_a_merged_convolution_holds_its_parts_in_order() -> None:
+    b = GraphBuilder("merged")
+    b.input("x", (1, 3, 4, 4))
+    with b.block("only"):
+        parts = [b.conv("x", 2, name=name) for name in ("left", "right")]
+    network = b.network(parts)
+    stage = Stage(strategy=Strategy.MERGE, groups=[["left", "right"]], latency_us=0)
+    plan = lower_schedule(one_block(network, stage), network)
+    check_contents(plan, network)
+    left, right = plan.buffers["left"], plan.buffers["right"]
+    swapped = {**plan.buffers, "left": replace(left, starts=right.starts), "right": replace(right, starts=left.starts)}
+    check_happens_before(replace(plan, buffers=swapped))
+    with pytest.raises(ScheduleError, match="the host reads 'left'"):
+        check_contents(replace(plan, buffers=swapped), network)
+
+
+def planned(network: int, schedule: int, engine: str, in_arena: bool) -> Plan:
+    drawn = random_network(network, movers=True)
+    plan = lower_schedule(
+        random_schedule(drawn, schedule),
+        drawn,
+        engine,
+        in_place=True,
+        choices=lambda units, strategy, variant: Choice("some", 100 * len(units)),
+    )
+    return plan_memory(plan) if in_arena else plan
+
+
+@settings(max_examples=20, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
+def test_there_and_back(network: int, schedule: int, engine: str, in_arena: bool) -> None:
+    plan = boxed(planned(network, schedule, engine, False), network)
+    plan = plan_memory(plan) if in_arena else plan
+    back = plan_from_json(plan_to_json(plan))
+    assert (back.commands, dict(back.buffers), back.offsets) == (plan.commands, dict(plan.buffers), plan.offsets)
+    assert (back.inputs, back.outputs, back.graph_hash) == (plan.inputs, plan.outputs, plan.graph_hash)
+    assert back.arena_bytes == plan.arena_bytes

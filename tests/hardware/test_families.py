@@ -48,13 +48,13 @@ def test_no_family_is_two_boards_nor_a_board() -> None:
     assert not set(names) & set(device_names())
 
 
-def test_the_list_and_results_say_which(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = {row["name"]: row["also"] for row in printed_json(capsys, "devices list --json")}
+def test_the_list_and_results_say_which() -> None:
+    listed = {row["name"]: row["also"] for row in printed_json("devices list --json")}
     assert listed["v100-sxm2"] == ["v100"]
     assert listed.items() >= aliases().items()
-    (line,) = [line for line in printed(capsys, "devices list").splitlines() if line.startswith("rtx-4090")]
+    (line,) = [line for line in printed("devices list").splitlines() if line.startswith("rtx-4090")]
     assert line.split()[1] == "4090"
-    assert printed_json(capsys, "compare ios_sample -d v100 --json")["device"] == "v100-sxm2"
+    assert printed_json("compare ios_sample -d v100 --json")["device"] == "v100-sxm2"
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -81,13 +81,13 @@ SLIPS = [
     "command", ["compare ios_sample -d {file}", "devices show {file}", "predict ops.csv -d {file}"]
 )
 def test_a_slip_of_unit_is_refused_by_every_command(
-    command: str, right: str, wrong: str, fact: str, unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, right: str, wrong: str, fact: str, unit: str, tmp_path: Path
 ) -> None:
     text = profile_yaml(device("t4"))
     assert right in text
     file = tmp_path / "mine.yaml"
     file.write_text(text.replace(right, wrong))
-    line = refused(capsys, command.format(file=file))
+    line = refused(command.format(file=file))
     assert line.startswith(f"error: device profile {file}: {fact}")
     assert unit in line
 
@@ -135,9 +135,9 @@ def test_products_of_8_bit_integers_run_four_at_a_time_without_tensor_cores() ->
     assert found["int8"] < 0.8 * found["fp32"]
 
 
-def test_predict_refuses_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_refuses_it_too(tmp_path: Path) -> None:
     (tmp_path / "ops.csv").write_text("op,rows,cols\nadd,64,64\n", encoding="utf-8")
-    assert "has no bf16" in refused(capsys, f"predict {tmp_path / 'ops.csv'} -d t4 --dtype bf16")
+    assert "has no bf16" in refused(f"predict {tmp_path / 'ops.csv'} -d t4 --dtype bf16")
 
 
 @pytest.mark.parametrize("name", shipped_names())

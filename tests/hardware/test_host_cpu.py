@@ -112,7 +112,7 @@ def test_it_is_kept_and_found_by_name(folder: Path) -> None:
 
 
 def test_a_command_describes_the_cpu_once_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     described = []
 
@@ -121,7 +121,7 @@ def test_a_command_describes_the_cpu_once_and_says_so(
         return cpu().model_copy(update={"provenance": HOST_PROVENANCE})
 
     monkeypatch.setattr(host_measuring, "measure_host_cpu", measure)
-    first, second = (printed_json(capsys, "compare squeezenet --device cpu --json") for _ in range(2))
+    first, second = (printed_json("compare squeezenet --device cpu --json") for _ in range(2))
     assert described == [1]
     assert [one["latency_us"] for one in first["schedules"]] == [one["latency_us"] for one in second["schedules"]]
     say_once.cache_clear()

@@ -1,7 +1,8 @@
-"""Profiles of the user's folder are found by name beside those that ship; a template is one to fill in."""
+"""Profiles of the user's folder, edge devices' profiles, and GPUs as nvidia-smi prints them."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,23 @@ import yaml
 from command_line import printed, printed_json, refused
 
 from iossim.base.errors import DeviceError, say_once
+from iossim.base.shipped_yaml import shipped_files
 from iossim.cli.main import main
+from iossim.hardware.edge import edge_device
 from iossim.hardware.load import device
-from iossim.hardware.names import device_names, origin, own_names, shipped_names, user_folder
+from iossim.hardware.names import (
+    device_names,
+    edge_names,
+    origin,
+    own_names,
+    shipped_edge_names,
+    shipped_names,
+    user_folder,
+)
+from iossim.hardware.nvidia_smi import gpus, parse
 from iossim.hardware.template import write_template
 from iossim.hardware.write import profile_yaml
+from iossim.ir.types import Precision
 
 
 @pytest.fixture
@@ -63,26 +76,26 @@ def test_the_list_says_where_each_is_from_and_warns_of_broken_ones(
     path = save(folder, "my-t4")
     (folder / "broken.yaml").write_text("name: [")
     capsys.readouterr()
-    rows = {row["name"]: row["from"] for row in printed_json(capsys, "devices list --json")}
+    rows = {row["name"]: row["from"] for row in printed_json("devices list --json")}
     assert rows["my-t4"] == str(path)
     assert rows["t4"] == "shipped"
     assert "broken" not in rows
-    assert "my-t4: " in printed(capsys, "devices show my-t4")
-    assert "broken.yaml, line 1: is not YAML" in refused(capsys, "devices show broken")
+    assert "my-t4: " in printed("devices show my-t4")
+    assert "broken.yaml, line 1: is not YAML" in refused("devices show broken")
 
 
 def test_a_template_is_a_profile_once_it_is_filled_in(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "wrote mine.yaml" in printed(capsys, "devices new mine")
+    assert "wrote mine.yaml" in printed("devices new mine")
     # By the name that was given, too: the file that is here is checked, and what is to be filled in told.
     assert main(["devices", "validate", "mine"]) == 2
     assert "mine.yaml:\n  device profile mine.yaml is not valid" in capsys.readouterr().out
-    assert "for the file that is here give mine.yaml" in refused(capsys, "compare ios_sample -d mine")
+    assert "for the file that is here give mine.yaml" in refused("compare ios_sample -d mine")
     text = Path("mine.yaml").read_text()
     assert "FILL_IN" in text
-    assert "mine.yaml is there already" in refused(capsys, "devices new mine")
+    assert "mine.yaml is there already" in refused("devices new mine")
     assert Path("mine.yaml").read_text() == text
 
     assert main_fails(capsys, "devices validate mine.yaml")
@@ -96,7 +109,7 @@ def test_a_template_is_a_profile_once_it_is_filled_in(
     Path("mine.yaml").write_text(
         text.replace("title: FILL_IN", "title: T").replace("datasheet: FILL_IN", "datasheet: D")
     )
-    assert printed(capsys, "devices validate mine.yaml t4") == "mine.yaml: plausible\nt4: plausible\n"
+    assert printed("devices validate mine.yaml t4") == "mine.yaml: plausible\nt4: plausible\n"
     assert device("mine.yaml").fp32_tflops == device("t4").fp32_tflops
 
 
@@ -116,9 +129,7 @@ def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest
     data["datasheet"]["l2_bytes"]["value"] = 4096
     path.write_text(yaml.safe_dump(data))
     assert "was it given in KiB?" in main_fails(capsys, f"devices validate {path}")
-    assert printed_json(capsys, "devices validate --json t4 l4") == [
-        {"profile": name, "problems": []} for name in ("t4", "l4")
-    ]
+    assert printed_json("devices validate --json t4 l4") == [{"profile": name, "problems": []} for name in ("t4", "l4")]
 
 
 @pytest.mark.parametrize(
@@ -138,15 +149,13 @@ def test_a_template_that_cannot_be_is_one_line(folder: Path, tmp_path: Path, nam
     assert "cpu" in own_names()
 
 
-def test_the_folder_is_made_for_its_first_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_is_made_for_its_first_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
     path = tmp_path / "data" / "devices" / "mine.yaml"
     assert not path.parent.exists()
-    assert f"wrote {path}" in printed(capsys, ["devices", "new", "mine", "--out", str(path)])
-    assert "'datasheet." in refused(capsys, "devices show mine")
-    assert "no such folder" in refused(capsys, ["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")])
+    assert f"wrote {path}" in printed(["devices", "new", "mine", "--out", str(path)])
+    assert "'datasheet." in refused("devices show mine")
+    assert "no such folder" in refused(["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")])
     (tmp_path / "file").touch()
     with pytest.raises(DeviceError, match="cannot make the folder"):
         write_template("mine", tmp_path / "file" / "devices" / "m.yaml", tmp_path / "file" / "devices")
@@ -157,3 +166,120 @@ def test_facts_that_disagree_are_named_without_a_field_of_their_own(folder: Path
     path.write_text(path.read_text().replace("source: datasheet}", "source: brochure}", 1))
     with pytest.raises(DeviceError, match=r"mine.yaml is not valid: datasheet\.\w+: source 'brochure' is not among"):
         device("mine")
+
+
+@pytest.mark.parametrize("name", shipped_edge_names())
+def test_every_fact_has_a_source_that_is_used(name: str) -> None:
+    profile = edge_device(name)
+    assert profile.name == name
+    assert {fact.source for fact in profile.facts().values()} <= set(profile.sources)
+
+
+def test_their_peaks_are_those_of_the_datasheets() -> None:
+    assert edge_device("c6678").gflops(Precision.FP32) == pytest.approx(160)
+    assert edge_device("zcu102").gflops(Precision.INT8) == pytest.approx(3450, rel=0.01)
+    with pytest.raises(DeviceError, match="'c6678' does not compute in bf16; it has fp32, int8"):
+        edge_device("c6678").gflops(Precision.BF16)
+
+
+def test_no_name_is_of_two_kinds() -> None:
+    assert set(device_names()).isdisjoint(edge_names())
+    assert set(shipped_files("iossim.hw_profiles")) == {*shipped_edge_names(), *device_names()} - {"cpu"}
+
+
+def test_what_needs_another_kind_refuses() -> None:
+    with pytest.raises(DeviceError, match="'c6678' is an edge device, which this cannot take"):
+        device("c6678")
+    assert "is an edge device" in refused("optimize ios_sample -d zcu102")
+    with pytest.raises(DeviceError, match="'t4' is no edge device; those that are: c6678, zcu102"):
+        edge_device("t4")
+    with pytest.raises(DeviceError, match="unknown edge device 'c6679'; did you mean 'c6678'"):
+        edge_device("c6679")
+
+
+def test_they_are_listed_shown_and_validated() -> None:
+    (row,) = [row for row in printed_json("devices list --json") if row["name"] == "c6678"]
+    assert (row["architecture"], row["SMs"], row["from"]) == ("edge", 8, "shipped")
+    assert "private_bytes" in printed("devices show c6678")
+    assert printed_json("devices show zcu102 --json")["units"]["value"] == 504
+    assert printed("devices validate c6678") == "c6678: plausible\n"
+
+
+def test_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path))
+    (tmp_path / "devices").mkdir()
+    text = Path(__file__).parents[2].joinpath("hw_profiles/c6678.yaml").read_text()
+    own = tmp_path / "devices" / "mine.yaml"
+    own.write_text(text.replace("name: c6678", "name: mine"))
+    assert edge_names()[-1] == "mine"
+    assert "mine" not in device_names()
+    assert edge_device("mine").units == edge_device(str(own)).units
+    own.write_text(text.replace("units: {value: 8", "units: {value: -8"))
+    with pytest.raises(DeviceError, match="units: a fact must be a positive number"):
+        edge_device(str(own))
+    own.write_text(text.replace("source: msmc", "source: hearsay"))
+    with pytest.raises(DeviceError, match="source 'hearsay' is not among the profile's sources"):
+        edge_device(str(own))
+
+
+def test_a_fact_replaced_in_the_name() -> None:
+    changed = edge_device("c6678+links.srio.latency_us=3,shared.bytes=8388608,multiply_adds_per_cycle.fp32=4")
+    assert changed.links["srio"].latency_us.value == 3
+    assert (changed.shared.bytes.value, changed.gflops(Precision.FP32)) == (8388608, pytest.approx(80))
+    assert changed.shared.bandwidth_gbps == edge_device("c6678").shared.bandwidth_gbps
+    assert edge_device(changed.name) == changed
+    assert edge_device("zcu102").changed(edge_device("zcu102").numbers()).numbers() == edge_device("zcu102").numbers()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("bytes=1", "'bytes' is no number of device c6678; "),
+        ("units=2.5", "units=2.5 cannot be: field 'units.value'"),
+        ("units=0", "a fact must be a positive number"),
+        ("units=9,units", "'units' is not NAME=NUMBER"),
+    ],
+)
+def test_what_cannot_be_replaced(change: str, says: str) -> None:
+    with pytest.raises(DeviceError, match=says):
+        edge_device(f"c6678+{change}")
+
+
+LINE = "NVIDIA H100 80GB HBM3, 580.159.04, 9.0, 81559, 345, 1980, 2619, 69.61, 700.00, 31"
+
+
+def fake_program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!{sys.executable}\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_lines_become_gpus() -> None:
+    first, second = parse(f"{LINE}\nTesla K80, 470.1, 3.7, 11441, 562, 875, [N/A], [Not Supported], 149.00, 40\n\n")
+    assert (first.name, first.driver_version, first.compute_capability) == (
+        "NVIDIA H100 80GB HBM3",
+        "580.159.04",
+        "9.0",
+    )
+    assert (first.memory_mib, first.sm_clock_mhz, first.max_sm_clock_mhz) == (81559, 345, 1980)
+    assert (first.memory_clock_mhz, first.power_w, first.power_limit_w, first.temperature_c) == (2619, 69.61, 700, 31)
+    assert (second.memory_clock_mhz, second.power_w, second.power_limit_w) == (None, None, 149)
+
+
+def test_the_program_is_asked_for_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = f"import sys\nassert sys.argv[1].count(',') == {LINE.count(',')}\nprint({LINE!r})"
+    fake_program(tmp_path, monkeypatch, script)
+    (found,) = gpus()
+    assert found.name == "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize("script", ["raise SystemExit(9)", "print('No devices were found')"])
+def test_without_gpus_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    fake_program(tmp_path, monkeypatch, script)
+    assert gpus() == ()
+
+
+def test_without_the_program_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus() == ()

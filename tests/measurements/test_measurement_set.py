@@ -1,19 +1,27 @@
-"""Measurement sets as files: what is written is read back; what is wrong is one line, or dropped and noted."""
+"""Measurement sets as files, tables without a header, and sets of the wrong unit or device: what is wrong is one line, or dropped."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from operators import conv, measurement_sets
+from operators import conv, measurement_sets, operators
 
+from iossim.hardware.load import device
 from iossim.measurements.formats import formats
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
-from iossim.measurements.measurement_set import read_measurements, write_measurements
+from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementError, MeasurementSet, Operator
+from iossim.measurements.measurement_set import (
+    check_plausible,
+    fastest_possible_us,
+    read_measurements,
+    write_measurements,
+)
 from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import predict
 
 SUFFIXES = ("jsonl", "csv")
 
@@ -173,3 +181,173 @@ def test_no_measurements_at_all(tmp_path: Path) -> None:
     assert "gzip" in refusal(path)
     assert "a folder" in refusal(tmp_path)
     assert "No such file" in refusal(tmp_path / "nothing.csv")
+
+
+SHAPES = [
+    *(f"conv batch={n} in_channels=64 out_channels=128 kernel=3 in_size=28 stride=1 padding=1" for n in range(1, 33)),
+    *(f"gemm m={128 * n} n=512 k=1024 trans_a=N trans_b=T" for n in range(1, 33)),
+    *(f"relu rows={n * n} cols=4096" for n in range(1, 33)),
+]
+
+
+@pytest.fixture(scope="module")
+def v100_set() -> MeasurementSet:
+    """What a V100 would take, and 60 us of host overhead."""
+    shapes = [parse_description(text) for text in SHAPES]
+    predictions = predict(shapes, device("v100-sxm2"))
+    measurements = (
+        Measurement(shape, 60.0 + prediction.gpu_time_us) for shape, prediction in zip(shapes, predictions, strict=True)
+    )
+    return MeasurementSet(Header(device="v100-sxm2", data_set="made"), tuple(measurements))
+
+
+def scaled(measured: MeasurementSet, factor: float) -> MeasurementSet:
+    rows = (replace(row, latency_us=row.latency_us * factor) for row in measured.measurements)
+    return replace(measured, measurements=tuple(rows))
+
+
+def test_plausible(v100_set: MeasurementSet) -> None:
+    assert check_plausible(v100_set, device("v100-sxm2")) is v100_set
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e-6, 1e3])
+def test_wrong_unit(v100_set: MeasurementSet, factor: float) -> None:
+    with pytest.raises(MeasurementError, match="is the unit us") as caught:
+        check_plausible(scaled(v100_set, factor), device("v100-sxm2"))
+    assert "'made'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_much_slower_device(v100_set: MeasurementSet) -> None:
+    with pytest.raises(MeasurementError, match="is this the device"):
+        check_plausible(v100_set, device("k80"))
+
+
+def test_one_impossible_row_is_dropped(v100_set: MeasurementSet) -> None:
+    rows = list(v100_set.measurements)
+    rows[40] = replace(rows[40], latency_us=0.01)
+    checked = check_plausible(replace(v100_set, measurements=tuple(rows)), device("v100-sxm2"))
+    assert len(checked.measurements) == len(rows) - 1
+    assert rows[40] not in checked.measurements
+    assert "1 of 96 rows dropped" in checked.notes[0]
+
+
+@settings(max_examples=20)
+@given(operators())
+def test_no_prediction_is_impossible(operator: Operator) -> None:
+    for name in ("v100-sxm2", "t4", "p100-pcie-16gb", "a100-pcie-80gb"):
+        (prediction,) = predict([operator], device(name))
+        assert prediction.gpu_time_us >= fastest_possible_us(operator, device(name))
+
+
+CONV = "row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,grid_x,grid_y,grid_z,block_x,block_y,block_z,kernels"
+CONV_ROWS = [f"{row},2,{16 + row},64,3,14,1,1,{80 + row}.125,4,9,36,64,1,1,winograd_a;sgemm_64x64" for row in range(20)]
+GEMM_ROWS = [f"{16 * row},64,128,N,T,{10 + row}.0" for row in range(1, 20)]
+
+
+def written(path: Path, header: str, rows: list[str], end: str = "\n") -> Path:
+    path.write_text("\n".join([header, *rows]) + end)
+    return path
+
+
+def test_recorded_through_a_framework(tmp_path: Path) -> None:
+    measured = read_measurements(written(tmp_path / "conv.v100-pcie-32gb.csv", CONV, CONV_ROWS))
+    assert measured.device == "v100-pcie-32gb"
+    assert measured.header.includes_host_overhead
+    assert measured.header.host_overhead_drifts
+    assert measured.header.resolution_us == 0.001
+    last = measured.measurements[-1]
+    assert (last.row, last.latency_us) == (19, 99.125)
+    assert last.kernels == ("winograd_a", "sgemm_64x64")
+    assert (last.grid, last.block) == (Extent(4, 9, 36), Extent(64, 1, 1))
+    assert last.operator.inputs[0].shape == (2, 35, 14, 14)
+
+
+def test_called_directly(tmp_path: Path) -> None:
+    measured = read_measurements(
+        written(tmp_path / "gemm.v100-dgx1.csv", "m,n,k,trans_a,trans_b,latency_us", GEMM_ROWS)
+    )
+    assert measured.device == "v100-sxm2"
+    assert not measured.header.includes_host_overhead
+    assert measured.header.resolution_us == 1.0
+    assert measured.kinds == ("gemm",)
+
+
+def test_kind_and_device_need_not_be_in_the_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.csv", CONV, CONV_ROWS)
+    assert read_measurements(path, "t4").kinds == ("conv",)
+    assert "`device`" in refusal(path)
+    rows = [f"{kind},{row},8,{row}.5" for row in range(1, 9) for kind in ("add", "relu")]
+    assert read_measurements(written(path, "op,rows,cols,latency_us", rows), "t4").kinds == ("add", "relu")
+    rows = [f"{row},8,{row}.5" for row in range(1, 9)]
+    assert "add or mul or sub or another" in refusal(written(path, "rows,cols,latency_us", rows), "t4")
+
+
+def test_mislabelled(tmp_path: Path) -> None:
+    line = refusal(written(tmp_path / "linear.t4.csv", CONV, CONV_ROWS))
+    assert "column m is missing" in line
+    assert "conv" in line
+    line = refusal(written(tmp_path / "conv.t4.csv", CONV.replace("latency_us", "latency_ms"), CONV_ROWS))
+    assert "latency_us" in line
+    assert "latency_ms" in line
+    line = refusal(written(tmp_path / "conv.t4.csv", CONV.replace("in_channels", "channels"), CONV_ROWS))
+    assert "in_channels" in line
+    assert "twice" in refusal(written(tmp_path / "conv.t4.csv", CONV.replace("padding", "stride"), CONV_ROWS))
+    assert read_measurements(written(tmp_path / "conv.t4.csv", CONV, CONV_ROWS), "p4").device == "t4"
+
+
+def test_a_bare_table_that_is_cut_short(tmp_path: Path) -> None:
+    path = written(tmp_path / "conv.t4.csv", CONV, [*CONV_ROWS[:-1], CONV_ROWS[-1][:20]], end="")
+    assert "cut short at line 21" in refusal(path)
+    path = written(tmp_path / "gemm.t4.csv", "m,n,k,trans_a,trans_b,latency_us", GEMM_ROWS[:15], end="")
+    measured = read_measurements(path)
+    assert len(measured.measurements) == 14
+    assert "end of line" in measured.notes[0]
+
+
+def test_rows_that_make_no_sense(tmp_path: Path) -> None:
+    bad = CONV_ROWS[3].replace(",3,14,", ",30,14,")
+    measured = read_measurements(written(tmp_path / "conv.t4.csv", CONV, [*CONV_ROWS[:3], bad, *CONV_ROWS[4:]]))
+    assert len(measured.measurements) == 19
+    assert "does not fit" in measured.notes[0]
+    assert "line 5" in measured.notes[0]
+    short = [*CONV_ROWS[:4], "1,2,3", *CONV_ROWS[5:]]
+    measured = read_measurements(written(tmp_path / "conv.t4.csv", CONV, short))
+    assert "16 cells" in measured.notes[0]
+
+
+def test_every_reference_table_has_one_format(shared: Path) -> None:
+    paths = sorted(shared.glob("data/kernels*/*.csv"))
+    assert len(paths) == 20
+    for path in paths:
+        head = path.read_text()[:4096]
+        assert sum(known.recognises(path, head) for known in formats()) == 1
+
+
+@pytest.mark.parametrize(
+    ("tables", "count"),
+    [("kernels_direct/*.csv", 4), ("kernels/relu.*.csv", 4), pytest.param("kernels/*.csv", 16, marks=pytest.mark.slow)],
+)
+def test_reference_tables(shared: Path, tables: str, count: int) -> None:
+    paths = sorted(shared.glob(f"data/{tables}"))
+    assert len(paths) == count
+    for path in paths:
+        measured = read_measurements(path)
+        assert not measured.notes
+        assert len(measured.measurements) == len(path.read_text().splitlines()) - 1
+        assert measured.header.includes_host_overhead == (path.parent.name == "kernels")
+        assert check_plausible(measured, device(measured.device)) is measured
+
+
+def test_grids_of_dense_layers_follow_their_outputs(shared: Path) -> None:
+    """The inner size of ``linear`` is n: one product of m rows by k columns, in tiles that the kernels' names say."""
+    import re
+
+    measured = read_measurements(shared / "data/kernels/linear.v100-pcie-32gb.csv")
+    fitting = 0
+    for measurement in measured.measurements:
+        tile = re.search(r"_(\d+)x(\d+)", measurement.kernels[0])
+        rows, columns = measurement.operator.outputs[0].shape
+        if tile and measurement.grid:
+            fitting += (-(-columns // int(tile[1])), -(-rows // int(tile[2]))) == measurement.grid[:2]
+    assert fitting >= len(measured.measurements) - 2

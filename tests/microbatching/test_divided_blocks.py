@@ -207,14 +207,14 @@ def test_under_a_limit_auto_is_never_slower_than_any_number(limit: str) -> None:
     assert auto <= min(whole, two, four) * (1 + 1e-12)
 
 
-def test_the_command_divides_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_divides_and_says_so(tmp_path: Path) -> None:
     command = "optimize squeezenet --batch 2 -d v100-sxm2 --micro-batch 2"
-    found = printed_json(capsys, f"{command} --workspace-limit 16MiB --json")
+    found = printed_json(f"{command} --workspace-limit 16MiB --json")
     assert found["options"]["micro_batches"]["fire2.squeeze"] == 2
     assert json.loads(found["source"]["options"]["micro_batches"])["blocks"]["fire2"] == 2
-    printed(capsys, f"{command} --no-plot --out {tmp_path}")
+    printed(f"{command} --no-plot --out {tmp_path}")
     assert "fire2.squeeze.1of2" in (tmp_path / "trace.json").read_text()
-    told = printed(capsys, f"explain {tmp_path / 'schedule.json'} -d v100-sxm2")
+    told = printed(f"explain {tmp_path / 'schedule.json'} -d v100-sxm2")
     assert told.startswith("squeezenet on v100-sxm2")
     assert " in 2" in told
     refusals = {
@@ -223,7 +223,7 @@ def test_the_command_divides_and_says_so(capsys: pytest.CaptureFixture[str], tmp
         "0": "error: --micro-batch '0' is not known; give auto, or how many micro-batches, as 2\n",
     }
     for given_, line in refusals.items():
-        assert refused(capsys, f"optimize squeezenet --batch 2 -d v100-sxm2 --micro-batch {given_}") == line
+        assert refused(f"optimize squeezenet --batch 2 -d v100-sxm2 --micro-batch {given_}") == line
 
 
 def test_a_network_without_a_batch_in_common_is_refused() -> None:

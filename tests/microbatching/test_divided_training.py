@@ -1,20 +1,25 @@
-"""Training graphs in micro-batches: gradients of weights add up, in plans that are proved, from nothing on."""
+"""Networks and training graphs in micro-batches compute what they do undivided, in plans that are proved; and what a limit makes of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from divided import divided
 from plan_contents import check_contents
 from random_networks import random_inputs
+from seeded_weights import LIGHT_MODELS, write_seeded
 
-from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
-from iossim.base.errors import ScheduleError
+import iossim
+from iossim import api, related
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute, numpy_outputs
+from iossim.base.errors import GraphError, ScheduleError
+from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
+from iossim.execution.measured_run import largest_error, output_difference, plan_for
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.builder import GraphBuilder
@@ -23,9 +28,16 @@ from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
-from iossim.microbatching.divided_blocks import divide_blocks
+from iossim.microbatching.convolutions_in_micro_batches import runnable_schedule
+from iossim.microbatching.divided_blocks import divide_blocks, divide_units
 from iossim.microbatching.divisible import divisible, unit_part
+from iossim.microbatching.division import BenchmarkRow
+from iossim.microbatching.kernels_under_limits import micro_batch
+from iossim.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, convolution_kernels
 from iossim.microbatching.training_pass import training_network
+from iossim.schedule.schedule import Schedule
+from iossim.tasks.measured_schedules import for_backend
+from iossim.transforms.replay import network_of
 
 
 def trained(batch: int = 4) -> Network:
@@ -111,3 +123,108 @@ def test_under_a_limit_gradients_in_micro_batches_are_faster() -> None:
     assert found.after_us is not None
     assert found.after_us < before.latency_us
     assert "only.backward" in found.parts
+
+
+SMALL = {"squeezenet": (4, 3, 64, 64), "resnet18": (4, 3, 64, 64)}
+
+
+def error_of(schedule: Schedule, divided: Network, whole: Network, backend: str) -> float:
+    """How far a schedule of the divided network is from the outputs of the whole one, by a backend's own kernels."""
+    runner = create_backend(backend)
+    plain, _ = for_backend(schedule, divided, runner)
+    inputs = random_inputs(whole)
+    outputs = runner.execute(divided, plan_for(plain, divided, runner), inputs)
+    return largest_error(outputs, evaluate_graph(whole.graph, inputs))
+
+
+def unequal(network: Network, training: bool) -> Schedule:
+    """A schedule of the network's convolutions of four images in micro-batches of three and one."""
+    batches = {name: kernel.batch for name, kernel in convolution_kernels(network, training).items()}
+    rows = [BenchmarkRow(size, "any", time_us, 0) for size, time_us in ((1, 2.0), (3, 5.0), (4, 90.0))]
+    found = micro_batch(batches, dict.fromkeys(batches, rows))
+    assert {one.configuration.sizes for one in found.kernels} == {(3, 1)}
+    return runnable_schedule(found, network, api.cost_model("simulator", "p100-sxm2"))
+
+
+@pytest.mark.parametrize("backend", ["numpy_reference", "onnxruntime_cpu"])
+@pytest.mark.parametrize("model", SMALL)
+def test_a_network_of_the_zoo_in_unequal_micro_batches(model: str, backend: str) -> None:
+    whole = iossim.load(model, shapes={"image": SMALL[model]})
+    schedule = unequal(whole, training=False)
+    divided = network_of(schedule)
+    convolutions = [unit for unit in divided.units if ".1of1x3-1x1" in unit.name and unit.kind.startswith("Conv")]
+    assert len(convolutions) == len(convolution_kernels(whole))
+    assert error_of(schedule, divided, whole, backend) < 2e-5
+
+
+def test_a_network_in_training_in_unequal_micro_batches() -> None:
+    whole = iossim.load("squeezenet", shapes={"image": SMALL["squeezenet"]}, training=True)
+    schedule = unequal(whole, training=True)
+    divided = network_of(schedule)
+    assert {name.direction for name in convolution_kernels(whole, training=True)} == {
+        FORWARD,
+        BACKWARD_DATA,
+        BACKWARD_FILTER,
+    }
+    assert any(".backward." in name for name in schedule.options["micro_batches"])
+    assert error_of(schedule, divided, whole, "numpy_reference") < 2e-5
+
+
+@pytest.mark.parametrize("model", ["light_squeezenet", "light_shufflenet"])
+def test_a_model_of_onnx_in_equal_micro_batches(tmp_path: Path, model: str) -> None:
+    """Blocks in two, as ``optimize --micro-batch 2`` has them, under a limit for which the schedule names variants."""
+    file = write_seeded(LIGHT_MODELS / f"{model}.onnx", tmp_path / f"{model}.onnx")
+    whole = iossim.load(file, batch=2)
+    options = api.search_options(workspace_limit="64KiB")
+    schedule = api.optimize(whole, "v100-sxm2", scheduler="sequential", options=options, micro_batch=2)
+    divided = network_of(schedule)
+    assert len(divided.units) > len(whole.units)
+    assert error_of(schedule, divided, whole, "onnxruntime_cpu") < 1e-4
+
+
+def test_variants_of_another_device_are_left_to_the_backends_own_kernels() -> None:
+    network = iossim.load("resnet18", shapes={"image": SMALL["resnet18"]})
+    options = api.search_options(workspace_limit="100KiB")
+    schedule = api.optimize(network, "v100-sxm2", scheduler="sequential", options=options)
+    variants = {unit: variant for stage in schedule.stages for unit, variant in stage.variants.items()}
+    assert variants
+    for backend in ("numpy_reference", "onnxruntime_cpu"):
+        runner = create_backend(backend)
+        plain, remark = for_backend(schedule, network, runner)
+        assert not any(stage.variants for stage in plain.stages)
+        assert f"{backend} runs {len(variants)} units with its own kernels" in remark
+        assert all(variant in remark for variant in variants.values())
+        assert output_difference(network, plain, runner, numpy_outputs).relative < 2e-5
+    simulator = create_backend("simulator", options={"device": "v100-sxm2"})
+    assert for_backend(schedule, network, simulator) == (schedule, "")
+
+
+def test_micro_batches_run_in_the_workspace_of_their_kernel() -> None:
+    network = iossim.load("alexnet", batch=256)
+    found = related.microbatch(network, "p100-sxm2", policy="power-of-two", total_workspace="60MiB")
+    assert any(one.configuration.micro_batches > 1 for one in found.kernels)
+    schedule = runnable_schedule(found, network, api.cost_model("simulator", "p100-sxm2"))
+    simulator = create_backend("simulator", options={"device": "p100-sxm2"})
+    plan = plan_for(schedule, network_of(schedule), simulator)
+    room = {one.name.layer: one.configuration.workspace_bytes for one in found.kernels}
+    most = dict.fromkeys(room, 0)
+    for launch in plan.launches:
+        layer = next((name for name in room if launch.units[0].startswith(name.removesuffix(".conv"))), None)
+        if layer is not None and launch.workspace is not None:
+            most[layer] = max(most[layer], plan.buffers[launch.workspace].bytes)
+    assert most == room
+    assert schedule.latency_us == pytest.approx(sum(stage.latency_us + stage.boundary_us for stage in schedule.stages))
+
+
+def test_more_micro_batches_than_a_block_has_units() -> None:
+    b = GraphBuilder("wide")
+    b.input("x", (70, 2, 5, 5))
+    whole = b.network([b.conv("x", 3, 3, name="conv")])
+    divided = divide_units(whole, {"conv": (1,) * 70})
+    assert sum(unit.name.endswith("of70") for unit in divided.units) == 70
+    assert max(len(block.units) for block in divided.blocks) == 64
+    inputs = random_inputs(whole)
+    (expected,), (found,) = (evaluate_graph(each.graph, inputs).values() for each in (whole, divided))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(GraphError, match="unit 'conv' cannot be divided into micro-batches of 69"):
+        divide_units(whole, {"conv": (69,)})

@@ -1,14 +1,15 @@
-"""One limit for many kernels, against every choice of their configurations."""
+"""One limit for many kernels, and fronts of one: each against every choice."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import pytest
 
 from iossim.base.errors import OptionError
-from iossim.microbatching.division import BenchmarkRow, Configuration, Part, divide, front
+from iossim.microbatching.division import BenchmarkRow, Configuration, Part, divide, front, micro_batch_sizes, within
 
 Fronts = dict[str, tuple[Configuration, ...]]
 
@@ -87,3 +88,141 @@ def test_too_little_is_refused() -> None:
     assert divide(fronts, 30).proved
     with pytest.raises(OptionError, match=r"2 kernels need at least 30 bytes; give 30B or more"):
         divide(fronts, 29)
+
+
+MIB = 1 << 20
+#: The front that `facts/micro_batching.md` gives: time, bytes, micro-batches.
+PUBLISHED = [
+    (25.68, 33554432, 8),
+    (25.76, 16777216, 16),
+    (25.92, 8388608, 32),
+    (26.24, 4194304, 64),
+    (26.88, 2097152, 128),
+    (28.16, 1048576, 256),
+    (2560.10, 256, 1),
+    (2560.20, 128, 2),
+    (2560.40, 64, 4),
+    (2560.80, 32, 8),
+    (2561.60, 16, 16),
+    (2563.20, 8, 32),
+    (2566.40, 4, 64),
+    (2572.80, 2, 128),
+    (2585.60, 1, 256),
+]
+
+
+def fastest(
+    rows: Sequence[BenchmarkRow], batch: int, limit_bytes: int, policy: str = "all", kernel: str = "kernel"
+) -> Configuration:
+    return within(front(rows, batch, policy), limit_bytes, batch, kernel)
+
+
+def two_algorithms(batches: Sequence[int]) -> list[BenchmarkRow]:
+    """Fast ones of a mebibyte an image, usable below 64 MiB, and slow ones of a byte an image."""
+    fast = [BenchmarkRow(b, "fast", 0.1 * b + 0.01, b * MIB) for b in batches if b < 64]
+    return [*fast, *(BenchmarkRow(b, "slow", 10 * b + 0.1, b) for b in batches)]
+
+
+def test_the_exact_front() -> None:
+    found = front(two_algorithms(micro_batch_sizes("power-of-two", 256)), 256, "power-of-two")
+    assert [(round(one.time_us, 6), one.workspace_bytes, one.micro_batches) for one in found] == PUBLISHED
+    assert str(found[0]) == "8x32 fast"
+
+
+def partitions(batch: int, largest: int) -> Iterator[tuple[int, ...]]:
+    if not batch:
+        yield ()
+    for size in range(min(batch, largest), 0, -1):
+        for rest in partitions(batch - size, size):
+            yield (size, *rest)
+
+
+def every_configuration(rows: Sequence[BenchmarkRow], batch: int) -> list[Configuration]:
+    by_size = {size: [row for row in rows if row.batch == size] for size in range(1, batch + 1)}
+    return [
+        Configuration.of(chosen)
+        for sizes in partitions(batch, batch)
+        for chosen in product(*(by_size[s] for s in sizes))
+    ]
+
+
+def random_rows(rng: random.Random, batch: int, algorithms: int) -> list[BenchmarkRow]:
+    """Small numbers, so that there are ties; some sizes are missing."""
+    return [
+        BenchmarkRow(size, name, float(rng.randint(1, 9)), rng.randint(0, 6))
+        for size in range(1, batch + 1)
+        for name in "abcde"[:algorithms]
+        if rng.random() < 0.7
+    ]
+
+
+def holds_against_partitions(seed: int) -> None:
+    rng = random.Random(seed)
+    batch = rng.randint(1, 6)
+    rows = random_rows(rng, batch, rng.randint(2, 3))
+    every = every_configuration(rows, batch)
+    found = front(rows, batch)
+    expected: list[tuple[float, int]] = []
+    for time_us, size in sorted({(one.time_us, one.workspace_bytes) for one in every}):
+        if not expected or size < expected[-1][1]:
+            expected.append((time_us, size))
+    assert [(one.time_us, one.workspace_bytes) for one in found] == expected
+    for one in found:
+        assert sum(part.micro_batch * part.count for part in one.parts) == batch
+        alike = [o.micro_batches for o in every if (o.time_us, o.workspace_bytes) == (one.time_us, one.workspace_bytes)]
+        assert one.micro_batches >= min(alike)
+        assert fastest(rows, batch, one.workspace_bytes) == one
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_against_all_partitions(seed: int) -> None:
+    holds_against_partitions(seed)
+
+
+def larger_holds(seed: int, limits: range) -> None:
+    """Batches of up to 24 and five algorithms: of each size only the fastest row within a limit counts."""
+    rng = random.Random(seed)
+    batch = rng.randint(12, 24)
+    rows = random_rows(rng, batch, rng.randint(2, 5))
+    found = front(rows, batch)
+    for limit in limits:
+        best = [
+            min(
+                (row.time_us for row in rows if row.batch == size and row.workspace_bytes <= limit),
+                default=float("inf"),
+            )
+            for size in range(batch + 1)
+        ]
+        least = min(sum(best[size] for size in sizes) for sizes in partitions(batch, batch))
+        assert min((one.time_us for one in found if one.workspace_bytes <= limit), default=float("inf")) == least
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_larger_batches_against_all_partitions(seed: int) -> None:
+    larger_holds(seed, range(7))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_a_thousand_tables_against_all_partitions(part: int) -> None:
+    for seed in range(100 * part, 100 * part + 100):
+        holds_against_partitions(1000 + seed)
+        larger_holds(1000 + seed, range(seed % 3, 7, 3))
+
+
+@pytest.mark.parametrize("policy", ["all", "power-of-two"])
+def test_undivided_is_never_faster(policy: str) -> None:
+    rng = random.Random(7)
+    rows = [*random_rows(rng, 16, 4), BenchmarkRow(16, "a", 30.0, 0)]
+    for limit in range(7):
+        assert fastest(rows, 16, limit, policy).time_us <= fastest(rows, 16, limit, "undivided").time_us
+
+
+def test_what_cannot_be_is_refused() -> None:
+    rows = [BenchmarkRow(4, "a", 1.0, 4096)]
+    with pytest.raises(OptionError, match=r"layer 'x' needs at least 4096 bytes; give 4096B or more"):
+        fastest(rows, 8, 4095, kernel="layer 'x'")
+    with pytest.raises(OptionError, match="no micro-batches with rows add up to a batch of 6"):
+        fastest(rows, 6, 1 << 30)
+    with pytest.raises(OptionError, match="did you mean 'power-of-two'"):
+        front(rows, 8, "power-of-tow")

@@ -1,4 +1,4 @@
-"""``iossim microbatch``: tables of one's own and models, under limits of each kernel and of all."""
+"""``iossim microbatch``, and rows of a kernel: by cuDNN's plans on the host's double of a GPU, and from the simulator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,29 @@ from typing import Any
 
 import pytest
 from command_line import printed, printed_json, refused
+from cpus import cpu
+from host_device import HostDriver
+from host_library import HostLibrary
 from jsonschema import Draft202012Validator
 
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.convolution import Convolution
+from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.base.errors import OptionError
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store import MeasurementStore
+from iossim.execution.engine import Engine
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.target import step_candidates
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.types import DType, Precision, TensorType
+from iossim.microbatching.convolutions_in_micro_batches import measured_rows, simulated_rows
+from iossim.microbatching.division import BenchmarkRow, front
+from iossim.microbatching.network_kernels import ConvKernel
 from iossim.report.schemas import schema
 
 Capture = pytest.CaptureFixture[str]
@@ -30,8 +51,8 @@ def table(folder: Path, content: Any = TABLE) -> Path:
     return path
 
 
-def test_a_table_under_a_limit_of_each_kernel(tmp_path: Path, capsys: Capture) -> None:
-    found = printed_json(capsys, f"microbatch --table {table(tmp_path)} --workspace 4MiB --json")
+def test_a_table_under_a_limit_of_each_kernel(tmp_path: Path) -> None:
+    found = printed_json(f"microbatch --table {table(tmp_path)} --workspace 4MiB --json")
     first, second = found["kernels"]
     assert first == {
         "layer": "conv2",
@@ -43,19 +64,19 @@ def test_a_table_under_a_limit_of_each_kernel(tmp_path: Path, capsys: Capture) -
     }
     assert second["undivided_us"] == second["time_us"] == 5.0
     assert (found["time_us"], found["undivided_us"]) == (15.0, 30.0)
-    shown = printed(capsys, f"microbatch --table {table(tmp_path)} --workspace 4MiB")
+    shown = printed(f"microbatch --table {table(tmp_path)} --workspace 4MiB")
     assert "2x4 fft" in shown
     assert "2.00 times" in shown
 
 
-def test_a_table_under_one_limit_for_all(tmp_path: Path, capsys: Capture) -> None:
-    shown = printed(capsys, f"microbatch --table {table(tmp_path)} --total-workspace 2MiB")
+def test_a_table_under_one_limit_for_all(tmp_path: Path) -> None:
+    shown = printed(f"microbatch --table {table(tmp_path)} --total-workspace 2MiB")
     assert "4x2 fft" in shown
     assert "proved the best under the limit" in shown
 
 
-def test_a_model_with_its_gradients(tmp_path: Path, capsys: Capture) -> None:
-    found = printed_json(capsys, f"{ALEXNET} --pass training --total-workspace 60MiB --json --out {tmp_path}")
+def test_a_model_with_its_gradients(tmp_path: Path) -> None:
+    found = printed_json(f"{ALEXNET} --pass training --total-workspace 60MiB --json --out {tmp_path}")
     names = [(one["layer"], one["pass"]) for one in found["kernels"]]
     assert len(names) == len(set(names)) == 14  # the first layer reads the images
     assert found["workspace_bytes"] == sum(one["workspace_bytes"] for one in found["kernels"]) <= 60 << 20
@@ -67,21 +88,20 @@ def test_a_model_with_its_gradients(tmp_path: Path, capsys: Capture) -> None:
     assert {"front.svg", "workspaces.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_is_found_is_a_schedule_that_runs(tmp_path: Path, capsys: Capture) -> None:
+def test_what_is_found_is_a_schedule_that_runs(tmp_path: Path) -> None:
     found = printed_json(
-        capsys, f"microbatch ios_sample -d p100-sxm2 -b 8 --workspace 100KiB --json --no-plot --out {tmp_path}"
+        f"microbatch ios_sample -d p100-sxm2 -b 8 --workspace 100KiB --json --no-plot --out {tmp_path}"
     )
     sizes = [[(part["count"], part["micro_batch"]) for part in one["configuration"]] for one in found["kernels"]]
     assert [(1, 7), (1, 1)] in sizes
     done = printed_json(
-        capsys,
-        f"run {tmp_path}/schedule.json --backend numpy_reference --compare sequential --rounds 1 --warm-up 0 --json",
+        f"run {tmp_path}/schedule.json --backend numpy_reference --compare sequential --rounds 1 --warm-up 0 --json"
     )
     assert done["output_error"] == 0
     assert any("runs" in remark and "units with its own kernels" in remark for remark in done["remarks"])
 
 
-def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path, capsys: Capture) -> None:
+def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path) -> None:
     def rows(half_us: float) -> dict[str, Any]:
         times = ((4, half_us, 10), (8, 100.0, 20))
         return {"conv": [{"batch": b, "algorithm": "a", "time_us": t, "workspace_bytes": w} for b, t, w in times]}
@@ -89,7 +109,7 @@ def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path, capsys: Ca
     for half_us, expected in ((49.6, "1x8 a"), (49.4, "2x4 a")):
         file = table(tmp_path, rows(half_us))
         for limit in ("--workspace 100B", "--total-workspace 20B", "--total-workspace 1MiB"):
-            shown = printed(capsys, f"microbatch --table {file} {limit}")
+            shown = printed(f"microbatch --table {file} {limit}")
             # Where all share the limit, a workspace of half the size is worth dividing for.
             assert (expected if limit == "--workspace 100B" else "2x4 a") in shown
     assert "1 kernel takes 98.8 us, undivided 100.0 us" in shown
@@ -100,24 +120,22 @@ def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path, capsys: Ca
 @pytest.mark.parametrize(
     "option", ["--device p100", "--dtype fp16", "--pass training", "--engine graph", "--memory-limit 1MiB"]
 )
-def test_what_says_nothing_of_a_table_is_refused(tmp_path: Path, capsys: Capture, option: str) -> None:
-    reason = refused(capsys, f"microbatch --table {table(tmp_path)} {option}")
+def test_what_says_nothing_of_a_table_is_refused(tmp_path: Path, option: str) -> None:
+    reason = refused(f"microbatch --table {table(tmp_path)} {option}")
     assert f"leave {option.split(maxsplit=1)[0]} out, or give a MODEL" in reason
 
 
-def test_activations_and_workspaces_under_one_limit(capsys: Capture) -> None:
-    found = printed_json(capsys, f"{ALEXNET} --memory-limit 85MiB --json")
+def test_activations_and_workspaces_under_one_limit() -> None:
+    found = printed_json(f"{ALEXNET} --memory-limit 85MiB --json")
     assert found["arena_bytes"] <= found["memory_limit_bytes"] == 85 << 20
     assert found["proved"]
     assert found["time_us"] < found["undivided_us"]
     assert list(Draft202012Validator(schema("microbatch")).iter_errors(found)) == []
-    assert "The arena with activations has" in printed(capsys, f"{ALEXNET} --memory-limit 85MiB")
+    assert "The arena with activations has" in printed(f"{ALEXNET} --memory-limit 85MiB")
 
 
-def test_the_more_workspace_the_faster(capsys: Capture) -> None:
-    times = [
-        printed_json(capsys, f"{ALEXNET} --workspace {size} --json")["time_us"] for size in ("0B", "8MiB", "64MiB")
-    ]
+def test_the_more_workspace_the_faster() -> None:
+    times = [printed_json(f"{ALEXNET} --workspace {size} --json")["time_us"] for size in ("0B", "8MiB", "64MiB")]
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
 
@@ -132,8 +150,8 @@ def test_the_more_workspace_the_faster(capsys: Capture) -> None:
         ("alexnet", "a model or a table, not both"),
     ],
 )
-def test_mistakes_with_a_table(tmp_path: Path, capsys: Capture, options: str, reason: str) -> None:
-    assert reason in refused(capsys, f"microbatch --table {table(tmp_path)} {options}")
+def test_mistakes_with_a_table(tmp_path: Path, options: str, reason: str) -> None:
+    assert reason in refused(f"microbatch --table {table(tmp_path)} {options}")
 
 
 @pytest.mark.parametrize(
@@ -146,11 +164,117 @@ def test_mistakes_with_a_table(tmp_path: Path, capsys: Capture, options: str, re
         ([1], "should be an object"),
     ],
 )
-def test_mistakes_in_a_table(tmp_path: Path, capsys: Capture, content: Any, reason: str) -> None:
-    assert reason in refused(capsys, f"microbatch --table {table(tmp_path, content)} --workspace 1B")
+def test_mistakes_in_a_table(tmp_path: Path, content: Any, reason: str) -> None:
+    assert reason in refused(f"microbatch --table {table(tmp_path, content)} --workspace 1B")
 
 
-def test_mistakes_with_a_model(capsys: Capture) -> None:
-    assert "needs a device" in refused(capsys, "microbatch alexnet")
-    assert "--pass 'backward' is not known" in refused(capsys, f"{ALEXNET} --pass backward")
-    assert "has no convolution" in refused(capsys, "microbatch bert_layer --device t4")
+def test_mistakes_with_a_model() -> None:
+    assert "needs a device" in refused("microbatch alexnet")
+    assert "--pass 'backward' is not known" in refused(f"{ALEXNET} --pass backward")
+    assert "has no convolution" in refused("microbatch bert_layer --device t4")
+
+
+X, W = TensorType((4, 3, 5, 5), DType.FLOAT32), TensorType((6, 3, 3, 3), DType.FLOAT32)
+KERNEL = ConvKernel(Conv((1, 1), (1, 1, 1, 1)), (X, W))
+
+
+def plans_of(convolution: Convolution) -> dict[EnginePlan, float]:
+    """Two plans: the one of more workspace is faster, and more of it the larger the batch; one refuses."""
+    images = convolution.x.shape[0]
+    return {
+        EnginePlan("gemm", 0): 30.0 * images,
+        EnginePlan("fft", 1024 * images): 10.0 * images + 1,
+        EnginePlan("refused", 0): 1.0,
+    }
+
+
+def measuring(path: Path) -> tuple[MeasuredCostModel, HostLibrary]:
+    driver = HostDriver()
+    library = HostLibrary(driver, plans_of)
+    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
+    return MeasuredCostModel(backend, MeasurementStore(path)), library
+
+
+def test_every_plan_is_a_row_and_is_measured_once(tmp_path: Path) -> None:
+    model, _ = measuring(tmp_path / "store.sqlite")
+    rows = [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), model)]
+    named = {(row.batch, row.algorithm): row for row in rows}
+    assert set(named) == {(batch, f"fused:{name}") for batch in (1, 2, 4) for name in ("gemm", "fft")}
+    for batch in (1, 2, 4):
+        assert named[batch, "fused:fft"].workspace_bytes == 1024 * batch
+        assert named[batch, "fused:gemm"].workspace_bytes == 0
+        assert named[batch, "fused:gemm"].time_us > named[batch, "fused:fft"].time_us
+    assert "4x1 fused:fft" in map(str, front(rows, 4))
+
+    again, library = measuring(tmp_path / "store.sqlite")
+    assert [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), again)] == rows
+    assert not library.asked
+
+
+def test_gradients_are_not_measured(tmp_path: Path) -> None:
+    model, _ = measuring(tmp_path / "store.sqlite")
+    op = ConvBackwardFilter((1, 1), (1, 1, 1, 1), (1, 1), 1, kernel_size=(3, 3))
+    kernel = ConvKernel(op, (X, TensorType((4, 6, 5, 5), DType.FLOAT32)))
+    with pytest.raises(OptionError, match="algorithms of gradients are not measured"):
+        measured_rows(kernel.of_batch(4), model)
+
+
+MIB = 1 << 20
+P100 = SimulatorCostModel(device("p100-sxm2"), Precision.FP32)
+CONV2 = Conv((1, 1), (2, 2, 2, 2))
+IMAGES, WEIGHT, Y = TensorType((256, 48, 27, 27)), TensorType((128, 48, 5, 5)), TensorType((256, 128, 27, 27))
+FORWARD = ConvKernel(CONV2, (IMAGES, WEIGHT))
+DATA = ConvKernel(ConvBackwardData(CONV2.strides, CONV2.pads, input_size=(27, 27)), (Y, WEIGHT))
+FILTER = ConvKernel(ConvBackwardFilter(CONV2.strides, CONV2.pads, kernel_size=(5, 5)), (IMAGES, Y, WEIGHT))
+
+
+def fastest(rows: tuple[BenchmarkRow, ...], batch: int, limit: int) -> BenchmarkRow:
+    return min(
+        (row for row in rows if row.batch == batch and row.workspace_bytes <= limit), key=lambda row: row.time_us
+    )
+
+
+def test_the_whole_batch_gets_no_fast_algorithm_within_the_limit_and_a_part_of_it_does() -> None:
+    rows = [row for batch in (32, 48, 256) for row in simulated_rows(FORWARD.of_batch(batch), P100)]
+    assert fastest(rows, 256, 64 * MIB).algorithm == "implicit_precomp_gemm"
+    assert fastest(rows, 48, 64 * MIB).algorithm == "winograd_nonfused"
+    assert {row.algorithm for row in rows if row.batch == 32 and row.workspace_bytes <= 50 * MIB} >= {"fft_tiling"}
+    undivided = fastest(rows, 256, 64 * MIB).time_us
+    divided = 2 * fastest(rows, 32, 64 * MIB).time_us + 4 * fastest(rows, 48, 64 * MIB).time_us
+    assert 2 < undivided / divided < 4  # 2.33 is published
+    assert fastest(rows, 256, 512 * MIB).time_us < divided
+
+
+@pytest.mark.parametrize("kernel", [FORWARD, DATA, FILTER], ids=lambda kernel: kernel.op.kind)
+def test_rows_of_an_algorithm_do_not_beat_each_other(kernel: ConvKernel) -> None:
+    rows = [row for batch in (1, 8) for row in simulated_rows(kernel.of_batch(batch), P100)]
+    for one in rows:
+        same = [row for row in rows if (row.batch, row.algorithm) == (one.batch, one.algorithm) and row is not one]
+        assert all((row.time_us < one.time_us) != (row.workspace_bytes < one.workspace_bytes) for row in same)
+    assert all(any(row.workspace_bytes <= 64 << 10 for row in rows if row.batch == batch) for batch in (1, 8))
+
+
+def test_the_fastest_row_is_what_the_simulator_would_run() -> None:
+    for kernel in (DATA, FILTER):
+        given = kernel.of_batch(16)
+        prices = P100.price_candidates(step_candidates(given.step(), P100.profile))
+        assert min(row.time_us for row in simulated_rows(kernel.of_batch(16), P100)) == prices.min()
+
+
+def test_parts_keep_the_weights_and_the_sum() -> None:
+    assert DATA.of_batch(32).inputs == (TensorType((32, 128, 27, 27)), WEIGHT)
+    assert FILTER.of_batch(32).inputs == (TensorType((32, 48, 27, 27)), TensorType((32, 128, 27, 27)), WEIGHT)
+
+
+def test_candidates_are_priced_as_units_are() -> None:
+    candidates = step_candidates(FORWARD.of_batch(4).step(), P100.profile)
+    fastest_one, prices = P100.units.whole.fastest(candidates)
+    assert P100.price_candidates(candidates).min() == pytest.approx(sum(price.alone_us for price in prices))
+    absent = Candidate("absent", fastest_one.kernels, libraries=frozenset())
+    assert P100.price_candidates([absent, fastest_one])[0] == float("inf")
+    assert len(P100.price_candidates([])) == 0
+
+
+def test_a_device_without_cudnn_has_its_own_algorithms() -> None:
+    rows = simulated_rows(FORWARD.of_batch(8), SimulatorCostModel(cpu(), Precision.FP32))
+    assert {row.algorithm for row in rows} == {"nchw", "nchwc"}

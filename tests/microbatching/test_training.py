@@ -226,11 +226,11 @@ def test_a_scheduled_plan_computes_the_same() -> None:
         np.testing.assert_allclose(made[name], array, rtol=1e-4, atol=1e-4 * np.abs(array).max())
 
 
-def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(capsys, "compare ios_sample -d v100-sxm2 -b 8 --training --json")
+def test_from_the_command_line() -> None:
+    found = printed_json("compare ios_sample -d v100-sxm2 -b 8 --training --json")
     latency = {one["scheduler"]: one["latency_us"] for one in found["schedules"]}
     assert latency["ios-both"] < latency["sequential"]
-    forward = printed_json(capsys, "compare ios_sample -d v100-sxm2 -b 8 --json")
+    forward = printed_json("compare ios_sample -d v100-sxm2 -b 8 --json")
     assert latency["sequential"] > 2 * forward["schedules"][0]["latency_us"]
 
 
@@ -270,9 +270,9 @@ def test_a_single_number_is_no_weight() -> None:
     assert learnt == set(iossim.load("bert_layer").graph.constants) - {"scores.scale"}
 
 
-def test_what_has_no_gradient_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_gradient_is_named() -> None:
     assert "op 'up2.deconv.conv' (conv_transpose) has no gradient here; leave out --training" in refused(
-        capsys, "optimize centernet -d t4 --training"
+        "optimize centernet -d t4 --training"
     )
     with pytest.raises(ModelError, match=r"'\w+' \(Acos\) has no gradient here"):
         training_network(behind_a_product(lambda b, x: b.add(Unary("acos"), x), 2, 3))

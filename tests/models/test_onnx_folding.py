@@ -102,7 +102,7 @@ WEIGHTS = {name: np.array(value, dtype=np.int64) for name, value in INTS.items()
 CACHE = [node("Concat", ["past", "x"], ["all"], "all", axis=1), node("Relu", ["all"], ["y"], "relu")]
 
 
-def test_a_cache_that_is_still_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cache_that_is_still_empty(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", CACHE, {"x": [2, 3], "past": [2, "past"]})
     graph = canonicalise(import_onnx(path, dimensions={"past": 0}))
     assert graph.inputs == ("x",)
@@ -110,9 +110,9 @@ def test_a_cache_that_is_still_empty(tmp_path: Path, capsys: pytest.CaptureFixtu
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
     (expected,) = run_onnxruntime(str(path), {"x": x, "past": np.zeros((2, 0), np.float32)})
     np.testing.assert_array_equal(evaluate_graph(graph, {"x": x})["y"], expected)
-    shown = printed_json(capsys, f"models show {path} --dim past=0 --json")
+    shown = printed_json(f"models show {path} --dim past=0 --json")
     assert shown["inputs"] == {"x": [2, 3]}
-    assert printed_json(capsys, f"models show {path} --shape past=2x4 --json")["outputs"] == {"y": [2, 7]}
+    assert printed_json(f"models show {path} --shape past=2x4 --json")["outputs"] == {"y": [2, 7]}
 
 
 @pytest.mark.parametrize("opset", [11, 18])

@@ -1,33 +1,40 @@
-"""Models built with torch: loaded from memory and from files of both exporters, scheduled, executed, exported, equal to eager."""
+"""``iossim.load`` of a PyTorch module and of its exported files: names, weights, options, schedules, executions."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from exported_networks import assert_equal_outputs
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
+import iossim
 from iossim.api import optimize, search_options
 from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.base.errors import IossimError, ModelError, OptionError
 from iossim.execution.backends import create_backend
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.ir.types import DType
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.models.passes.pipeline import canonicalise
+from iossim.models.sources import torch_module
 from iossim.schedule.fit import fit
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[torch]'")
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_models import MODELS
 
 pytestmark = pytest.mark.torch
@@ -130,3 +137,138 @@ def test_attention_of_torch_is_one_unit(causal: bool, masked: bool) -> None:
             [module(x).numpy()],
             network.graph.outputs,
         )
+
+
+class Returning(nn.Module):
+    """Computes any function of one tensor."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.eval()
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+class Scaled(nn.Module):
+    def forward(self, image: Tensor, shift: Tensor | None = None, *, scale: float = 2.0) -> Tensor:
+        return torch.relu(image * scale + (shift if shift is not None else 0))
+
+
+X = torch.linspace(-1, 1, 6).reshape(2, 3)
+
+
+def test_inputs_are_called_as_arguments_and_outputs_as_keys() -> None:
+    network = load(Scaled().eval(), {"shift": X, "image": X, "scale": 3.0})
+    assert set(network.graph.inputs) == {"image", "shift"}
+    assert load(Scaled().eval(), (X, None)).graph.inputs == ("image",)
+    assert load(Scaled().eval(), X).graph.hash == load(Scaled().eval(), [X]).graph.hash
+    assert load(Returning(lambda x: {"sum": x + 1, "rest": x * 2}), X).graph.outputs == ("sum", "rest")
+    # Names that other values have already are left to them.
+    same = load(Returning(lambda x: {"x": x + 1, "itself": x, "twice": x * 2}), X).graph
+    assert same.inputs == ("x",)
+    assert same.outputs[1:] == ("x", "twice")
+    assert same.outputs[0] not in ("x", "itself", "twice")
+
+
+def test_weights_are_the_modules_own_memory_and_are_not_written() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 5)).eval()
+    graph = load(module, torch.zeros(1, 3, 4, 4)).graph
+    arrays = {name: graph.constants[name].load() for name in ("3.weight", "3.bias")}
+    for name, array in arrays.items():
+        assert np.shares_memory(array, module.state_dict()[name].numpy())
+        assert not array.flags.writeable
+    # The batch norm is folded when weights are loaded, not before: changed weights are seen.
+    (weight,) = (value for value in graph.constants.values() if value.type.shape == (4, 3, 3, 3))
+    before = weight.load()
+    with torch.no_grad():
+        module[1].weight.fill_(2.0)
+    np.testing.assert_allclose(weight.load(), 2 * before, rtol=1e-6)
+
+
+def test_options_are_those_of_a_file() -> None:
+    module, inputs = MODELS["resnet"].make()
+    network = load(module, inputs, batch=4, dtype="fp16", units="none", max_block=3, strict=True)
+    assert network.name == "ResNet"
+    assert network.source.model == "torch:ResNet"
+    assert (network.source.batch, dict(network.source.options)["dtype"]) == (4, "fp16")
+    assert network.graph.types[network.graph.outputs[0]].shape == (4, 10)
+    assert network.graph.types["image"].dtype is DType.FLOAT16
+    assert max(len(block.units) for block in network.blocks) <= 3
+
+
+def test_a_schedule_of_a_module_asks_for_the_network_and_takes_a_file_of_it(tmp_path: Path) -> None:
+    module, inputs = MODELS["mobilenet"].make()
+    network = load(module, inputs)
+    saved = tmp_path / "schedule.json"
+    schedule = iossim.optimize(network, "v100-sxm2", scheduler="greedy")
+    schedule.save(saved)
+    with pytest.raises(ModelError, match=r"'torch:MobileNet' was made in memory, .* give network=") as caught:
+        iossim.simulate(saved)
+    assert "\n" not in str(caught.value)
+    assert iossim.simulate(saved, network=network).latency_us == pytest.approx(schedule.latency_us)
+
+    path = tmp_path / "mobilenet.onnx"
+    kept = load(module, inputs, onnx_file=path)
+    assert kept.graph.hash == network.graph.hash
+    assert kept.source.model == str(path)
+    assert [found.name for found in tmp_path.iterdir() if found != saved] == ["mobilenet.onnx"]
+    read, found = iossim.api.read_schedule(saved, str(path))  # as the commands do for --model
+    assert found.graph.hash == network.graph.hash
+    assert len(read.stages) == len(schedule.stages)
+
+
+def test_what_the_exporter_says_is_not_the_users(capfd: pytest.CaptureFixture[str], recwarn: Any) -> None:
+    load(MODELS["bert"].make()[0], MODELS["bert"].make()[1])
+    with pytest.raises(ModelError):
+        load(Returning(lambda x: x if x.sum() > 0 else -x), X)
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+def svd(x: Tensor) -> Tensor:
+    return torch.linalg.svd(x)[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (lambda: load(nn.ReLU().train(), X), "module ReLU: it is in training mode, and .* call .eval()"),
+        (lambda: load(nn.Sequential(nn.Dropout()).eval().append(nn.Dropout()), X), "its part '1' is in training mode"),
+        (lambda: load(nn.ReLU().eval()), "module ReLU needs example inputs"),
+        (lambda: load(nn.ReLU().eval(), X.numpy()), "module ReLU needs example inputs"),
+        (lambda: load(nn.Linear(4, 5).eval(), X), "torch.export cannot trace module Linear: RuntimeError: "),
+        (lambda: load(nn.ReLU().eval(), (X, X)), "TypeError: too many positional arguments"),
+        (lambda: load(nn.ReLU().eval(), {"y": X}), "TypeError: missing a required argument: 'input'"),
+        (lambda: load(Returning(lambda x: x if x.sum() > 0 else -x), X), "data-dependent"),
+        (lambda: load(Returning(svd), X), "torch.onnx cannot export module Returning: .*linalg_svd"),
+        (lambda: load(Returning(lambda x: x[x > 0]), X), "module Returning has operators .* NonZero"),
+        (lambda: load(Returning(lambda x: x), X), "module Returning computes nothing"),
+        (lambda: load(Returning(lambda x: torch.einsum("ij,kj->ik", x, x)), X, strict=True), "does not know: Einsum"),
+        (lambda: load(3), "3 is no name: .* or a PyTorch module"),
+        (lambda: load(3, (X,)), "3 is not a PyTorch module"),
+        (lambda: load("squeezenet", (X,)), "are for PyTorch modules; leave them out for 'squeezenet'"),
+        (lambda: load(nn.ReLU().eval(), X, shapes={"x": (1, 2)}), "shapes of its example inputs"),
+        (lambda: load(nn.ReLU().eval(), X, onnx_file="x.json"), "'x.json' does not end in .onnx"),
+        (lambda: load(nn.ReLU().eval(), X, onnx_file="nowhere/x.onnx"), "cannot write nowhere/x.onnx: No such file"),
+    ],
+)
+def test_mistakes_are_one_line(given: Callable[[], object], reason: str) -> None:
+    with pytest.raises((ModelError, OptionError), match=reason) as caught:
+        given()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_cannot_be_exported_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(IossimError):
+        load(Returning(svd), X, onnx_file=tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("package", ["torch", "onnxscript"])
+def test_what_is_not_installed_is_said(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_module, "find_spec", lambda name: None if name == package else object())
+    with pytest.raises(ModelError, match=rf"{package}, which is not installed; pip install 'iossim\[torch\]'"):
+        load(nn.ReLU().eval(), X)

@@ -1,23 +1,32 @@
-"""The zoo's benchmark networks equal the reference data op for op: types, attributes, terms, shapes, order, blocks."""
+"""The zoo's benchmark networks equal the reference data op for op; its transformers have published sizes and shapes bound by name."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Node
 from iossim.ir.network import Network, Unit
+from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Identity, Relu
+from iossim.models import transformer_layers as nn
 from iossim.models.catalogue import BuildOptions, zoo_model
 from iossim.models.load import load
+from iossim.schedule.problem import ScheduleProblem
 
 REFERENCES = {
     "inception_v3": "inception_v3",
@@ -190,3 +199,128 @@ def test_load_takes_the_folder_of_graphs(shared: Path) -> None:
     graphs = shared / "data" / "randwire"
     assert load("randwire", graphs=graphs).graph.hash == build(shared, "randwire").graph.hash
     assert load("randwire").graph.hash != build(shared, "randwire").graph.hash
+
+
+def weights(network: Network) -> int:
+    """Elements of the constants that are no tables of numbers."""
+    return sum(one.type.elements for one in network.graph.constants.values() if not isinstance(one, ArrayConstant))
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("gpt2", 124_439_808 - 1024 * 768),  # tied words, without the table of positions
+        ("llama_1b", 1_235_814_400),
+        ("llama_1b_lora", 1_235_814_400 + 16 * 16 * (2 * 2048 + 2048 + 512)),
+    ],
+)
+def test_decoders_have_their_published_size(name: str, published: int) -> None:
+    for dimensions in ({}, {"tokens": 7, "past": 0}, {"tokens": 3, "past": 9}):
+        assert weights(load(name, dtype="fp16", dimensions=dimensions)) == published
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama_1b", "whisper_decoder"])
+def test_a_cache_is_as_long_as_it_is_bound(name: str) -> None:
+    step, prefill = load(name, dimensions={"past": 37}), load(name, dimensions={"tokens": 5, "past": 0})
+    layers = 16 if name == "llama_1b" else 12
+    pasts = [step.graph.types[value].shape for value in step.graph.inputs if value.endswith(".past")]
+    assert len(pasts) == 2 * layers
+    assert {shape[:2] for shape in pasts} == {(1, 37)}
+    kept = [step.graph.types[value].shape for value in step.graph.outputs if value.endswith(".present")]
+    assert {shape[:2] for shape in kept} == {(1, 38)}
+    assert not [value for value in prefill.graph.inputs if value.endswith(".past")]
+    assert prefill.graph.types[prefill.graph.outputs[0]].shape[:2] == (1, 1)
+    assert step.source.options == (("dimension.past", "37"),)
+
+
+def test_a_named_dimension_of_the_input_is_its_shape() -> None:
+    by_name = load("gpt2", dimensions={"tokens": 6, "past": 4})
+    by_shape = load("gpt2", shapes={"tokens": (1, 6, 768)}, dimensions={"past": 4})
+    assert by_name.graph.hash == by_shape.graph.hash
+
+
+def network_of(tokens: int, past: int, heads: int, kv_heads: int) -> Network:
+    b = GraphBuilder("decoder")
+    x = b.input("tokens", (2, tokens, 8 * heads))
+    kept = []
+    for layer in range(2):
+        normed = nn.rms_norm(b, f"{layer}.norm", x)
+        y, own = nn.self_attention(
+            b, f"{layer}", normed, heads, kv_heads, past=past, bias=False, rotates=True, low_rank=nn.LowRank(2)
+        )
+        x = nn.linear(b, f"{layer}.out", y, 8 * heads, added=x, activation="swish")
+        kept += own
+    return b.network([nn.last_token(b, "last", x), *kept])
+
+
+def run(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    values = {**{name: one.load() for name, one in network.graph.constants.items()}, **inputs}
+    for node in network.graph.nodes:
+        made = node.op.evaluate([values[name] for name in node.inputs])
+        values.update(zip(node.outputs, made, strict=True))
+    return values
+
+
+@given(
+    past=st.integers(1, 6),
+    tokens=st.integers(1, 4),
+    heads=st.sampled_from([(2, 1), (4, 2), (4, 4)]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_prefill_and_steps_behind_it_are_the_whole(past: int, tokens: int, heads: tuple[int, int], seed: int) -> None:
+    """Positions, mask and cache of any split of a text give what the whole text at a time gives."""
+    x = np.random.default_rng(seed).standard_normal((2, past + tokens, 8 * heads[0])).astype(np.float32)
+    whole = network_of(past + tokens, 0, *heads)
+    expected = run(whole, {"tokens": x})
+    first, then = network_of(past, 0, *heads), network_of(tokens, past, *heads)
+    begun = run(first, {"tokens": x[:, :past]})
+    names = [value for value in then.graph.inputs if value.endswith(".past")]
+    cache = {name: begun[value] for name, value in zip(names, first.graph.outputs[1:], strict=True)}
+    made = run(then, {"tokens": x[:, past:], **cache})
+    for own, other in zip(then.graph.outputs, whole.graph.outputs, strict=True):
+        assert np.abs(made[own] - expected[other]).max() <= 1e-4 * np.abs(expected[other]).max()
+
+
+@pytest.mark.parametrize(("tokens", "working", "rows"), [(1, 6, 1), (4, 21, 2), (64, 64, 6), (256, 64, 24)])
+def test_tokens_are_spread_evenly_over_the_experts_that_they_draw(tokens: int, working: int, rows: int) -> None:
+    network = load("moe_shared", dimensions={"tokens": tokens})
+    assert network.graph.types["dispatch.rows"].shape == (1, working, rows, 2048)
+    (block,) = network.blocks
+    problem = ScheduleProblem.of_block(network, block)
+    shared, routed = (problem.unit_names.index(f"{which}.inner") for which in ("shared", "routed"))
+    assert not int(problem.predecessors[shared])
+    assert int(problem.predecessors[routed])
+
+
+def test_a_mixture_with_shared_experts_sums_what_its_experts_make() -> None:
+    """One token: six experts, each of the token times its share, and the shared ones beside them."""
+    network = load("moe_shared", dimensions={"tokens": 1})
+    x = np.random.default_rng(0).standard_normal((1, 1, 2048)).astype(np.float32)
+    values = run(network, {"tokens": x})
+    scores = x[0, 0] @ values["gate.weight"]
+    shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+
+    def expert(y: Array, *weights: Array) -> Array:
+        gate, up, down = weights
+        inner: Array = (y @ gate) / (1 + np.exp(-(y @ gate))) * (y @ up)
+        return inner @ down
+
+    names = ("gate", "up", "down")
+    expected = x[0, 0] + expert(x[0, 0], *(values[f"shared.{name}.weight"] for name in names))
+    for index in range(6):
+        expected = expected + expert(
+            x[0, 0] * shares[index], *(values[f"routed.{name}.weight"][index] for name in names)
+        )
+    made = values[network.graph.outputs[0]][0, 0]
+    assert np.abs(made - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_towers_meet_only_at_their_end() -> None:
+    network = load("clip")
+    image, text = (
+        {index for index, unit in enumerate(network.units) if unit.name.startswith(side)} for side in ("image", "text")
+    )
+    for unit in image | text:
+        own = image if unit in image else text
+        assert set(network.predecessors[unit]) <= own

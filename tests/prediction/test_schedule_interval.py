@@ -1,4 +1,4 @@
-"""Intervals of schedules and of their differences."""
+"""Intervals of operators, of schedules and of their differences, by bands of residuals."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from math import log
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from operators import operators
 
 import iossim
+from iossim.calibration.accuracy import BUCKET_ENDS_US, FEWEST_RESIDUALS, band_key, interval, residual_bands
 from iossim.cost.random import RandomCostModel
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import Band, Provenance
+from iossim.ir.ops import functions
+from iossim.ir.types import Precision
+from iossim.measurements.measurement import Operator
+from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.bands import band_of, measured_over_predicted
+from iossim.prediction.predict import predict
 from iossim.prediction.schedule_interval import REPEAT_NOISE, ConcurrencySlopes, ScheduleErrors, schedule_errors
 from iossim.search.assemble import reprice
 from iossim.tasks.comparison import Comparison
@@ -213,3 +224,110 @@ def test_optimize_and_simulate_say_the_same_as_compare() -> None:
     assert found.ties == [name for name in comparison["ios-both"].ties if name == "sequential"]
     again = iossim.simulate(found, network=comparison.network)
     assert again.interval_us == found.interval_us
+
+
+BANDS = {
+    "conv": [Band(up_to_us=50, rows=30, low=0.7, high=1.5), Band(rows=90, low=0.9, high=1.2)],
+    "gemm": [Band(rows=30, low=0.95, high=1.05)],
+    "relu": [Band(rows=30, low=0.98, high=1.02)],
+}
+FITTED = Provenance(kind="fitted", note="", bands=BANDS)
+HAND_SET = Provenance(kind="hand-set", note="")
+
+
+def band(kind: str, us: float = 10.0, precision: Precision = Precision.FP32, provenance: Provenance = FITTED) -> Band:
+    return measured_over_predicted(kind, precision, us, provenance)
+
+
+def test_own_kind_and_bucket() -> None:
+    assert band("conv", 50.0) == BANDS["conv"][0]
+    assert band("conv", 50.1) == BANDS["conv"][1]
+
+
+def test_nearest_kind() -> None:
+    assert band("linear") == band("matmul") == BANDS["gemm"][0]
+    assert all(band(kind) == BANDS["relu"][0] for kind in ("add", "sigmoid", *functions.UNARY))
+    assert all(band(kind) == BANDS["relu"][0] for kind in functions.NARY)
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "max_pool", "softmax"])
+def test_kinds_unlike_any_measured_are_wide(kind: str) -> None:
+    assert band(kind).high / band(kind).low >= 4 * 0.99
+    assert band(kind).rows == 0
+
+
+def test_reduced_precision_is_another_kind() -> None:
+    assert band("conv", precision=Precision.FP16) == Band(rows=0, low=0.74, high=1.55) != band("conv")
+    assert band("linear", precision=Precision.BF16) == Band(rows=0, low=0.8, high=1.35)
+    assert band("max_pool", precision=Precision.FP16).high >= 2
+    half = FITTED.model_copy(update={"bands": {**BANDS, "conv fp16": BANDS["gemm"]}})
+    assert band("conv", precision=Precision.FP16, provenance=half) == BANDS["gemm"][0]
+
+
+def test_hand_set_is_wider_than_fitted_without_rows() -> None:
+    bare = Provenance(kind="fitted", note="")
+    for kind in ("conv", "gemm", "add", "depthwise"):
+        wide, narrow = band(kind, provenance=HAND_SET), band(kind, provenance=bare)
+        assert wide.low <= narrow.low
+        assert wide.high >= narrow.high
+
+
+@given(operators(), st.sampled_from([FITTED, HAND_SET]))
+def test_around_the_prediction(operator: Operator, provenance: Provenance) -> None:
+    profile: DeviceProfile = device("t4").model_copy(update={"provenance": provenance})
+    (prediction,) = predict([operator], profile)
+    assert 0 < prediction.low_us < prediction.gpu_time_us < prediction.high_us
+    assert (prediction.low_us, prediction.high_us) == interval(operator, prediction.gpu_time_us, profile)
+
+
+times = arrays(np.float64, st.integers(0, 120), elements=st.floats(1.0, 1e5))
+
+
+@given(times, st.floats(0.2, 5.0))
+def test_bands_cover_every_prediction(predicted_us: np.ndarray, factor: float) -> None:
+    bands = residual_bands(predicted_us, predicted_us * factor)
+    assert bool(bands) == (len(predicted_us) >= FEWEST_RESIDUALS)
+    if bands:
+        # What a profile takes.
+        Provenance(kind="fitted", note="", bands={"conv": bands})
+        assert sum(band.rows for band in bands) == len(predicted_us)
+        assert all(band.rows >= FEWEST_RESIDUALS for band in bands)
+        for predicted in (*BUCKET_ENDS_US, 1e9):
+            band = band_of(bands, predicted)
+            assert band.low <= max(factor, 0.01) + 1e-3
+            assert band.high >= factor - 1e-3
+
+
+def test_nine_of_ten_of_what_follows() -> None:
+    generator = np.random.default_rng(1)
+    inside = []
+    for _ in range(200):
+        ratio = np.exp(0.2 * generator.normal(size=60))
+        (band,) = residual_bands(np.full(59, 10.0), 10.0 * ratio[1:])
+        inside.append(band.low <= ratio[0] <= band.high)
+    assert 0.84 <= np.mean(inside) <= 0.97
+
+
+def test_small_kernels_have_a_band_of_their_own() -> None:
+    predicted_us = np.repeat([20.0, 500.0, 5000.0], [30, 30, 5])
+    measured_us = predicted_us * np.where(predicted_us < 50, 1.5, 1.1)
+    small, large = residual_bands(predicted_us, measured_us)
+    assert (small.up_to_us, small.rows, small.high) == (50.0, 30, 1.5)
+    assert (large.up_to_us, large.rows, large.high) == (None, 35, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "precision", "key"),
+    [
+        ("relu rows=3 cols=4", Precision.FP32, "relu"),
+        ("gemm m=3 n=4 k=5 trans_a=N trans_b=N", Precision.FP16, "gemm fp16"),
+        ("conv2d batch=1 in_channels=8 out_channels=8 kernel=1 in_size=3 stride=1 padding=0", Precision.FP32, "conv"),
+        (
+            "conv batch=1 in_channels=8 out_channels=8 groups=8 kernel=3 in_size=3 stride=1 padding=1",
+            Precision.FP32,
+            "depthwise",
+        ),
+    ],
+)
+def test_key(text: str, precision: Precision, key: str) -> None:
+    assert band_key(parse_description(text, precision)) == key

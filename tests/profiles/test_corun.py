@@ -195,9 +195,9 @@ def test_all_examples_are_tested() -> None:
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples(name: str) -> None:
     device, measured_us, tolerance = MEASURED[name]
-    document = printed_json(capsys, f"corun {EXAMPLES / name} --device {device} --json")
+    document = printed_json(f"corun {EXAMPLES / name} --device {device} --json")
     assert document["makespan_us"] == pytest.approx(measured_us, rel=tolerance)
     assert list(Draft202012Validator(schema("corun")).iter_errors(document)) == []
     kernels = document["kernels"]
@@ -213,35 +213,35 @@ def test_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert kernels[slowed["by"]]["stream"] != kernel["stream"]
 
 
-def test_the_command_takes_shares_of_the_sms(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_shares_of_the_sms() -> None:
     """Prefill and decode of the example on 54 SMs each, as measured in green contexts."""
     table = EXAMPLES / "a100_prefill_decode.csv"
-    document = printed_json(capsys, f"corun {table} -d a100-sxm-80gb --sm-share 50,50 --json")
+    document = printed_json(f"corun {table} -d a100-sxm-80gb --sm-share 50,50 --json")
     *_, prefill, decode = document["kernels"]
     assert prefill["end_us"] == pytest.approx(9558.5, rel=0.15)
     assert decode["end_us"] == pytest.approx(1605.1, rel=0.15)
     assert decode["slowed_by"] == []
 
 
-def test_kernels_that_fill_the_device_run_one_after_another(capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed_json(capsys, "corun KERNELS.csv -d v100-sxm2 --json")
+def test_kernels_that_fill_the_device_run_one_after_another() -> None:
+    document = printed_json("corun KERNELS.csv -d v100-sxm2 --json")
     assert document["makespan_us"] == pytest.approx(document["sequential_us"], rel=0.05)
     Path("KERNELS.csv").write_text(PAIR.replace("160", "80"))
-    document = printed_json(capsys, "corun KERNELS.csv -d v100-sxm2 --json")
+    document = printed_json("corun KERNELS.csv -d v100-sxm2 --json")
     assert document["makespan_us"] == pytest.approx(document["alone_us"], rel=0.01)
 
 
-def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "corun KERNELS.csv -d v100-sxm2 --streams")
+def test_what_is_printed() -> None:
+    text = printed("corun KERNELS.csv -d v100-sxm2 --streams")
     assert text.startswith("KERNELS.csv on v100-sxm2, streams, launched by the host")
     for words in ("stream 0", " 0 a ===", "stream 1", "Concurrent: ", "for the streams one after"):
         assert words in text
-    assert "one CUDA graph" in printed(capsys, "corun KERNELS.csv -d v100-sxm2 --graph")
+    assert "one CUDA graph" in printed("corun KERNELS.csv -d v100-sxm2 --graph")
 
 
-def test_many_rows_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_rows_are_cut() -> None:
     Path("KERNELS.csv").write_text(PAIR + "0,c,8,32,1\n" * 60)
-    short, whole = (printed(capsys, f"corun KERNELS.csv -d v100-sxm2 {option}") for option in ("", "--all"))
+    short, whole = (printed(f"corun KERNELS.csv -d v100-sxm2 {option}") for option in ("", "--all"))
     assert "the 40 of 62 kernels that lost most time are shown (--all shows all)" in " ".join(short.split())
     assert len(whole.splitlines()) > len(short.splitlines()) + 15
 
@@ -254,34 +254,34 @@ NSYS = (
 )
 
 
-def test_a_recording_is_priced_on_its_own_device_and_tells_how_long_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_is_priced_on_its_own_device_and_tells_how_long_it_took() -> None:
     Path("nsys.csv").write_bytes(NSYS.encode("utf-16"))  # as PowerShell redirects it
-    document = printed_json(capsys, "corun nsys.csv --json")
+    document = printed_json("corun nsys.csv --json")
     assert list(Draft202012Validator(schema("corun")).iter_errors(document)) == []
     assert (document["device"], document["recorded_us"]) == ("a100-sxm-80gb", 63.0)
     assert document["difference_percent"] == pytest.approx(100 * (document["makespan_us"] / 63 - 1))
     assert any("2 of 3 kernels ran concurrently with others" in note for note in document["notes"])
     assert not any("recorded on" in note for note in document["notes"])
-    text = " ".join(printed(capsys, "corun nsys.csv").split())
+    text = " ".join(printed("corun nsys.csv").split())
     assert "Recorded: 63.0 us from the first start to the last end, 8.0 us of it without a kernel; simulated" in text
-    assert printed_json(capsys, "corun KERNELS.csv -d t4 --json")["recorded_us"] is None
+    assert printed_json("corun KERNELS.csv -d t4 --json")["recorded_us"] is None
 
 
-def test_a_recording_on_another_device(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_on_another_device() -> None:
     """What does not fit is the device's fault, not that of a cell."""
     Path("nsys.csv").write_text(NSYS)
-    line = refused(capsys, "corun nsys.csv -d v100-sxm2")
+    line = refused("corun nsys.csv -d v100-sxm2")
     assert "shared_bytes: 131000 is more than a block has on v100-sxm2: at most 98304" in line
     assert "it was recorded on a100-sxm-80gb: give that --device" in line
     Path("nsys.csv").write_text(NSYS.replace("0.131", "0"))
-    notes = printed_json(capsys, "corun nsys.csv -d v100-sxm2 --json")["notes"]
+    notes = printed_json("corun nsys.csv -d v100-sxm2 --json")["notes"]
     assert "recorded on a100-sxm-80gb, not on v100-sxm2" in notes[0]
     Path("nsys.csv").write_text(NSYS.replace("A100-SXM4-80GB", "CMP 170HX"))
-    assert "was recorded on cmp-170hx, which has no profile" in refused(capsys, "corun nsys.csv")
+    assert "was recorded on cmp-170hx, which has no profile" in refused("corun nsys.csv")
 
 
-def test_files(capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed_json(capsys, "corun KERNELS.csv -d v100-sxm2 --json --out out --no-plot")
+def test_files() -> None:
+    document = printed_json("corun KERNELS.csv -d v100-sxm2 --json --out out --no-plot")
     assert sorted(path.name for path in Path("out").iterdir()) == ["corun.json", "kernels.csv", "trace.json"]
     assert json.loads(Path("out/corun.json").read_text()) == document
     rows = list(csv.DictReader(Path("out/kernels.csv").read_text().splitlines()))
@@ -290,10 +290,10 @@ def test_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert [[event["name"] for event in events] for events in tracks.values()] == [["a"], ["b"]]
 
 
-def test_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures() -> None:
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")
-    printed(capsys, "corun KERNELS.csv -d v100-sxm2 --out out --no-trace")
+    printed("corun KERNELS.csv -d v100-sxm2 --out out --no-trace")
     names = ["corun.json", "kernels.csv", "timeline.png", "timeline.svg"]
     assert sorted(path.name for path in Path("out").iterdir()) == names
 
@@ -315,15 +315,15 @@ def test_pictures(capsys: pytest.CaptureFixture[str]) -> None:
         ("-d v100-sxm2 --out KERNELS.csv", ["is not a folder"]),
     ],
 )
-def test_bad_options(options: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    line = refused(capsys, f"corun KERNELS.csv {options}")
+def test_bad_options(options: str, words: list[str]) -> None:
+    line = refused(f"corun KERNELS.csv {options}")
     for word in words:
         assert word in line
 
 
-def test_bad_rows_are_named_by_line(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_bad_rows_are_named_by_line(folder: Path) -> None:
     Path("KERNELS.csv").write_text(PAIR + "1,c,8,2048,5\n")
-    line = refused(capsys, "corun KERNELS.csv -d v100-sxm2 --out out")
+    line = refused("corun KERNELS.csv -d v100-sxm2 --out out")
     assert line.startswith("error: KERNELS.csv:4: threads: 2048 is more than a block has")
-    assert "cannot read kernels none.csv" in refused(capsys, "corun none.csv -d v100-sxm2")
+    assert "cannot read kernels none.csv" in refused("corun none.csv -d v100-sxm2")
     assert [path.name for path in folder.iterdir()] == ["KERNELS.csv"]

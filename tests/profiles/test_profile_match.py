@@ -184,13 +184,13 @@ def trace_with_grids(kernels: Sequence[str]) -> str:
     return json.dumps({"deviceProperties": [], "traceEvents": events})
 
 
-def test_a_network_on_a_gpu_is_matched_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_on_a_gpu_is_matched_whole(tmp_path: Path) -> None:
     """Each op a kernel, as eager PyTorch has it, but for the ops that launch nothing."""
     graph = NETWORK.graph
     classes = [op_class(graph, node) for node in graph.nodes]
     path = tmp_path / "trace.json"
     path.write_text(trace_with_grids([KERNELS[one] for one in classes if one != "view"]))
-    found = printed_json(capsys, f"profile-report squeezenet {path} --device h100-sxm --runs 2 --json")
+    found = printed_json(f"profile-report squeezenet {path} --device h100-sxm --runs 2 --json")
     assert found["matched_share"] == pytest.approx(1.0)
     units = {row["unit"]: row["layers"] for row in found["units"]}
     for unit in NETWORK.units:

@@ -151,7 +151,7 @@ def systems_table(runs: int) -> str:
 
 
 @pytest.mark.parametrize("kind", ["operators", "kernels", "streams", "systems"])
-def test_a_repetition_is_not_taken_for_one_run(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repetition_is_not_taken_for_one_run(kind: str, tmp_path: Path) -> None:
     """Totals would be three times too high, unless the network ran once and is a repetition itself."""
 
     def text(runs: int) -> str:
@@ -175,14 +175,12 @@ def test_a_repetition_is_not_taken_for_one_run(kind: str, tmp_path: Path, capsys
     assert len(layer_times(text(3), 1).layers) == 9
     path = tmp_path / "profile"
     path.write_text(text(3))
-    said = refused(capsys, f"profile-report squeezenet {path} --device v100-sxm2")
+    said = refused(f"profile-report squeezenet {path} --device v100-sxm2")
     assert "give --runs 3, or 1 if the network ran once and repeats itself" in said
 
 
 @pytest.mark.parametrize(("before", "runs"), [(1, 3), (1, 1), (0, 1)])
-def test_runs_and_something_else_are_told(
-    before: int, runs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_and_something_else_are_told(before: int, runs: int, tmp_path: Path) -> None:
     """A trace that also holds how its inputs were made is no repetition, but has the products of all runs."""
     names = {"product": "aten::conv2d", "window": "aten::max_pool2d", "norm": "aten::softmax", "move": "aten::cat"}
     classes = [op_class(NETWORK.graph, node) for node in NETWORK.graph.nodes]
@@ -190,18 +188,18 @@ def test_runs_and_something_else_are_told(
     rows = ["aten::randn"] * before + run * runs
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": [operator(name, 10 * at, 5) for at, name in enumerate(rows)]}))
-    text = " ".join(printed(capsys, f"profile-report squeezenet {path} --device t4").split())
+    text = " ".join(printed(f"profile-report squeezenet {path} --device t4").split())
     assert ("3.0 times as many products ran in" in text) == (runs == 3)
     assert ("if it ran several times, record equal runs alone, and give --runs" in text) == (runs == 3)
 
 
-def test_layers_beside_others_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_beside_others_are_told(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": run_of_two_streams(0, late=False)}))
-    document = printed_json(capsys, f"profile-report ios_sample {path} --device t4 --json")
+    document = printed_json(f"profile-report ios_sample {path} --device t4 --json")
     assert (document["measured_us"], document["wall_us"], document["overlap"]) == (320, 200, pytest.approx(1.6))
     assert any("concurrent layers took longer than alone" in remark for remark in document["remarks"])
-    text = printed(capsys, f"profile-report ios_sample {path} --device t4")
+    text = printed(f"profile-report ios_sample {path} --device t4")
     said = "run took 0.200 ms from its first layer to its last; on average 1.60 layers ran concurrently."
     assert said in " ".join(text.split())
 
@@ -251,9 +249,9 @@ def profile(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(profile: Path) -> None:
     line = f"profile-report squeezenet {profile} --device v100-sxm2"
-    document = printed_json(capsys, f"{line} --json")
+    document = printed_json(f"{line} --json")
     assert document["unmatched"] == ["nobody"]
     assert document["matched_share"] == pytest.approx(1 - 5 / document["measured_us"])
     units = document["units"]
@@ -262,13 +260,13 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     errors = [abs(unit["predicted_us"] - unit["measured_us"]) for unit in units]
     assert errors == sorted(errors, reverse=True)
     assert document["possible_speedup"] >= 1
-    text = printed(capsys, line)
+    text = printed(line)
     assert "more with smaller errors: --all" in text
     assert document["wall_us"] == document["measured_us"]
     assert "from its first layer to its last; on average 1.00 layers ran concurrently." in " ".join(text.split())
     assert "is it of this model?" not in text
     assert "concurrent layers took longer" not in text
-    assert len(printed(capsys, f"{line} --all").splitlines()) > len(text.splitlines())
+    assert len(printed(f"{line} --all").splitlines()) > len(text.splitlines())
 
 
 @pytest.mark.parametrize("scheduler", ["ios-both", "ios-streams"])
@@ -309,8 +307,8 @@ def test_layers_without_starts_are_drawn_one_after_another() -> None:
     assert found.title.endswith("0.060 ms; starts are not recorded, layers follow one another")
 
 
-def test_a_profile_of_another_model(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, f"profile-report alexnet {profile} --device v100-sxm2")
+def test_a_profile_of_another_model(profile: Path) -> None:
+    text = printed(f"profile-report alexnet {profile} --device v100-sxm2")
     assert "are of nodes of alexnet, so order decided; is it of this model?" in " ".join(text.split())
 
 
@@ -366,21 +364,20 @@ def two_convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_batch_of_a_profile_is_the_networks(two_convolutions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_batch_of_a_profile_is_the_networks(two_convolutions: Path) -> None:
     Path("p.json.gz").write_bytes(gzip.compress(stated_profile(8, 8).encode()))
-    document = printed_json(capsys, f"profile-report m.onnx p.json.gz -d {CPU} --measurements out.jsonl --json")
+    document = printed_json(f"profile-report m.onnx p.json.gz -d {CPU} --measurements out.jsonl --json")
     assert "the batch is 8, at which p.json.gz was recorded" in document["remarks"]
     assert [row.operator.inputs[0].shape[0] for row in read_measurements(Path("out.jsonl"), fewest=1).measurements] == [
         8,
         8,
     ]
     assert "recorded at batch 8, and not at 2; give --batch 8" in refused(
-        capsys, f"profile-report m.onnx p.json.gz -d {CPU} -b 2"
+        f"profile-report m.onnx p.json.gz -d {CPU} -b 2"
     )
     Path("p.json").write_text(stated_profile(1))
     assert not any(
-        "batch" in remark
-        for remark in printed_json(capsys, f"profile-report m.onnx p.json -d {CPU} -b 1 --json")["remarks"]
+        "batch" in remark for remark in printed_json(f"profile-report m.onnx p.json -d {CPU} -b 1 --json")["remarks"]
     )
 
 
@@ -392,15 +389,13 @@ def test_the_batch_of_a_profile_is_the_networks(two_convolutions: Path, capsys: 
         (stated_profile(1, 2), "its runs are of several shapes, as those of 'first'"),
     ],
 )
-def test_other_shapes_and_precisions_are_refused(
-    text: str, words: str, two_convolutions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_shapes_and_precisions_are_refused(text: str, words: str, two_convolutions: Path) -> None:
     Path("p.json").write_text(text)
-    assert words in refused(capsys, f"profile-report m.onnx p.json -d {CPU} --measurements out.jsonl")
+    assert words in refused(f"profile-report m.onnx p.json -d {CPU} --measurements out.jsonl")
     assert not Path("out.jsonl").exists()
 
 
-def test_shapes_of_operators_that_launched_kernels(two_convolutions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shapes_of_operators_that_launched_kernels(two_convolutions: Path) -> None:
     """A trace of PyTorch names its GPU, which is the default, and its operators' shapes."""
     events = [
         operator("aten::conv2d", 40 * place, 30)
@@ -409,29 +404,27 @@ def test_shapes_of_operators_that_launched_kernels(two_convolutions: Path, capsy
     ]
     events += run_of_two_streams(0, late=False)[:2]
     Path("t.json").write_text(json.dumps({"traceEvents": events, "deviceProperties": [{"id": 0, "name": "Tesla T4"}]}))
-    document = printed_json(capsys, "profile-report m.onnx t.json --json")
+    document = printed_json("profile-report m.onnx t.json --json")
     assert document["device"] == "t4"
     assert "the batch is 4, at which t.json was recorded" in document["remarks"]
-    other = printed_json(capsys, "profile-report m.onnx t.json -d p4 --json")
+    other = printed_json("profile-report m.onnx t.json -d p4 --json")
     assert "t.json was recorded on t4, and the predictions are for p4" in other["remarks"]
-    line = refused(capsys, "profile-report m.onnx t.json -d p4 --measurements out.jsonl")
+    line = refused("profile-report m.onnx t.json -d p4 --measurements out.jsonl")
     assert "recorded on t4, not on p4; give that one as --device" in line
 
 
-def test_a_profile_of_a_cpu_makes_no_rows_of_a_gpu(two_convolutions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_of_a_cpu_makes_no_rows_of_a_gpu(two_convolutions: Path) -> None:
     Path("p.json").write_text(stated_profile(1))
-    remarks = printed_json(capsys, "profile-report m.onnx p.json -d t4 --json")["remarks"]
+    remarks = printed_json("profile-report m.onnx p.json -d t4 --json")["remarks"]
     assert any("was recorded on a CPU, and the predictions are for t4" in remark for remark in remarks)
-    assert "recorded on a CPU, not on t4" in refused(
-        capsys, "profile-report m.onnx p.json -d t4 --measurements out.jsonl"
-    )
+    assert "recorded on a CPU, not on t4" in refused("profile-report m.onnx p.json -d t4 --measurements out.jsonl")
     Path("p.json").write_text(stated_profile(1, provider="CUDAExecutionProvider"))
     assert "recorded on a GPU, not on example-cpu" in refused(
-        capsys, f"profile-report m.onnx p.json -d {CPU} --measurements out.jsonl"
+        f"profile-report m.onnx p.json -d {CPU} --measurements out.jsonl"
     )
 
 
-def test_what_is_faster_than_the_peak_names_the_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_faster_than_the_peak_names_the_precision(tmp_path: Path) -> None:
     """TF32, which TensorRT takes by default: squeezenet at batch 64 at three times fp32's peak."""
     network = iossim.load("squeezenet", batch=64)
     flops = [sum(network.graph.work(node).flops for node in network.unit_nodes(unit)) for unit in network.units]
@@ -445,16 +438,16 @@ def test_what_is_faster_than_the_peak_names_the_precision(tmp_path: Path, capsys
     path, out = tmp_path / "trt.json", tmp_path / "out.jsonl"
     path.write_text(json.dumps([{"count": 10}, *rows]))
     command = f"profile-report squeezenet {path} -d a100-sxm-40gb -b 64"
-    said = " ".join(printed(capsys, command).split())
+    said = " ".join(printed(command).split())
     assert "more units are faster than fp32's peak of a100-sxm-40gb" in said
     assert "try --dtype tf32" in said
-    assert "try --dtype tf32" in refused(capsys, f"{command} --measurements {out}")
+    assert "try --dtype tf32" in refused(f"{command} --measurements {out}")
     assert not out.exists()
 
 
 @pytest.mark.parametrize("value", ["-5", "Infinity", "NaN", "1e300", "9" * 400, "9" * 5000, "true", "null"])
 @pytest.mark.parametrize("kind", ["nodes", "layers", "operators", "kernels"])
-def test_times_that_cannot_be(kind: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_that_cannot_be(kind: str, value: str, tmp_path: Path) -> None:
     texts = {
         "nodes": onnxruntime_profile([("a", 8.25)]),
         "layers": json.dumps([{"name": "a", "averageMs": 8.25}]),
@@ -463,28 +456,28 @@ def test_times_that_cannot_be(kind: str, value: str, tmp_path: Path, capsys: pyt
     }
     path = tmp_path / "p.json"
     path.write_text(texts[kind].replace("8.25", value))
-    assert "record it again" in refused(capsys, f"profile-report squeezenet {path} -d t4")
-    assert "p.json" in refused(capsys, f"corun {path} -d t4")
-    assert "p.json" in refused(capsys, f"calibrate {path} -d t4")
+    assert "record it again" in refused(f"profile-report squeezenet {path} -d t4")
+    assert "p.json" in refused(f"corun {path} -d t4")
+    assert "p.json" in refused(f"calibrate {path} -d t4")
 
 
-def test_profiles_that_are_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiles_that_are_nested_too_deeply(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     for text in ("[" * 100_000, '{"traceEvents": ' + "[" * 100_000):
         path.write_text(text)
         for command in ("profile-report squeezenet", "corun", "calibrate"):
-            assert "nested too deeply" in refused(capsys, f"{command} {path} -d t4")
+            assert "nested too deeply" in refused(f"{command} {path} -d t4")
 
 
-def test_mistakes_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "nowhere" in refused(capsys, "profile-report squeezenet nowhere.json --device t4")
+def test_mistakes_of_the_command(tmp_path: Path) -> None:
+    assert "nowhere" in refused("profile-report squeezenet nowhere.json --device t4")
     path = tmp_path / "no.json"
     path.write_text("{}")
     assert "JSON without any objects; give ONNX Runtime's profile" in refused(
-        capsys, f"profile-report squeezenet {path} --device t4"
+        f"profile-report squeezenet {path} --device t4"
     )
     path.write_text(onnxruntime_profile([("a", 1)]))
-    said = refused(capsys, f"profile-report squeezenet {path} --device t4 --cost-model random:1")
+    said = refused(f"profile-report squeezenet {path} --device t4 --cost-model random:1")
     assert "needs prices of kernels" in said
 
 

@@ -35,8 +35,8 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_verdicts_as_json_and_as_a_table(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = printed_json(capsys, f"rules verify {rules} --workers 1 --json")
+def test_verdicts_as_json_and_as_a_table(rules: Path) -> None:
+    rows = printed_json(f"rules verify {rules} --workers 1 --json")
     assert [(row["index"], row["name"], row["verdict"]) for row in rows] == [
         (0, "add-commutes", "proved"),
         (1, "product-commutes", "refuted"),
@@ -46,31 +46,29 @@ def test_verdicts_as_json_and_as_a_table(rules: Path, capsys: pytest.CaptureFixt
     assert "by the target" in rows[1]["reason"]
     found = TypeAdapter(Counterexample).validate_python(rows[1]["counterexample"])
     assert replay(found, rule_set(str(rules))[1]) == found
-    assert printed_json(capsys, f"rules verify {rules} --json") == rows  # as kept, seconds included
-    text = printed(capsys, f"rules verify {rules}")
+    assert printed_json(f"rules verify {rules} --json") == rows  # as kept, seconds included
+    text = printed(f"rules verify {rules}")
     assert text.splitlines()[-1] == "1 proved, 1 refuted, 0 unknown"
     # Nothing that is printed depends on how long the verdicts took to find.
     assert ["index", "name", "verdict", "reason"] in [line.split() for line in text.splitlines()]
-    assert printed(capsys, f"rules verify {rules} --anew --workers 1") == text
+    assert printed(f"rules verify {rules} --anew --workers 1") == text
 
 
-def test_verdicts_are_written(rules: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    printed(capsys, f"rules verify {rules} --workers 1 --write {tmp_path / 'verdicts.json'}")
+def test_verdicts_are_written(rules: Path, tmp_path: Path) -> None:
+    printed(f"rules verify {rules} --workers 1 --write {tmp_path / 'verdicts.json'}")
     kept = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
     assert [kept[rule.hash]["verdict"] for rule in rule_set(str(rules))] == ["proved", "refuted"]
 
 
-def test_a_malformed_file_is_refused(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_file_is_refused(rules: Path) -> None:
     rules.write_text(RULES.replace("matmul", "matmull"))
-    assert "did you mean 'matmul'" in refused(capsys, f"rules verify {rules}")
+    assert "did you mean 'matmul'" in refused(f"rules verify {rules}")
 
 
-def test_without_z3_kept_verdicts_are_shown_and_no_rule_is_proved(
-    rules: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_z3_kept_verdicts_are_shown_and_no_rule_is_proved(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "z3", None)
     monkeypatch.delitem(sys.modules, "iossim.proving.prover", raising=False)
-    assert "22 proved" in printed(capsys, "rules verify metaflow --workers 1")
+    assert "22 proved" in printed("rules verify metaflow --workers 1")
     assert "needs z3, which is not installed; pip install 'iossim[rules]'" in refused(
-        capsys, f"rules verify {rules} --workers 1"
+        f"rules verify {rules} --workers 1"
     )

@@ -1,15 +1,34 @@
-"""Shapes and attributes are drawn as a rule takes them, and as differently as it does."""
+"""Shapes and attributes are drawn as a rule takes them; one difference refutes, and can be found again; evaluation over the prime field."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from some_rules import ASSOCIATIVE, MERGED, rule
 
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Op
+from iossim.ir.types import DType, TensorType
+from iossim.proving.refute import (
+    PRIME,
+    evaluate_exact,
+    evaluate_op,
+    in_field,
+    is_exact,
+    random_elements,
+    refute,
+    replay,
+    trials,
+)
 from iossim.proving.sampling import samples
 from iossim.transforms.rewriting.instance import holds
+from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.verdict import Counterexample
 
 CONV = rule("y = conv(x, w, b?, strides=s, pads=p, dilations=d, groups=g)", "", "y: x")
 
@@ -89,3 +108,153 @@ def test_a_seed_draws_the_same_everywhere() -> None:
         for seed in ("1", "2")
     }
     assert len(texts) == 1
+
+
+RIGHT = {
+    "associative": ASSOCIATIVE,
+    # Squares are never negative: true of real numbers, and not in the field.
+    "relu of a square": rule("t = mul(x, x); y = relu(t)", "y1 = mul(x, x)", "y: y1"),
+    "tanh is odd": rule(
+        "t = unary(x, function='neg'); y = unary(t, function='tanh')",
+        "u = unary(x, function='tanh'); y1 = unary(u, function='neg')",
+        "y: y1",
+    ),
+    "relu behind max pool": rule(
+        "t = relu(x); y = max_pool(t, kernel=k, strides=s, pads=p)",
+        "u = max_pool(x, kernel=k, strides=s, pads=p); y1 = relu(u)",
+        "y: y1",
+    ),
+    "batch norm of two": rule(
+        "y = batch_norm(x, a, b, c, d, epsilon=e)",
+        "n = unary(c, function='neg'); w = reshape(n, shape=(1, n.shape[0], 1, 1)); u = add(x, w); "
+        "z = mul(c, zero); y1 = batch_norm(u, a, b, z, d, epsilon=e)",
+        "y: y1",
+        "len(x.shape) == 4",
+        filled=("zero = filled(shape=c.shape, value=0.0)",),
+    ),
+    "softmax and concat": rule(
+        "a = softmax(x, axis=1); b = softmax(y, axis=1); z = concat(a, b, axis=0)",
+        "t = concat(x, y, axis=0); z1 = softmax(t, axis=1)",
+        "z: z1",
+    ),
+}
+WRONG = {
+    "not commutative": rule("y = matmul(a, b)", "y1 = matmul(b, a)", "y: y1"),
+    "relu of a sum": rule("t = add(a, b); y = relu(t)", "u = relu(a); v = relu(b); y1 = add(u, v)", "y: y1"),
+    "average for maximum": rule(
+        "y = max_pool(x, kernel=k, strides=s, pads=p)", "y1 = average_pool(x, kernel=k, strides=s, pads=p)", "y: y1"
+    ),
+    "another epsilon": rule(
+        "y = batch_norm(x, a, b, c, d, epsilon=e)", "y1 = batch_norm(x, a, b, c, d, epsilon=e + 0.001)", "y: y1"
+    ),
+    "padding counted": rule(
+        "y = average_pool(x, kernel=k, strides=s, pads=p, count_include_pad=True)",
+        "y1 = average_pool(x, kernel=k, strides=s, pads=p)",
+        "y: y1",
+    ),
+    "bias lost": rule("y = conv(x, w, b?)", "y1 = conv(x, w)", "y: y1"),
+    "pads of the other side": rule("y = conv(x, w, pads=p)", "y1 = conv(x, w, pads=(p[2], p[3], p[0], p[1]))", "y: y1"),
+    "groups": MERGED,
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not_refuted(name: str) -> None:
+    tried = list(trials(RIGHT[name], 40))
+    assert len(tried) >= 10
+    wrong = [each.counterexample for each in tried if each.counterexample is not None]
+    assert not [each for each in wrong if each.element is not None]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_refuted_and_the_counterexample_replays(name: str) -> None:
+    found = refute(WRONG[name], 60)
+    assert found is not None
+    kept = TypeAdapter(Counterexample).validate_python(json.loads(json.dumps(found.to_json(), allow_nan=False)))
+    assert kept == found
+    assert replay(kept, WRONG[name]) == found
+
+
+def test_a_counterexample_is_none_of_another_rule() -> None:
+    wrong = WRONG["not commutative"]
+    found = refute(wrong)
+    assert found is not None
+    right = Rule("right", wrong.source, wrong.source, (("y", "y"),))
+    assert replay(found, right) is None
+
+
+def test_a_target_that_does_not_fit_is_told_from_one_that_is_wrong() -> None:
+    reversed_rows = rule("y = matmul(a, b)", "y1 = matmul(b, a)", "y: y1", "len(a.shape) == 2", "len(b.shape) == 2")
+    found = [trial.counterexample for trial in trials(reversed_rows, 40)]
+    kinds = {each.element is None for each in found if each is not None}
+    assert kinds == {True, False}
+
+
+X = random_elements(np.random.default_rng(0), (2, 3, 50))
+
+
+def made(kind: str, *inputs: np.ndarray, **attributes: object) -> np.ndarray:
+    return evaluate_op(Op.from_attributes(kind, attributes), inputs)[0]
+
+
+def test_products_are_those_of_whole_numbers() -> None:
+    random = np.random.default_rng(1)
+    x, w = random_elements(random, (1, 4, 6, 5)), random_elements(random, (6, 2, 3, 3))
+    found = made("conv", x, w, groups=2, pads=(1, 0, 1, 2), strides=(2, 1))
+    exact = Op.from_attributes("conv", {"groups": 2, "pads": (1, 0, 1, 2), "strides": (2, 1)})
+    whole = exact.evaluate([x.astype(np.int64), w.astype(np.int64)])[0] % PRIME
+    assert (found == whole).all()
+    a, b, c = (random_elements(random, shape) for shape in ((3, 40), (40, 5), (5,)))
+    doubled = made("gemm", a, b, c, alpha=0.5, beta=2.0)
+    whole = (a.astype(np.int64) @ b.astype(np.int64) * pow(2, -1, PRIME) + 2 * c.astype(np.int64)) % PRIME
+    assert (doubled == whole).all()
+
+
+def test_fractions_go_with_sums_and_products() -> None:
+    a, b = np.array([0.75, -2.5, 3.0, 0.1]), np.array([0.5, 0.25, -7.0, 0.0])
+    assert (in_field(a + b) == np.mod(in_field(a) + in_field(b), PRIME)).all()
+    assert (in_field(a * b) == np.mod(in_field(a) * in_field(b), PRIME)).all()
+
+
+def test_what_activations_keep() -> None:
+    relu = made("relu", X)
+    assert 0.3 < (relu == 0).mean() < 0.7
+    assert (made("relu", relu) == relu).all()
+    assert (made("clip", X, minimum=0.0) == relu).all()
+    minus = np.mod(-X, PRIME)
+    assert (np.mod(relu - made("relu", minus), PRIME) == X).all()
+    assert (np.mod(relu + made("relu", minus), PRIME) == made("unary", X, function="abs")).all()
+    six = made("clip", X, minimum=0.0, maximum=6.0)
+    assert (made("clip", six, minimum=0.0, maximum=6.0) == six).all()
+    assert (made("relu", six) == six).all()
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "unary"])
+def test_other_functions_look_random(kind: str) -> None:
+    attributes = {"function": "tanh"} if kind == "unary" else {}
+    y = made(kind, X, **attributes)
+    assert (y == made(kind, X.copy(), **attributes)).all()
+    assert len(np.unique(y)) > 290
+    assert y[0, 0, 0] == made(kind, X[:1, :1, :1], **attributes)
+
+
+def test_what_the_field_has_not() -> None:
+    assert not is_exact(Op.from_attributes("softmax", {}))
+    assert not is_exact(Op.from_attributes("unary", {"function": "floor"}))
+    assert not is_exact(Op.from_attributes("nary", {"function": "div"}))
+    assert is_exact(Op.from_attributes("nary", {"function": "sub"}))
+
+
+def test_graphs() -> None:
+    x = TensorType((2, 3), DType.FLOAT64)
+    graph = Graph.create(
+        {"x": x, "y": x},
+        ["z"],
+        [
+            Node("a", Op.from_attributes("add", {}), ("x", "y"), ("s",)),
+            Node("b", Op.from_attributes("mul", {}), ("s", "s"), ("z",)),
+        ],
+        {},
+    )
+    whole = np.full((2, 3), PRIME - 1.0)
+    assert (evaluate_exact(graph, {"x": whole, "y": whole})["z"] == 4).all()

@@ -111,8 +111,8 @@ def test_without_seconds_there_is_one_search() -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_the_command_says_that_the_time_was_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = printed(capsys, f"optimize randwire --device v100-sxm2 --seconds 30 --out {tmp_path}")
+def test_the_command_says_that_the_time_was_up(tmp_path: Path) -> None:
+    told = printed(f"optimize randwire --device v100-sxm2 --seconds 30 --out {tmp_path}")
     said = " ".join(told.split())
     assert "the search was ended after 30 s: not all stages were considered" in said
     assert "Not proven optimal" in said
@@ -120,8 +120,8 @@ def test_the_command_says_that_the_time_was_up(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "schedule.json").is_file()
 
 
-def test_seconds_end_no_search_that_measures(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "optimize squeezenet --cost-model onnxruntime_cpu:threads=1 --budget 10 --seconds 2")
+def test_seconds_end_no_search_that_measures() -> None:
+    said = refused("optimize squeezenet --cost-model onnxruntime_cpu:threads=1 --budget 10 --seconds 2")
     assert "give --budget 2s" in said
 
 

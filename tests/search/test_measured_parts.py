@@ -1,8 +1,9 @@
-"""The parts of the measured search: transitions, classes, the planner, the correction, optimism."""
+"""The parts of the measured search, and what a budget buys: mean regret against the optimum when all is measured."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from stage_signature import stage_signature
 from test_ios_optimal import layered, problems, spaces
 
+import iossim
+from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
@@ -18,8 +21,11 @@ from iossim.schedule.stage_hash import stage_hashes, unit_keys
 from iossim.search.counting import count_search_space
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice, price_merges
+from iossim.search.measured import Budget
 from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Planner
+from iossim.search.measured.schedule import expected_deviation
+from iossim.search.measured.search import MeasuredSolution, measured_search
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions, StageSpace
@@ -211,3 +217,47 @@ def test_hope_grows_with_kappa_and_with_the_price() -> None:
         assert (more < less).all()
     for kappa, one in zip((0.0, 1.0, 2.0, 3.0), hoped, strict=True):
         assert one[2] == pytest.approx(np.exp(-0.1 * kappa), rel=1e-3)
+
+
+DEVICE = "v100-sxm2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "error", "budget", "percent", "seeds"),
+    [
+        ("inception_v3", "0.1", 300, 1.0, 2),
+        ("inception_v3", "0.2", 500, 2.0, 2),
+        ("inception_v3", "structured", 1000, 1.0, 2),
+        ("nasnet_a", "structured", 1000, 1.0, 1),
+    ],
+)
+def test_mean_regret(model: str, error: str, budget: int, percent: float, seeds: int) -> None:
+    """SqueezeNet's, and five seeds of all, are kept figures (``tests/evidence/test_quoted_figures.py``)."""
+    network = iossim.load(model)
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    simulator = iossim.cost_model("simulator", DEVICE)
+
+    def search(truth: MeasuringCostModel, spend: Budget) -> MeasuredSolution:
+        return measured_search(
+            problems,
+            simulator,
+            truth,
+            SearchOptions(StageSpace("general", 3, 8)),
+            spend,
+            concurrent=True,
+            merge=True,
+            deviation=expected_deviation(simulator),
+        )
+
+    regrets = []
+    for seed in range(seeds):
+        truth = iossim.cost_model(f"perturbed:{error},{seed}", DEVICE)
+        assert isinstance(truth, MeasuringCostModel)
+        optimum = search(truth, Budget(everything=True))
+        assert optimum.exhaustive
+        found = search(truth, Budget(measurements=budget))
+        assert found.measurements <= budget
+        assert found.cost_us >= optimum.cost_us * (1 - 1e-9)
+        regrets.append(100 * (found.cost_us / optimum.cost_us - 1))
+    assert mean(regrets) <= percent, regrets

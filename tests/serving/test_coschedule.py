@@ -249,12 +249,12 @@ def test_traces_that_cannot_be_read(text: str, message: str, tmp_path: Path) -> 
         read_trace(path, ["a", "b"])
 
 
-def test_copies_of_a_model_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copies_of_a_model_run_at_a_time(tmp_path: Path) -> None:
     command = f"coschedule squeezenet --copies 2 --device v100-sxm2 --arrivals poisson --requests 50 --out {tmp_path}"
-    told = printed(capsys, command)
+    told = printed(command)
     assert "one stream a model" in told
     assert "Request latency by load" in told
-    document = printed_json(capsys, f"{command} --json")
+    document = printed_json(f"{command} --json")
     assert document == json.loads((tmp_path / "coschedule.json").read_text())
     assert document["models"] == ["squeezenet1", "squeezenet2"]
     assert [way["way"] for way in document["ways"]] == [
@@ -271,9 +271,9 @@ def test_copies_of_a_model_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureF
     assert len(set(colours.values())) == 2
 
 
-def test_an_objective_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_objective_is_told() -> None:
     command = "coschedule squeezenet resnet18 --device a100-sxm-40gb"
-    document = printed_json(capsys, f"{command} --objective latency --weight squeezenet=4 --limit resnet18=9 --json")
+    document = printed_json(f"{command} --objective latency --weight squeezenet=4 --limit resnet18=9 --json")
     assert document["objective"] == {
         "name": "weighted latency",
         "weights": {"squeezenet": 4.0, "resnet18": 1.0},
@@ -284,7 +284,7 @@ def test_an_objective_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         ends_us = way["ends_us"]
         assert way["objective_us"] == pytest.approx(4 * ends_us["squeezenet"] + ends_us["resnet18"])
         assert way["over_limits_us"] == 0.0
-    told = printed(capsys, f"{command} --limit squeezenet=0.01")
+    told = printed(f"{command} --limit squeezenet=0.01")
     assert "no way keeps all limits" in told
     assert "requests a second" in told
 
@@ -305,5 +305,5 @@ def test_an_objective_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         ("", "coschedule needs a device"),
     ],
 )
-def test_what_cannot_be_run_is_refused(options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refused(capsys, f"coschedule squeezenet {options}")
+def test_what_cannot_be_run_is_refused(options: str, message: str) -> None:
+    assert message in refused(f"coschedule squeezenet {options}")

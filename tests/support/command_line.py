@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
-
-import pytest
 
 from iossim.cli.main import main
 
@@ -18,31 +18,35 @@ def run(arguments: str | Sequence[str]) -> int:
     return main(words[1:], commands="evidence.commands") if words[:1] == ["evidence"] else main(words)
 
 
-def printed(capsys: pytest.CaptureFixture[str], arguments: str | Sequence[str]) -> str:
+def output_of(arguments: str | Sequence[str]) -> tuple[int, str, str]:
+    """The exit code of a command, and what it writes to standard output and standard error."""
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2)]
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        code = run(arguments)
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)
+    return code, out, err
+
+
+def printed(arguments: str | Sequence[str]) -> str:
     """What a command that succeeds prints."""
-    capsys.readouterr()
-    code = run(arguments)
-    output = capsys.readouterr()
-    assert code == 0, output.err
-    return output.out
+    code, out, err = output_of(arguments)
+    assert code == 0, err
+    return out
 
 
-def printed_json(capsys: pytest.CaptureFixture[str], arguments: str | Sequence[str]) -> Any:
+def printed_json(arguments: str | Sequence[str]) -> Any:
     """What a command prints, read as strict JSON: all of standard output, and no NaN or Infinity."""
-    return json.loads(printed(capsys, arguments), parse_constant=_refuse)
+    return json.loads(printed(arguments), parse_constant=_refuse)
 
 
-def refused(capsys: pytest.CaptureFixture[str], arguments: str | Sequence[str]) -> str:
+def refused(arguments: str | Sequence[str]) -> str:
     """The one line that a command says about its user's mistake."""
-    capsys.readouterr()
-    code = run(arguments)
-    output = capsys.readouterr()
-    assert code == 2
-    assert output.out == ""
-    assert output.err.startswith("error: ")
-    assert output.err.endswith("\n")
-    assert output.err.count("\n") == 1
-    return output.err
+    code, out, err = output_of(arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err
 
 
 def _refuse(constant: str) -> float:

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper, parser
 from onnx_of_op import IR_VERSION
 
 from iossim.ir.op import Array
+
+
+def nodes_of(text: str) -> list[NodeProto]:
+    """Nodes in ONNX's text form, ``[name] output = Operator <attribute=1> (input, input)``, apart by semicolons."""
+    return list(parser.parse_graph("graph () => () {" + text.replace(";", "\n") + "}").node)
 
 
 def write_onnx(

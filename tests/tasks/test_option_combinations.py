@@ -1,8 +1,9 @@
-"""One pipeline: what options are combined, API, command line and studies give the same schedule, or refuse with the same words."""
+"""One pipeline: what options are combined; networks rewritten for a scheduler, what is said of it, what is refused."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,26 @@ from typing import Any
 import pytest
 from command_line import run
 
+import iossim
 from iossim import api
-from iossim.base.errors import IossimError
+from iossim.base.errors import IossimError, OptionError
 from iossim.cli.options import with_flags
+from iossim.cost.model import CostModel
+from iossim.cost.random import RandomCostModel
 from iossim.models.load import load
+from iossim.models.random_graphs import seeded_network
 from iossim.schedule.schedule import Schedule
+from iossim.search.ios import STRATEGIES
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
 from iossim.tasks.task import Scheduled, Task
+from iossim.transforms.rewriting.backtracking import RewriteBudget
+from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.scheduled import Rewrite, RewriteSearch, Rewriting
+from iossim.transforms.transform import Setting
 
 #: For each option its values, the plain one first.
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -157,3 +170,72 @@ def test_every_combination(
     for number, options in enumerate(COMBINATIONS):
         if chosen.items() <= options.items() and changed(options) > 2:
             check(options, capsys, tmp_path / str(number))
+
+
+RULES = (*rule_set("metaflow"), *rule_set("simplify"))
+FEW = RewriteBudget(graphs=6)
+
+
+def rewrite(
+    network: iossim.Network,
+    prices: CostModel,
+    rules: Sequence[Rule] = RULES,
+    scheduler: str = "ios-both",
+    search: RewriteSearch = "joint",
+    alpha: float = 1.05,
+) -> Rewriting:
+    transform = Rewrite(tuple(rules), search, alpha, FEW, unproved=True)
+    return transform.apply(network, Setting(prices, scheduler, SearchOptions()))
+
+
+@pytest.mark.parametrize("scheduler", ["sequential", *STRATEGIES])
+def test_no_scheduler_is_slower_by_it(scheduler: str) -> None:
+    network, prices = seeded_network(1, units=6, blocks=2), RandomCostModel(seed=1)
+    found = rewrite(network, prices, scheduler=scheduler)
+    assert found.before_us == pytest.approx(schedule(network, prices, scheduler).latency_us)
+    assert found.after_us == pytest.approx(schedule(found.network, prices, scheduler).latency_us)
+    assert found.after_us <= found.before_us
+    assert all(found.after_us <= each.cost_us for each in found.first.values())
+    assert list(found.first) == ([] if scheduler == "sequential" else ["backtracking", "saturation"])
+    if found.steps:
+        assert f"by {scheduler}" in found.sentence()
+
+
+@pytest.mark.parametrize("search", ["backtracking", "saturation"])
+def test_a_search_for_the_sum_of_operators_is_scheduled_then(search: RewriteSearch) -> None:
+    network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
+    found = rewrite(network, prices, search=search)
+    assert found.search == search
+    assert found.before_us == pytest.approx(schedule(network, prices, "ios-both").latency_us)
+    assert found.after_us == pytest.approx(schedule(found.network, prices, "ios-both").latency_us)
+    assert (
+        schedule(found.network, prices, "sequential").latency_us <= schedule(network, prices, "sequential").latency_us
+    )
+    joint = rewrite(network, prices)
+    assert joint.after_us <= found.after_us
+
+
+def test_what_came_of_it_is_said() -> None:
+    network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
+    idempotent = [rule for rule in RULES if rule.name == "relu-of-relu"]
+    found = rewrite(network, prices, idempotent)
+    assert found.network is network
+    assert found.sentence() == "no rule matches: the graph is unchanged"
+    larger = [rule for rule in RULES if rule.name == "enlarge-3x3-to-5x5"]
+    found = rewrite(network, api.cost_model("simulator", "v100-sxm2"), larger, alpha=1.0)
+    assert found.network is network
+    assert found.sentence().startswith("no rewriting is faster: the graph is unchanged; ")
+
+
+def test_mistakes_are_refused() -> None:
+    network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
+    with pytest.raises(OptionError, match="`rewrite` cannot price graphs for `scheduler` greedy; give one of"):
+        rewrite(network, prices, scheduler="greedy")
+    with pytest.raises(OptionError, match="`rewrite_search` 'join' is not known; did you mean 'joint'"):
+        rewrite(network, prices, search="join")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"`alpha` 0.5 is not possible"):
+        rewrite(network, prices, alpha=0.5)
+    with pytest.raises(OptionError, match="`rewrite_budget` 'much' is not a budget"):
+        iossim.optimize(network, None, cost_model=prices, rewrite="simplify", rewrite_budget="much")
+    with pytest.raises(iossim.IossimError, match="unknown rules 'metaflo'; did you mean 'metaflow'"):
+        api.task(network, None, cost_model=prices, rewrite="metaflo")

@@ -1,4 +1,4 @@
-"""Which plan of cuDNN a convolution runs by: the fastest alone, as the virtual times of the host's device say."""
+"""Which plan of cuDNN a convolution runs by, and how plans are timed: at the working clock, side by side, the first few of the ranking."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from host_device import KERNEL_US, HostDriver
+from host_device import KERNEL_US, HostDriver, Ramp
 from host_library import HostLibrary
 from random_networks import random_inputs, random_network, sequential_schedule
 from small_networks import UNITS, of_op
 
+from iossim.backends.cupy_cudnn import candidate_timing, clock
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Convolution
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.backend import BackendError, Choice
+from iossim.execution.backend import BackendError, Choice, DeviceLostError, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.lower import lower_schedule
+from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.plan import Launch
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
@@ -136,3 +138,184 @@ def test_the_plan_reserves_what_the_choice_says() -> None:
         needed = choices(launch.units, launch.strategy).workspace_bytes
         given = 0 if launch.workspace is None else plan.buffers[launch.workspace].bytes
         assert given >= needed
+
+
+#: As an H200: it idles at 345 MHz, runs at 1980, and takes a while from the one to the other.
+IDLING = {"slowdown": 1980 / 345, "ramp_us": 250_000.0, "idle_us": 100_000.0}
+
+
+def one_convolution() -> Network:
+    return of_op(Conv(), (1, 4, 5, 5), weights=((3, 4, 1, 1),))
+
+
+def two_convolutions() -> Network:
+    b = GraphBuilder("two")
+    x = b.input("x", (1, 4, 5, 5))
+    return b.network([b.conv(x, 4, name="first"), b.conv(x, 5, name="second")])
+
+
+def backend_on(
+    driver: HostDriver,
+    plans_of: Callable[[Convolution], Mapping[EnginePlan, float]],
+    options: CudnnOptions | None = None,
+    planning_us: float = 0.0,
+) -> CupyCudnnBackend:
+    library = HostLibrary(driver, plans_of, planning_us)
+    return CupyCudnnBackend(Precision.FP32, Engine.GRAPH, options or CudnnOptions(), driver, library)
+
+
+def choose(backend: CupyCudnnBackend, network: Network) -> list[str]:
+    choices = backend.choices(network)
+    return [choices((unit.name,), Strategy.CONCURRENT).algorithm for unit in network.units]
+
+
+def ranked(*times_us: float) -> Callable[[Convolution], Mapping[EnginePlan, float]]:
+    """Plans ``eng0``, ``eng1``, ... in the order of the ranking."""
+    return lambda _: {EnginePlan(f"eng{index}", 0): time_us for index, time_us in enumerate(times_us)}
+
+
+@pytest.mark.usefixtures("_as_shipped")
+def test_tests_of_the_tuning_time_as_often_as_it_is_done_for_users() -> None:
+    assert (candidate_timing.COPIES, candidate_timing.ROUNDS, candidate_timing.FINAL_ROUNDS) == (8, 3, 7)
+
+
+@pytest.mark.usefixtures("_as_shipped")
+def test_what_is_timed_first_is_not_judged_by_a_clock_that_idles() -> None:
+    """The first plan is the fastest by a fifth; while the clock comes up it takes several times as long as the last."""
+    plans = ranked(40.0, 50.0, 50.0, 50.0)
+    driver = HostDriver(ramp=Ramp(**IDLING))
+    backend = backend_on(driver, plans)
+    assert choose(backend, one_convolution()) == ["fused:eng0"]
+    assert backend.planning.warm_up_us >= 300_000
+
+
+@pytest.mark.usefixtures("_as_shipped")
+def test_without_warming_up_and_rounds_the_choice_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the double shows what the fix is for: one after another from an idle clock, the last plan wins."""
+    monkeypatch.setattr(clock.WorkingClock, "ensure", lambda self: None)
+    monkeypatch.setattr(candidate_timing, "ROUNDS", 1)
+    monkeypatch.setattr(candidate_timing, "FINALISTS", 1)
+    chosen = set()
+    for ramp_us in (1_000.0, 4_000.0, 16_000.0):
+        driver = HostDriver(ramp=Ramp(**{**IDLING, "ramp_us": ramp_us}))
+        chosen |= set(choose(backend_on(driver, ranked(40.0, 50.0, 50.0, 50.0)), one_convolution()))
+    assert chosen != {"fused:eng0"}
+
+
+def test_last_resorts_that_take_milliseconds_are_run_but_not_timed() -> None:
+    backend = backend_on(HostDriver(), ranked(40.0, 60.0, 4_000.0))
+    assert choose(backend, one_convolution()) == ["fused:eng0"]
+    assert backend.planning.candidates_timed == 2
+    assert choose(backend_on(HostDriver(), ranked(4_000.0)), one_convolution()) == ["fused:eng0"]
+
+
+@pytest.mark.usefixtures("_as_shipped")
+def test_a_device_that_idled_while_plans_were_ranked_is_warmed_up_again() -> None:
+    driver = HostDriver(ramp=Ramp(**IDLING))
+    backend = backend_on(driver, ranked(40.0, 50.0), planning_us=400_000.0)
+    choices = backend.choices(network := two_convolutions())
+    for unit in network.units:
+        before_us = backend.planning.warm_up_us
+        assert choices((unit.name,), Strategy.CONCURRENT).algorithm == "fused:eng0"
+        assert backend.planning.warm_up_us - before_us > 200_000
+    # No pause, no warming up beyond a look at the clock.
+    driver = HostDriver(ramp=Ramp(**IDLING))
+    backend = backend_on(driver, ranked(40.0, 50.0))
+    choose(backend, two_convolutions())
+    assert backend.planning.warm_up_us < 700_000
+
+
+def test_a_clock_that_stays_low_is_taken_as_it_is() -> None:
+    driver = HostDriver(ramp=Ramp(slowdown=3.0, ramp_us=1e12))
+    backend = backend_on(driver, ranked(50.0, 40.0))
+    assert choose(backend, one_convolution()) == ["fused:eng1"]
+    assert backend.planning.warm_up_us < 2_500_000
+
+
+def test_the_first_few_of_the_ranking_are_built_and_timed() -> None:
+    plans = ranked(50.0, 40.0, 30.0, 20.0, 10.0)
+    for most, algorithm in ((1, "fused:eng0"), (2, "fused:eng1"), (4, "fused:eng3"), (9, "fused:eng4")):
+        backend = backend_on(HostDriver(), plans, CudnnOptions(plans=most))
+        assert choose(backend, one_convolution()) == [algorithm]
+        planning = backend.planning
+        assert planning.convolutions == planning.chosen_by_timing == 1
+        assert planning.candidates_timed == planning.plans_built == min(most, 5)
+    backend = backend_on(HostDriver(), ranked(*range(1, 17)))
+    choose(backend, one_convolution())
+    assert backend.planning.plans_built == CudnnOptions().plans == 12
+
+
+def test_different_engines_are_timed_before_knobs_of_one() -> None:
+    """Five plans of one engine lead the ranking; the fastest engine comes behind them."""
+    names = ["eng11_k2=0", "eng11_k2=1", "eng11_k2=2", "eng11_k2=3", "eng11_k2=4", "eng1", "eng1_k3=1", "eng57_k2=7"]
+    assert engines_first(names) == ["eng11_k2=0", "eng1", "eng57_k2=7", "eng11_k2=1", "eng1_k3=1", *names[2:5]]
+    plans = {EnginePlan(name, 0): 50.0 for name in names[:-1]} | {EnginePlan(names[-1], 0): 10.0}
+    backend = backend_on(HostDriver(), lambda _: plans, CudnnOptions(plans=3))
+    assert choose(backend, one_convolution()) == ["fused:eng57_k2=7"]
+
+
+def test_equal_convolutions_are_planned_once_and_counted_once() -> None:
+    backend = backend_on(HostDriver(), ranked(2.0, 1.0))
+    network = two_convolutions()
+    for _ in range(3):
+        choose(backend, network)
+    stage = lower_stage(network, [[0], [1]], Strategy.CONCURRENT, Engine.GRAPH, choices=backend.choices(network))
+    backend.measure(network, [stage], Timing(rounds=2))
+    planning = backend.planning
+    # Two convolutions with a bias: each fused and apart, two plans of each.
+    assert (planning.convolutions, planning.candidates_timed, planning.plans_built) == (2, 8, 8)
+    assert planning.to_json()["candidates_timed"] == 8
+
+
+@pytest.mark.parametrize("name", ["refused", "uncaptured"])
+def test_refusals_are_counted_with_the_first_reason(name: str) -> None:
+    plans = {EnginePlan(name, 0): 1.0, EnginePlan("eng0", 0): 9.0}
+    backend = backend_on(HostDriver(), lambda _: plans)
+    assert choose(backend, one_convolution()) == ["fused:eng0"]
+    assert backend.planning.refused == 1
+    assert backend.planning.candidates_timed == 1
+    assert f"CUDNN_STATUS_NOT_SUPPORTED: {name}" in backend.planning.first_refusal
+    assert "a convolution of 1x4x5x5 by 3x4x1x1" in backend.planning.first_refusal
+
+
+def test_why_no_plan_runs_is_said() -> None:
+    backend = backend_on(HostDriver(), lambda _: {EnginePlan("refused", 0): 1.0})
+    with pytest.raises(BackendError, match=r"no way to run .*CUDNN_STATUS_NOT_SUPPORTED: refused.*; raise workspace"):
+        choose(backend, one_convolution())
+
+
+@pytest.mark.parametrize("ahead", [{}, {EnginePlan("eng0", 0): 1.0}])
+def test_a_plan_that_breaks_the_device_is_no_refusal(ahead: dict[EnginePlan, float]) -> None:
+    """All that comes after it fails, too: it ends what runs, and is told as itself."""
+    driver = HostDriver()
+    plans = {**ahead, EnginePlan("breaks", 0): 1.0, EnginePlan("eng9", 0): 1.0}
+    backend = backend_on(driver, lambda _: plans)
+    network = one_convolution()
+    with pytest.raises(
+        DeviceLostError, match="the GPU failed: cudaErrorIllegalAddress: an illegal memory access"
+    ) as error:
+        choose(backend, network)
+    assert "\n" not in str(error.value)
+    assert "no way to run" not in str(error.value)
+    with pytest.raises(DeviceLostError, match="cudaErrorIllegalAddress"):
+        choose(backend, two_convolutions())
+    assert backend.planning.refused == 1  # and not every plan behind it as well
+    assert backend.planning.convolutions == 0  # nothing was chosen for lack of what could not run
+
+
+def test_a_plan_that_refuses_once_it_is_named_leaves_no_capture_open() -> None:
+    """A plan may be named that was never timed."""
+    network = one_convolution()
+    driver = HostDriver()
+    backend = backend_on(driver, lambda _: {EnginePlan("uncaptured", 0): 1.0, EnginePlan("eng0", 0): 9.0})
+
+    def execute(algorithm: str) -> Mapping[str, object]:
+        choice = Choice(algorithm)
+        stage = lower_stage(network, [[0]], Strategy.CONCURRENT, Engine.GRAPH, choices=lambda *_: choice)
+        return backend.execute(network, stage, random_inputs(network))
+
+    with pytest.raises(BackendError, match="the GPU refused a call: CUDNN_STATUS_NOT_SUPPORTED: uncaptured") as error:
+        execute("fused:uncaptured")
+    assert not isinstance(error.value, DeviceLostError)
+    assert not driver.is_capturing
+    assert execute("fused:eng0")

@@ -1,4 +1,4 @@
-"""What the device is asked for, in which order and on which stream, as the recording device heard it."""
+"""What the device is asked for, in which order and on which stream; and outputs are judged of the run that counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from host_device import Call, HostDriver
+from host_device import Call, DropsEdges, HostDriver, HostGraph, HostMemory, HostStream
 from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,10 +23,12 @@ from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan, Run
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.engine import Engine
+from iossim.execution.backend import BackendError, Timing
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import MAIN, lower_schedule
-from iossim.execution.memory import with_memory
+from iossim.execution.measured_run import largest_error
+from iossim.execution.memory import plan_memory, with_memory
 from iossim.execution.plan import Command, Plan, Queue, Queued, Record, Synchronize, Wait, repeat, segments
 from iossim.execution.tolerance import largest_difference
 from iossim.ir.network import Network
@@ -258,3 +260,65 @@ def test_waits_for_what_the_host_has_waited_for_are_not_captured() -> None:
     assert Wait(0, side) not in capturable(second)
     copies = list(segments(repeat(plan, 3, synchronise=True)))
     assert len(copies) == 3
+
+
+SEEDS = range(8)
+
+
+class LaunchesNothing(HostDriver):
+    """Graphs are captured, and their launches lost."""
+
+    def launch_graph(self, graph: HostGraph, stream: HostStream) -> None:
+        super().launch_graph(HostGraph([]), stream)
+
+
+def lowered(seed: int, engine: Engine) -> tuple[Network, Plan]:
+    network = random_network(seed, units=6)
+    return network, lower_schedule(random_schedule(network, seed), network, engine, in_place=True)
+
+
+def on(driver: HostDriver, engine: Engine) -> CupyCudnnBackend:
+    return CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), driver, HostLibrary(driver))
+
+
+@pytest.mark.parametrize("broken", [LaunchesNothing, DropsEdges])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_outputs_are_those_of_the_graph(seed: int, broken: type[HostDriver]) -> None:
+    """Right answers of the calls that are made before the capture do not hide what the graph computes."""
+    network, plan = lowered(seed, Engine.GRAPH)
+    inputs = random_inputs(network)
+    expected = evaluate_graph(network.graph, inputs)
+    assert largest_error(on(HostDriver(seed), Engine.GRAPH).execute(network, plan, inputs), expected) < 1e-4
+    assert largest_error(on(broken(seed), Engine.GRAPH).execute(network, plan, inputs), expected) > 0.1
+
+
+@pytest.mark.parametrize("broken", [LaunchesNothing, DropsEdges])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_timed_is_held_to_its_outputs(seed: int, broken: type[HostDriver]) -> None:
+    network, plan = lowered(seed, Engine.GRAPH)
+    timing = Timing(rounds=2, warm_up=1, seed=seed)
+    assert len(on(HostDriver(seed), Engine.GRAPH).measure(network, [plan], timing)[0].times_us) == 2
+    with pytest.raises(BackendError, match="computes other outputs than the same calls one by one"):
+        on(broken(seed), Engine.GRAPH).measure(network, [plan], timing)
+
+
+class GivesArenasBack(HostDriver):
+    """A pool that hands back the first block of an arena's size, with what it holds."""
+
+    def __init__(self, arena_bytes: int) -> None:
+        super().__init__()
+        self.arena = super().allocate(arena_bytes)
+
+    def allocate(self, size_bytes: int) -> HostMemory:
+        return self.arena if size_bytes == self.arena.size_bytes else super().allocate(size_bytes)
+
+
+@pytest.mark.parametrize("engine", UNDIVIDED)
+def test_right_answers_of_an_earlier_run_are_not_found_in_its_memory(engine: Engine) -> None:
+    network, plan = lowered(0, engine)
+    plan = plan_memory(plan)
+    inputs = random_inputs(network)
+    backend = on(GivesArenasBack(plan.arena_bytes), engine)
+    assert largest_error(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs)) < 1e-4
+    idle = replace(plan, commands=plan.commands[-1:])
+    assert all(np.isnan(array).all() for array in backend.execute(network, idle, inputs).values())

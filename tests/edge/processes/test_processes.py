@@ -31,7 +31,7 @@ def test_processes_compute_and_send_what_was_planned(devices: int, sync: str) ->
             np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5 * np.abs(array).max())
 
 
-def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    done = printed_json(capsys, "dataflow run ios_sample -d c6678 --processes 2 --json")
+def test_from_the_command_line() -> None:
+    done = printed_json("dataflow run ios_sample -d c6678 --processes 2 --json")
     assert (done["holds"], done["in_processes"], done["devices"]) == (True, True, 2)
     assert sum(done["sent_bytes"]) == done["planned_bytes"] > 0

@@ -1,22 +1,32 @@
-"""Attention is one kernel where libraries have it, and the kernels of its ops where they have not."""
+"""Attention in one kernel, matrix products however their operands' axes are written, and what one thread of a CPU may do."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
+from cpus import cpu
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iossim.api import cost_model, optimize
 from iossim.hardware.load import device
+from iossim.hardware.lowering.cpu import GATHERED, GATHERED_AT_STRIDE, PACKED
 from iossim.hardware.lowering.kernel import Candidate, Libraries, WorkClass, resident_blocks
+from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_unit
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network, Unit
-from iossim.ir.types import Precision
+from iossim.ir.op import Op
+from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
+from iossim.ir.ops.reshape import Transpose
+from iossim.ir.types import Precision, TensorType
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
+from iossim.models.passes.pipeline import canonicalise
 
 H100, V100 = device("h100-sxm"), device("v100-sxm2")
 TEXT = "attention batch=2 heads=12 queries=384 keys=384 features=64"
@@ -129,3 +139,199 @@ def test_queries_that_are_few_divide_their_keys() -> None:
     found = candidates("attention batch=1 heads=8 queries=1 keys=4096 features=128 kv_heads=2")
     assert [one.kernels[0].blocks for one in found] == [8, 16, 32, 64, 128]
     assert all(one.kernels[1].bytes_written == 8 * 128 * 2 for one in found[1:])
+
+
+ON_V100 = device("v100-sxm2")
+
+Shape = tuple[int, ...]
+
+
+def product_kernels(op: Op, a: Sequence[int], b: Sequence[int]) -> tuple[Candidate, ...]:
+    types = [TensorType(tuple(a)), TensorType(tuple(b))]
+    outputs = op.infer(types)
+    operands = (Operand(types[0]), Operand(types[1], is_weight=True))
+    return step_candidates(Step(op, operands, outputs, op.flops(types, outputs), Precision.FP32), ON_V100)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "count", "rows", "columns"),
+    [
+        ((197, 768), (768, 2304), 1, 197, 2304),
+        ((197, 1, 768), (768, 2304), 1, 197, 2304),
+        ((197, 1, 768), (1, 768, 2304), 1, 197, 2304),
+        ((8, 197, 768), (768, 2304), 1, 8 * 197, 2304),
+        ((2, 3, 5, 7, 64), (1, 1, 1, 64, 32), 1, 2 * 3 * 5 * 7, 32),
+        # Attention: a product for each image and head.
+        ((8, 12, 197, 64), (8, 12, 64, 197), 96, 197, 197),
+        # Heads that share keys: those that share are rows, where they lie one behind another.
+        ((8, 4, 3, 1, 64), (8, 4, 1, 64, 50), 32, 3, 50),
+        ((8, 4, 3, 5, 64), (8, 4, 1, 64, 50), 32, 15, 50),
+        # Behind the batch there are other products: the rows of different images are at no one distance.
+        ((8, 12, 5, 64), (1, 12, 64, 50), 96, 5, 50),
+        # One row of each image is: a head's rows are a matrix with longer steps.
+        ((8, 12, 1, 64), (1, 12, 64, 50), 12, 8, 50),
+        # Columns of several matrices are at no one distance either, several vectors are.
+        ((5, 64), (8, 64, 50), 8, 5, 50),
+        ((5, 64), (8, 64, 1), 1, 5, 8),
+        ((7, 1, 1, 64), (8, 64, 1), 1, 7, 8),
+        # Neither side's vectors would be neighbours in the output.
+        ((7, 1, 3, 1, 64), (1, 8, 3, 64, 1), 21, 1, 8),
+        ((64,), (64, 50), 1, 1, 50),
+        ((64,), (8, 64, 50), 8, 1, 50),
+        ((8, 5, 64), (64,), 1, 40, 1),
+        ((64,), (64,), 1, 1, 1),
+        ((8, 1, 64), (8, 64, 1), 8, 1, 1),
+    ],
+)
+def test_stack(a: Shape, b: Shape, count: int, rows: int, columns: int) -> None:
+    found = stacked_product(a, b)
+    assert (found.count, found.rows, found.columns, found.inner) == (count, rows, columns, 64 if 64 in a else 768)
+
+
+@st.composite
+def relaid_products(draw: st.DrawFn) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
+    """A stack of products ``[count, rows, inner] @ [count, inner, columns]``, and the same operands under other shapes.
+
+    The axes of the stack, and those of the rows, are split; axes of one element come anywhere. No element moves.
+    """
+    sizes = st.integers(1, 6)
+    stack = draw(st.lists(sizes, max_size=2))
+    inner, columns = draw(st.integers(2, 200)), draw(st.integers(1, 300))
+    rows = draw(st.lists(sizes, max_size=3))
+    plain = (math.prod(stack), math.prod(rows), inner), (math.prod(stack), inner, columns)
+    axes = [(size, size) for size in stack] + [(size, 1) for size in rows]
+    for place in draw(st.lists(st.integers(0, len(axes)), max_size=3)):
+        axes.insert(min(place, len(axes)), (1, 1))
+    (last, own) = axes.pop() if axes and axes[-1][1] == 1 else (1, 1)
+    assert own == 1
+    a, b = tuple(size for size, _ in axes), tuple(size for _, size in axes)
+    while b and b[0] == 1 and draw(st.booleans()):
+        b = b[1:]
+    while len(b) == len(a) and a and a[0] == 1 and draw(st.booleans()):
+        a = a[1:]
+    return plain, ((*a, last, inner), (*b, inner, columns))
+
+
+@given(relaid_products())
+def test_equal_work_in_any_layout_is_equal_kernels(products: tuple[tuple[Shape, Shape], tuple[Shape, Shape]]) -> None:
+    plain, relaid = products
+    assert product_kernels(MatMul(), *relaid) == product_kernels(MatMul(), *plain)
+
+
+@given(st.integers(1, 300), st.integers(2, 300), st.integers(1, 300))
+def test_a_matrix_times_a_matrix_is_one_product_whatever_op_says_so(rows: int, inner: int, columns: int) -> None:
+    dense = product_kernels(Gemm(), (rows, inner), (inner, columns))
+    stacked = product_kernels(MatMul(), (rows, inner), (inner, columns))
+    assert [each.kernels for each in dense][:-1] == [each.kernels for each in stacked][:-1]  # the last names its op
+
+
+@given(st.integers(2, 300), st.integers(2, 300))
+def test_a_matrix_times_a_vector_is_the_same_from_either_side(size: int, inner: int) -> None:
+    times_vector = product_kernels(MatMul(), (size, inner), (inner,))
+    assert times_vector == product_kernels(MatMul(), (size, inner), (inner, 1))
+    assert times_vector == product_kernels(MatMul(), (size, 1, inner), (inner, 1))
+    by_columns = product_kernels(Gemm(trans_b=True), (1, inner), (size, inner))
+    as_row = product_kernels(MatMul(), (1, inner), (size, inner, 1))
+    kernels = [[(k.blocks, k.flops, k.panels) for k in each.kernels] for each in by_columns]
+    assert kernels == [[(k.blocks, k.flops, k.panels) for k in each.kernels] for each in as_row]
+
+
+@pytest.mark.parametrize("device", ["v100-sxm2", "h100-sxm"])
+def test_tokens_cost_the_same_wherever_the_batch_of_one_stands(device: str) -> None:
+    """An exported attention layer turns ``[1, tokens, width]`` round and back, which moves nothing."""
+    prices = cost_model("simulator", device)
+    found = set()
+    for shape in ((197, 768), (1, 197, 768), (197, 1, 768)):
+        b = GraphBuilder("projection")
+        y = b.add(MatMul(), b.input("x", shape), b.constant("w", (768, 2304)))
+        found.add(optimize(b.network([y]), None, scheduler="sequential", cost_model=prices).latency_us)
+    assert len(found) == 1
+
+
+def test_a_transpose_that_moves_nothing_leaves_the_price() -> None:
+    b = GraphBuilder("turned")
+    x = b.add(Transpose((1, 0, 2)), b.input("x", (1, 197, 768)))
+    graph = canonicalise(b.graph([b.add(MatMul(), x, b.constant("w", (768, 64)))]))
+    assert [node.op.kind for node in graph.nodes] == ["reshape", "matmul"]
+
+
+def on_cpu(description: str) -> dict[str, Candidate]:
+    return {one.algorithm: one for one in step_candidates(parse_description(description).step(), cpu())}
+
+
+def conv(channels: int, filters: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> str:
+    return (
+        f"conv batch=2 in_channels={channels} out_channels={filters} kernel={kernel} in_size=10 stride={stride} "
+        f"padding={kernel // 2} groups={groups}"
+    )
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "nasnet_a", "randwire"])
+def test_every_step_runs_as_one_block_of_a_core(name: str) -> None:
+    network, device = load(name), cpu()
+    steps = 0
+    for unit in dict(zip(network.signatures, network.units, strict=True)).values():
+        for found in lower_unit(network, unit, device):
+            for candidate in found:
+                (kernel,) = candidate.kernels
+                assert kernel.blocks == 1
+                needs = kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
+                assert resident_blocks(device.limits, *needs) == 1
+            steps += 1
+    assert steps > 15
+
+
+def test_bytes_of_a_convolution() -> None:
+    plain, blocked = on_cpu(conv(32, 24))["nchw"].kernels[0], on_cpu(conv(32, 24))["nchwc"].kernels[0]
+    x, weight, y = 2 * 32 * 100 * 4, 24 * 32 * 9 * 4, 2 * 24 * 100 * 4
+    assert plain.l2_bytes == x + weight + y + GATHERED * 9 * x
+    assert blocked.l2_bytes == 2 * (x + y) + weight
+    assert (plain.activation_bytes, plain.weight_bytes, plain.bytes_written) == (x + weight, 0, y)
+    flops = 2 * 2 * 24 * 100 * 32 * 9
+    assert plain.flops == flops
+    # 24 filters fill one block and a half.
+    assert blocked.flops == flops * 32 // 24
+    (pointwise,) = on_cpu(conv(32, 24, kernel=1))["nchw"].kernels
+    assert pointwise.l2_bytes == x + 24 * 32 * 4 + y + PACKED * x
+    (strided,) = on_cpu(conv(32, 24, stride=2))["nchw"].kernels
+    assert strided.l2_bytes == x + weight + y // 4 + GATHERED_AT_STRIDE * 9 * x // 4
+
+
+@pytest.mark.parametrize(
+    ("description", "algorithms"),
+    [
+        (conv(32, 24), {"nchw", "nchwc"}),
+        (conv(42, 42), {"nchw"}),
+        (conv(3, 32), {"nchw", "nchwc"}),
+        (conv(36, 36, groups=36), {"nchw", "nchwc"}),
+        (conv(42, 42, groups=42), {"nchw"}),
+        (conv(64, 64, groups=2), {"nchw"}),
+        ("max_pool batch=1 channels=64 in_size=10 kernel=3 stride=2 padding=0", {"nchw", "nchwc"}),
+        ("max_pool batch=1 channels=84 in_size=10 kernel=3 stride=2 padding=0", {"nchw"}),
+        ("linear batch=1 m=4 n=256 k=512", {"nchw"}),
+        ("relu rows=8 cols=900", {"nchw"}),
+    ],
+)
+def test_channels_that_blocks_divide(description: str, algorithms: set[str]) -> None:
+    assert set(on_cpu(description)) == algorithms
+
+
+def test_the_input_of_few_channels_is_not_reordered() -> None:
+    (kernel,) = on_cpu(conv(3, 32))["nchwc"].kernels
+    assert kernel.l2_bytes == 2 * 3 * 100 * 4 + 32 * 3 * 9 * 4 + 2 * (2 * 32 * 100 * 4)
+
+
+@pytest.mark.parametrize(
+    ("description", "algorithm", "work_class"),
+    [
+        (conv(32, 24), "nchw", WorkClass.CORE_PRODUCT),
+        (conv(32, 24), "nchwc", WorkClass.CORE_BLOCKED),
+        (conv(32, 32, groups=32), "nchwc", WorkClass.CORE_BLOCKED_WINDOW),
+        ("linear batch=1 m=4 n=256 k=512", "nchw", WorkClass.CORE_PRODUCT),
+        ("average_pool batch=1 channels=64 in_size=10 kernel=3 stride=1 padding=1", "nchw", WorkClass.CORE_WINDOW),
+        ("global_average_pool batch=1 channels=64 in_size=10", "nchw", WorkClass.CORE_WINDOW),
+        ("concat rows=8 cols=900", "nchw", WorkClass.CORE_STREAM),
+    ],
+)
+def test_work_classes(description: str, algorithm: str, work_class: WorkClass) -> None:
+    assert on_cpu(description)[algorithm].kernels[0].work_class is work_class

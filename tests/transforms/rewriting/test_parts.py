@@ -1,24 +1,37 @@
-"""The search in parts, and together with the schedule: never worse than what it begins with, and the same outputs."""
+"""The search in parts, cuts of graphs, and what graphs cost: as the schedules that they stand for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from math import inf
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import iossim
 from iossim import api
 from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.cost.model import CostModel, Prices, WrappedCostModel
 from iossim.cost.random import RandomCostModel
+from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.unary import Relu
+from iossim.models.passes.block_parts import units_alone
 from iossim.models.random_graphs import seeded_network
-from iossim.transforms.rewriting.application import replay
+from iossim.schedule.batch import StageBatch
+from iossim.search.scheduler import schedule
+from iossim.transforms.rewriting import graph_costs as module
+from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
-from iossim.transforms.rewriting.parts import search_in_parts
+from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.parts import minimum_cut, search_in_parts, split
+from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import ByOperators
 
@@ -134,3 +147,134 @@ def test_what_is_best_one_by_one_is_not_what_is_best_side_by_side() -> None:
     found, first = search.search(OptimalSchedule(prices))
     assert search.summed.best.cost_us < search.summed.before_us
     assert found.best.cost_us < found.before_us < min(each.cost_us for each in first.values())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_cut_is_the_least(seed: int) -> None:
+    """Against every cut that keeps the first and the last third on their sides."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 9))
+    edges = [(a, b) for a, b in combinations(range(count), 2) if rng.random() < 0.35]
+    places = [
+        frozenset(rng.choice(count, size=min(count, int(rng.integers(1, 4))), replace=False).tolist())
+        for _ in range(int(rng.integers(0, 7)))
+    ]
+    third = max(1, count // 3)
+
+    def broken(before: frozenset[int]) -> tuple[int, int]:
+        return (
+            sum(bool(place & before) and bool(place - before) for place in places),
+            sum(a in before and b not in before for a, b in edges),
+        )
+
+    ways = []
+    middle = range(third, count - third)
+    for size in range(len(middle) + 1):
+        for chosen in combinations(middle, size):
+            before = frozenset({*range(third), *chosen})
+            if not any(b in before and a not in before for a, b in edges):
+                ways.append(broken(before))
+    found = minimum_cut(range(count), [1] * count, edges, places)
+    assert not any(b in found and a not in found for a, b in edges)
+    assert set(range(third)) <= found
+    assert not found & set(range(count - third, count))
+    assert broken(found) == min(ways)
+
+
+@pytest.mark.parametrize("model", ["squeezenet", "inception_v3"])
+def test_parts_hold_each_unit_once_in_an_order_in_which_they_can_run(model: str) -> None:
+    network = iossim.load(model)
+    for together in ([(unit,) for unit in range(len(network.units))], [block.units for block in network.blocks]):
+        parts = split(network, together, [])
+        assert sorted(unit for part in parts for unit in part) == list(range(len(network.units)))
+        part_of = {unit: index for index, part in enumerate(parts) for unit in part}
+        for unit, reads in enumerate(network.predecessors):
+            assert all(part_of[before] <= part_of[unit] for before in reads)
+        assert all(len({part_of[unit] for unit in units}) == 1 for units in together)
+        for part in parts:
+            ops = sum(len(network.units[unit].nodes) for unit in part)
+            assert ops <= 30 or sum(set(units) <= set(part) for units in together) == 1
+            assert len(units_alone(network, part, "part").graph.nodes) == ops
+
+
+def test_places_are_kept_whole() -> None:
+    """Two ops that a rule matches stay together, where as good a cut is beside them."""
+    network = iossim.load("squeezenet")
+    alone = [(unit,) for unit in range(len(network.units))]
+    before, behind = split(network, alone, [], 45)[:2]
+    place = [network.unit_nodes(network.units[unit])[0].name for unit in (before[-1], behind[0])]
+    assert not any({before[-1], behind[0]} <= set(part) for part in split(network, alone, [], 45))
+    assert any({before[-1], behind[0]} <= set(part) for part in split(network, alone, [place], 45))
+
+
+ALL = (*rule_set("metaflow"), *rule_set("simplify"))
+COSTS = (SumOfOperators, OptimalSchedule)
+
+
+@dataclass(eq=False)
+class Counting(WrappedCostModel):
+    """Tells how often it was asked, and for how many stages."""
+
+    batches: list[int] = field(default_factory=list)
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        self.batches.append(len(batch))
+        return super().price_stages(batch)
+
+
+def models() -> list[CostModel]:
+    return [RandomCostModel(seed=3), api.cost_model("simulator", "v100-sxm2")]
+
+
+@pytest.mark.parametrize("prices", models(), ids=["random", "simulator"])
+@pytest.mark.parametrize("network", [seeded_network(1, units=9, blocks=3), iossim.load("squeezenet")], ids=str)
+def test_costs_are_those_of_schedules(network: Network, prices: CostModel) -> None:
+    assert SumOfOperators(prices).us(network) == pytest.approx(schedule(network, prices, "sequential").latency_us)
+    assert OptimalSchedule(prices).us(network) == pytest.approx(schedule(network, prices, "ios-both").latency_us)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", COSTS)
+def test_no_bound_is_above_the_cost(seed: int, kind: Callable[[CostModel], GraphCost]) -> None:
+    network = seeded_network(seed, units=8, blocks=2)
+    for prices in models():
+        cost = kind(prices)
+        assert 0 < cost.at_least_us(network) <= cost.us(network) * (1 + 1e-12)
+
+
+def test_units_are_priced_and_blocks_solved_once() -> None:
+    network = iossim.load("squeezenet")
+    again = replace(network, name="again")
+    for cost in (SumOfOperators, OptimalSchedule):
+        prices = Counting(RandomCostModel(seed=3))
+        made = cost(prices)
+        first_us = made.us(network)
+        asked = list(prices.batches)
+        if cost is SumOfOperators:
+            assert asked == [len(set(network.signatures))]
+        assert made.us(again) == first_us
+        assert sum(prices.batches[len(asked) :]) <= len(network.units) / 4, "merged stages alone are asked for again"
+
+
+def test_a_network_without_a_price_costs_infinitely_much() -> None:
+    network = seeded_network(0, units=4, blocks=1)
+    first = network.units[0].name
+    table = PriceTable(stages=[StagePrice(units=[first], latency_us=1)], boundary_us=BoundaryPrices())
+    for kind in COSTS:
+        assert kind(TableCostModel(table)).us(network) == np.inf
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 999), st.integers(4, 9), st.booleans(), st.booleans())
+def test_stages_of_a_network_are_transferred_to_another(seed: int, units: int, concurrent: bool, merge: bool) -> None:
+    network = seeded_network(seed, units=units, blocks=2)
+    cost = OptimalSchedule(RandomCostModel(seed=seed), concurrent=concurrent, merge=merge)
+    exact_us = cost.us(network)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MANY", 0)
+        assert cost.near_us(network, network) == pytest.approx(exact_us, rel=1e-12), "its own stages"
+        applied = (apply(network.graph, match) for rule in ALL for match in find_matches(network.graph, rule))
+        for made in [each for each in applied if each is not None][:5]:
+            other = rewritten_network(network, made.graph)
+            assert cost.near_us(other, network) >= cost.us(other) * (1 - 1e-12)
+    assert cost.near_us(network, network) == exact_us, "few prices: found anew"

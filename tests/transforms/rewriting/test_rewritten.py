@@ -1,7 +1,8 @@
-"""Networks of rewritten graphs."""
+"""Networks of rewritten graphs: rules that ship are of use in them, and saved schedules carry rules and steps."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -9,19 +10,33 @@ import numpy as np
 import pytest
 from place_rules import SHIPPED
 
+import iossim
+from iossim import api
 from iossim.api import optimize
 from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.base.errors import IossimError, OptionError
+from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.models.random_graphs import seeded_network
-from iossim.transforms.rewriting.application import Step, apply, replay
+from iossim.proving.refute import evaluate_real
+from iossim.transforms.replay import split_source
+from iossim.transforms.rewriting.application import ReplayError, Step, apply, replay
+from iossim.transforms.rewriting.backtracking import RewriteBudget
+from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.matching import find_matches
-from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.parts import search_in_parts
+from iossim.transforms.rewriting.rewritten import OPTION, rewritten_again, rewritten_network, with_rewriting
 from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.rule_sets import rule_set
 
 BY_NAME = {rule.name: rule for rule in SHIPPED}
 #: Convolutions of one input become one, and what follows is pushed behind it.
@@ -129,3 +144,122 @@ def test_whole_networks_compute_the_same(model: str, least: int, tmp_path: Path)
         size = np.abs(value).max()
         for array in (found[name], planned[name], ran[name]):
             assert np.abs(array - value).max() <= 1e-4 * size
+
+
+RULES = {rule.name: rule for name in ("metaflow", "simplify") for rule in rule_set(name)}
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("squeezenet", ["enlarge-1x1-to-3x3", "merge-convolutions", "merge-relus-of-concat", "relus-of-concat-of-2"]),
+        (
+            "inception_v3",
+            [
+                "enlarge-1xk-to-3xk",
+                "enlarge-kx1-to-kx3",
+                "average-pool-into-1x1",
+                "merge-convolutions",
+                "relu-behind-max-pool",
+                "relus-of-concat-of-4",
+            ],
+        ),
+        ("resnet50", ["enlarge-1x1-to-3x3", "identity-beside-sum", "sum-of-convolutions", "merge-convolutions"]),
+    ],
+)
+def test_they_are_found(model: str, names: list[str]) -> None:
+    graph = load(model).graph
+    for name in names:
+        matches = find_matches(graph, RULES[name])
+        assert matches, name
+        assert apply(graph, matches[0]) is not None, name
+
+
+def fire_module() -> Graph:
+    """Squeeze, then 3x3 beside 1x1, joined."""
+    builder = GraphBuilder("fire")
+    x = builder.input("x", (1, 6, 7, 7))
+    wide = builder.add(Relu(), convolution(builder, x, "3x3", (4, 6, 3, 3)))
+    narrow = builder.add(Relu(), convolution(builder, x, "1x1", (5, 6, 1, 1)))
+    return builder.network([builder.add(Concat(1), wide, narrow)]).graph
+
+
+def convolution(builder: GraphBuilder, x: str, name: str, weight: tuple[int, ...]) -> str:
+    pads = tuple(size // 2 for size in weight[2:])
+    parameters = (builder.constant(f"w{name}", weight), builder.constant(f"b{name}", weight[:1]))
+    return builder.add(Conv(pads=pads * 2), x, *parameters, name=name)
+
+
+def test_a_fire_module_becomes_one_convolution() -> None:
+    """Enlarging costs at first; merged with its neighbour, the 1x1 is gone, and so are split and concat."""
+    graph = before = fire_module()
+    steps = [
+        "enlarge-1x1-to-3x3",
+        "merge-convolutions",
+        "relus-of-split-into-2",
+        "concat-of-split-into-2",
+        "concat-of-one",
+    ]
+    for name in steps:
+        applied = apply(graph, find_matches(graph, RULES[name])[0])
+        assert applied is not None, name
+        graph = applied.graph
+    assert [node.op.kind for node in graph.nodes] == ["conv", "relu"]
+    assert graph.input_types(graph.nodes[0])[1].shape == (9, 6, 3, 3)
+    x = {"x": np.random.default_rng(0).standard_normal((1, 6, 7, 7))}
+    np.testing.assert_allclose(
+        evaluate_real(graph, x)[graph.outputs[0]], evaluate_real(before, x)[before.outputs[0]], rtol=1e-5, atol=1e-6
+    )
+
+
+SAVED_RULES = (*rule_set("metaflow"), *rule_set("simplify"))
+
+
+def given_and_rewritten() -> tuple[Network, Network]:
+    network = seeded_network(1, units=6, blocks=2)
+    best = search_in_parts(
+        network, SAVED_RULES, SumOfOperators(RandomCostModel(1)), budget=RewriteBudget(graphs=12)
+    ).best
+    return network, with_rewriting(best.network, best.steps, SAVED_RULES)
+
+
+def test_a_network_is_rewritten_again_from_its_source() -> None:
+    network, made = given_and_rewritten()
+    source, texts = split_source(made.source)
+    assert source == network.source
+    text = texts[OPTION]
+    again = rewritten_again(network, text)
+    assert (again.graph.nodes, again.graph.types) == (made.graph.nodes, made.graph.types)
+    assert (again.units, again.blocks, again.source, again.reading) == (
+        made.units,
+        made.blocks,
+        made.source,
+        made.reading,
+    )
+    assert "The graph is rewritten by" in made.remarks[-1]
+    applied = {step["rule"] for step in json.loads(text)["steps"]}
+    assert all((rule.name in text) == (rule.name in applied) for rule in SAVED_RULES)
+
+
+def test_what_is_no_rewriting_is_refused() -> None:
+    network, made = given_and_rewritten()
+    text = dict(made.source.options)[OPTION]
+    for broken in ("", "[]", "{}", '{"rules": 3, "steps": []}', text[:-5], text.replace('"nodes"', '"notes"')):
+        with pytest.raises(IossimError):
+            rewritten_again(network, broken)
+    with pytest.raises(ReplayError, match="take the steps from the graph"):
+        rewritten_again(seeded_network(3, units=6, blocks=1), text)
+    steps = [Step.from_json(step) for step in json.loads(text)["steps"]]
+    with pytest.raises(OptionError, match="rewritten already"):
+        with_rewriting(made, steps, SAVED_RULES)
+    assert with_rewriting(network, (), SAVED_RULES) is network
+
+
+def test_a_schedule_of_a_rewritten_network_is_read_as_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.json"
+    given = iossim.load("inception_v3", block=3)
+    found = iossim.optimize(given, "v100-sxm2", rewrite="metaflow,simplify", rewrite_budget="12", unproved=True)
+    found.save(path)
+    assert api.simulate(path).latency_us == pytest.approx(found.latency_us)
+    saved, network = api.read_schedule(path)
+    assert network.graph.hash == saved.graph_hash != given.graph.hash

@@ -1,13 +1,20 @@
-"""Rules check themselves when they are made."""
+"""Rules check themselves when they are made; their expressions, rules at concrete shapes, and which rules are used."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from rule_instances import instantiate
 
-from iossim.transforms.rewriting.expression import parse_expression
-from iossim.transforms.rewriting.rule import PatternOp, Rule, RuleError
+from iossim.proving.refute import evaluate_real
+from iossim.transforms.rewriting import verdict as module
+from iossim.transforms.rewriting.expression import Binding, ExpressionError, evaluate, parse_expression
+from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, place
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, RuleError
+from iossim.transforms.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.verdict import Verdict, Verification, trusted
 
 TWO = Rule(
     "associative",
@@ -56,3 +63,144 @@ def test_any_number_of_tensors_has_no_shape() -> None:
 def test_what_is_not_well_formed_is_refused(changed: dict[str, object], reason: str) -> None:
     with pytest.raises(RuleError, match=reason):
         replace(TWO, **changed)  # type: ignore[arg-type]
+
+
+BINDING = Binding({"g": 2, "pads": (1, 2)}, {"x": (1, 8, 5, 7), "w": (4, 4, 3, 3)}, frozenset({"w"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x.shape[1] // g", 4),
+        ("(0, 0, *pads)", (0, 0, 1, 2)),
+        ("x.shape[2:]", (5, 7)),
+        ("x.shape[-1] * 2 - 3", 11),
+        ("w.shape[2:] == (3, 3)", True),
+        ("len(x.shape) == 4", True),
+        ("is_constant(w)", True),
+        ("is_constant(x) or g != 2", False),
+        ("-1", -1),
+        ("(3,)", (3,)),
+    ],
+)
+def test_value_and_text(text: str, value: object) -> None:
+    read = parse_expression(text)
+    assert evaluate(read, BINDING) == value
+    assert parse_expression(str(read)) == read
+
+
+@pytest.mark.parametrize("text", ["x.", "__import__('os')", "x.dtype", "lambda: 0", "x.shape[g:]", "[a for a in b]"])
+def test_what_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        parse_expression(text)
+
+
+@pytest.mark.parametrize("text", ["unknown", "y.shape", "x.shape[9]", "g // 0", "g < pads"])
+def test_what_has_no_value_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match="has no value"):
+        evaluate(parse_expression(text), BINDING)
+
+
+def op(kind: str, inputs: str, outputs: str, **attributes: str) -> PatternOp:
+    given = tuple((name, parse_expression(value)) for name, value in attributes.items())
+    return PatternOp(kind, tuple(inputs.split()), tuple(outputs.split()), given)
+
+
+CONV = {"strides": "s", "pads": "p", "groups": "g", "dilations": "d"}
+#: Two convolutions of one input become one with the filters of both.
+MERGED = Rule(
+    "merge",
+    (op("conv", "x v b?", "y", **CONV), op("conv", "x w c?", "z", **CONV)),
+    (
+        op("concat", "v w", "vw", axis="0"),
+        op("concat", "b? c?", "bc", axis="0"),
+        op("conv", "x vw bc?", "yz", **CONV),
+        op("split", "yz", "y1 z1", axis="1", sizes="(v.shape[0], w.shape[0])"),
+    ),
+    (("y", "y1"), ("z", "z1")),
+    (parse_expression("g == 1"), parse_expression("v.shape[2:] == w.shape[2:]")),
+)
+PLAIN = {"s": (1, 1), "p": (1, 1, 1, 1), "d": (1, 1), "g": 1}
+SHAPES = {"x": (1, 2, 5, 5), "v": (3, 2, 3, 3), "w": (4, 2, 3, 3), "b": (3,), "c": None}
+
+
+@pytest.mark.parametrize(("b", "c"), [((3,), (4,)), ((3,), None), (None, (4,)), (None, None)])
+def test_what_is_left_out_stands_for_zeros(b: tuple[int] | None, c: tuple[int] | None) -> None:
+    found = instantiate(MERGED, PLAIN, {**SHAPES, "b": b, "c": c})
+    assert found is not None
+    assert len(found.source.nodes[0].inputs) == (2 if b is None else 3)
+    assert len(found.target.nodes) == (3 if b is None and c is None else 4)
+    random = np.random.default_rng(0)
+    inputs = {name: random.standard_normal(found.source.types[name].shape) for name in found.source.inputs}
+    made, by = evaluate_real(found.source, inputs), evaluate_real(found.target, inputs)
+    for one, other in zip(found.source.outputs, found.target.outputs, strict=True):
+        np.testing.assert_allclose(made[one], by[other])
+
+
+def test_conditions_exclude() -> None:
+    with pytest.raises(ConditionFailsError):
+        place(MERGED, {**PLAIN, "g": 2}, {**SHAPES, "v": (4, 1, 3, 3), "w": (4, 1, 3, 3), "b": (4,)})
+    assert instantiate(MERGED, {**PLAIN, "p": (1, 1, 2, 2)}, {**SHAPES, "w": (4, 2, 1, 1)}) is None
+
+
+def test_a_source_that_does_not_take_the_shapes() -> None:
+    with pytest.raises(NotMadeError, match="channels"):
+        place(MERGED, PLAIN, {**SHAPES, "x": (1, 3, 5, 5)})
+
+
+def test_sides_of_other_shapes() -> None:
+    rule = replace(MERGED, target=(op("identity", "x", "y1"), op("identity", "x", "z1")), conditions=())
+    with pytest.raises(NotMadeError, match=r"y is \[1, 3, 5, 5\], but y1, which replaces it, is \[1, 2, 5, 5\]"):
+        place(rule, PLAIN, SHAPES).target()
+
+
+def test_any_number_of_tensors() -> None:
+    rule = Rule(
+        "flat",
+        (op("concat", "x y", "t", axis="a"), op("concat", "t *rest", "z", axis="a")),
+        (op("concat", "x y *rest", "u", axis="a"),),
+        (("z", "u"),),
+    )
+    found = instantiate(rule, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ((2, 2), (2, 5))})
+    assert found is not None
+    assert found.source.inputs == ("x", "y", "rest.0", "rest.1")
+    assert found.target.types["u"].shape == (2, 11)
+    assert instantiate(rule, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ()}) is not None
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_identity_of_a_convolution(groups: int) -> None:
+    rule = Rule(
+        "wider",
+        (op("relu", "x", "y"), op("conv", "y w", "z", groups="g")),
+        (op("conv", "x one", "same", groups=str(groups), pads="(1, 1, 1, 1)"), op("relu", "same", "y1")),
+        (("y", "y1"),),
+        filled=(("one", Filled(parse_expression(f"(x.shape[1], x.shape[1] // {groups}, 3, 3)"), identity=True)),),
+    )
+    found = instantiate(rule, {"g": 1}, {"x": (1, 4, 5, 6), "w": (2, 4, 1, 1)})
+    assert found is not None
+    x = np.random.default_rng(0).standard_normal((1, 4, 5, 6))
+    (made,) = evaluate_real(found.target, {"x": x, "w": np.zeros((2, 4, 1, 1))}).values()
+    np.testing.assert_allclose(made, np.maximum(x, 0))
+
+
+def test_only_proved_rules_are_used_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = rule_set("metaflow")[8:12]
+    proved, refuted, unknown, never = rules
+    verdicts = {
+        proved.hash: Verification(Verdict.PROVED, "", conditions=("w1.shape[0] == w2.shape[0]",)),
+        refuted.hash: Verification(Verdict.REFUTED, ""),
+        unknown.hash: Verification(Verdict.UNKNOWN, ""),
+    }
+
+    def recall(rule: Rule) -> Verification | None:
+        return verdicts.get(rule.hash)
+
+    monkeypatch.setattr(module, "recall", recall)
+    used, left_out = trusted(rules)
+    assert [rule.name for rule in used] == [proved.name]
+    assert len(used[0].conditions) == len(proved.conditions) + 1
+    assert left_out == (refuted, unknown, never)
+    used, left_out = trusted(rules, unproved=True)
+    assert used[1:] == (unknown, never)
+    assert left_out == (refuted,)
