@@ -117,9 +117,11 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path, monkeypatch: pytest
     assert "\n" not in said
 
 
-def test_what_the_gpu_backend_lacks_is_of_the_nearer_cuda(tmp_path: Path) -> None:
+def test_what_the_gpu_backend_lacks_is_of_the_nearer_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpu_report_package import gpu_lacks
 
+    # The environment of the tests may have the packages of the other CUDA.
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not place.endswith("site-packages")])
     for name in ("cupy_cuda12x", "nvidia_cuda_nvrtc_cu12", "nvidia_cudnn_cu12", "nvidia_ml_py"):
         info = tmp_path / f"{name}-1.0.dist-info"
         info.mkdir()
