@@ -93,10 +93,10 @@ def joint(
             ", ".join(f"{name} {us / 1e3:.3f}" for name, us in costs.items())
             for costs in (found.alone_us, found.without_us)
         )
-        gap = 1 - (made.relaxed_bound_us or 0.0) / found.us
+        gap = "" if made.relaxed_bound_us is None else f"{1 - made.relaxed_bound_us / found.us:.0%}"
         rows.writerow([
             f"{device} {engine} {dtype}", model, batch, f"{found.tried[frozenset()].us / 1e3:.3f}", alone,
-            f"{two_us[best] / 1e3:.3f} ({', then '.join(best)})" if best else "", f"{found.us / 1e3:.3f}", f"{gap:.0%}", without,
+            f"{two_us[best] / 1e3:.3f} ({', then '.join(best)})" if best else "", f"{found.us / 1e3:.3f}", gap, without,
             f"{found.seen:,}", f"{taken_s:.0f}",
         ])  # fmt: skip
         sys.stdout.flush()
