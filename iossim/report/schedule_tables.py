@@ -177,10 +177,9 @@ def _launch(launch: StreamLaunch) -> str:
 def stream_summary(schedule: StreamSchedule) -> str:
     """Latency, streams and waits, gap to the bound, interval, and notes."""
     waits = sum(len(launch.after) for launch in schedule.launches)
-    lines = [
-        f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.streams)} streams; {waits} waits for events of other "
-        "streams, and no barriers"
-    ]
+    waited = "1 wait for an event" if waits == 1 else f"{waits} waits for events"
+    several = f"{len(schedule.streams)} streams; {waited} of other streams, and no barriers"
+    lines = [f"{schedule.latency_us / 1e3:.3f} ms in {several if len(schedule.streams) > 1 else 'one stream'}"]
     if schedule.relaxed_bound_us:
         gap = schedule.latency_us / schedule.relaxed_bound_us - 1
         bound = f"Lower bound of all streams: {schedule.relaxed_bound_us / 1e3:.3f} ms"
