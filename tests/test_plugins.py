@@ -24,7 +24,7 @@ from iossim.base.errors import say_once
 from iossim.base.registry import Group, PluginError
 from iossim.cli.main import commands_of, main
 from iossim.cost.create import COST_MODELS, cost_model_names
-from iossim.execution.backends import BACKENDS, backend_names, create_backend, missing_for
+from iossim.execution.backends import BACKENDS, backend_names, create_backend, missing_for, offers_of
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import DEVICES, device
 from iossim.hardware.names import device_names, origin
@@ -155,7 +155,7 @@ def test_a_backend_runs_plans(installed: None) -> None:
     network = random_network(3)
     backend = create_backend("example")
     assert backend.context.backend == "example"
-    assert missing_for("example") == ""
+    assert (missing_for("example"), offers_of("example")) == ("", ["every op, in NumPy"])
     plan = lower_schedule(schedule(network, cost_model("random:1"), "greedy"), network, in_place=True)
     inputs = random_inputs(network)
     found = backend.execute(network, plan, inputs)

@@ -49,11 +49,12 @@ def _own(name: str) -> BackendModule | None:
     if name not in _own_names():
         return None
     module = import_module(f"iossim.backends.{name}.backend")
-    return _module(module, module.create, module.missing, getattr(module, "offers", list))
+    return _module(module, lambda function: function)
 
 
-def _module(module: Any, create: Any, missing: Any, offers: Any = list) -> BackendModule:
+def _module(module: Any, guarded: Callable[[Any], Any]) -> BackendModule:
     engines, takes_device = tuple(getattr(module, "ENGINES", UNDIVIDED)), getattr(module, "TAKES_DEVICE", False)
+    create, missing, offers = map(guarded, (module.create, module.missing, getattr(module, "offers", list)))
     return BackendModule(create, missing, engines, offers, takes_device, getattr(module, "fallbacks", None))
 
 
@@ -64,7 +65,7 @@ BACKENDS: Group[BackendModule] = Group(
     Extension(
         "iossim.backends",
         "a module with create and missing",
-        lambda added, found: _module(found, added.guarded(found.create), added.guarded(found.missing)),
+        lambda added, found: _module(found, added.guarded),
         lambda found: all(callable(getattr(found, name, None)) for name in ("create", "missing")),
     ),
 )

@@ -14,6 +14,11 @@ def missing() -> str:
     return ""
 
 
+def offers() -> list[str]:
+    """What ``iossim doctor`` says of it."""
+    return ["every op, in NumPy"]
+
+
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> NumpyBackend:
     backend = NumpyBackend(precision, engine)
     backend.context = replace(backend.context, backend="example")
