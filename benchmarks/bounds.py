@@ -189,7 +189,7 @@ def in_parts(problem: ScheduleProblem, prices: CostModel) -> str:
 
 
 def by_stages(network: Network, prices: CostModel) -> str:
-    """What the stages that ios-both finds cost, what they cost at least, the boundaries, and the bound of all."""
+    """Price of the stages that ios-both finds, their bounds, the boundaries, and the bound of all schedules."""
     found = schedule(network, prices, "ios-both")
     price_us = least = boundary_us = 0.0
     for problem, block in zip(problems_of(network, prices), found.blocks, strict=True):

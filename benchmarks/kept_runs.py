@@ -32,7 +32,7 @@ class Runs:
         self.folder = Path(self._temporary.name) if self._temporary else folder
 
     def output(self, *command: str) -> str:
-        """What ``python COMMAND`` prints, run from the root of the repository."""
+        """Output of ``python COMMAND``, run from the root of the repository."""
         kept = self._place(*command)
         if not kept.exists():
             ran = subprocess.run([sys.executable, *command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)

@@ -98,7 +98,7 @@ def company(runs: Runs) -> Rows:
 
 
 def stream_prices(runs: Runs) -> Rows:
-    """Of each network as many schedules as can be run event by event; without the columns of device and batch."""
+    """As many schedules of each network as can be run event by event; without the columns of device and batch."""
     found = []
     for network, schedules in PRICED.items():
         where = ("--devices", "v100-sxm2", "--networks", network, "--batches", "1")
@@ -108,7 +108,7 @@ def stream_prices(runs: Runs) -> Rows:
 
 
 def generated_rules(runs: Runs) -> Rows:
-    """What each pruning leaves of rules of two and of three ops, and which of TASO's are among them."""
+    """Rules of two and of three ops that each pruning leaves, and which of TASO's are among them."""
     taso = str(shared_data() / "substitutions" / "taso_graph_subst.pb")
     made = [json.loads(runs.output("-m", "evidence", "rules", "--size", str(size), "--against", taso, "--json"))
             for size in (2, 3)]  # fmt: skip

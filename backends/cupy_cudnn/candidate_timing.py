@@ -55,7 +55,7 @@ class CandidateTiming:
     def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, clock: WorkingClock) -> None:
         self._driver, self._library, self._lane, self._clock = driver, library, lane, clock
         self._timer: DeviceTimer | None = None
-        #: What plans said that were offered and then refused to run.
+        #: Errors of plans that were offered and then refused to run.
         self.refusals: list[str] = []
         #: How many ways were timed so far.
         self.timed = 0

@@ -1,4 +1,4 @@
-"""What only the driver's own interface says or gives, by ctypes: streams that have some SMs of a device to themselves,
+"""Calls of the driver's own interface that CuPy lacks, by ctypes: streams that have some SMs of a device to themselves,
 and what part of the device the kernels of a graph hold.
 
 Source: ``cuda.h`` of CUDA 13.0, sections "Green Contexts" (in drivers since CUDA 12.4; streams of them since 12.5),

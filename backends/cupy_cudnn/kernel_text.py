@@ -24,7 +24,7 @@ from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, spread
 from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
-#: What kernels call each element type.
+#: The name of each element type in kernels.
 NAMES = {
     DType.FLOAT32: "float",
     DType.FLOAT16: "half_t",
@@ -139,7 +139,7 @@ def value_name(dtype: DType) -> str:
 
 
 def definitions(dtypes: Iterable[DType]) -> str:
-    """What stands before a kernel of operands of these element types."""
+    """The text before a kernel of operands of these element types."""
     used = set(dtypes)
     return "".join(text for dtype, text in _DEFINED.items() if dtype in used)
 

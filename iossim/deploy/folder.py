@@ -94,7 +94,7 @@ def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequenc
         "streams": [list(names) for names in streams],
         "provider": provider.name,
         "files_sha256": {name: _digest(folder / name) for name in _RUN_FILES if (folder / name).exists()},
-        # Of all nodes, whatever their streams: the program, which has no list of them, checks it.
+        # All nodes, whatever their streams, are counted: the program, which has no list of them, checks it.
         "nodes_sha256": hashlib.sha256("\n".join(names).encode()).hexdigest(),
         "shapes": scheduled,
     }

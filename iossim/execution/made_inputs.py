@@ -1,4 +1,4 @@
-"""What a plan is run on: the graphs of its launches, and inputs, given and checked, or made from a seed."""
+"""Operands of a plan's run: the graphs of its launches, and inputs, given and checked, or made from a seed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_one_device(plan: Plan, backend: str) -> None:
 
 
 def launch_graph(network: Network, launch: Launch) -> Graph:
-    """What a launch computes as a graph of its own: a unit's ops, or one stacked convolution and its activation."""
+    """A launch as a graph of its own: a unit's ops, or one stacked convolution and its activation."""
     units = [network.unit_index[name] for name in launch.units]
     if launch.strategy is Strategy.MERGE:
         return merged_graph(network, units)

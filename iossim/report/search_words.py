@@ -1,4 +1,4 @@
-"""What a search found as sentences: its expected time and its proof, and a comparison of schedulers."""
+"""Sentences on the result of a search: its expected time and its proof, and a comparison of schedulers."""
 
 from __future__ import annotations
 

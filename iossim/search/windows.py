@@ -114,7 +114,7 @@ def parts_bound_us(problem: ScheduleProblem, merges: MergedStages, cost_model: C
     bounds = bounds_with_merges(known, problem, merges)
     boundary_us = min(cost_model.price_boundary(left, True) for left in (False, True))
     count, serial_us = len(problem), np.append(bounds.serial_us, 0.0)
-    # Of a unit that takes less than its issue, the host may do the rest beside another part.
+    # Where a unit takes less than its issue, the host may do the rest beside another part.
     work_us = np.minimum(np.vstack([bounds.work_us, np.zeros(bounds.work_us.shape[1])]), serial_us[:, None])
     work_us = np.column_stack([work_us, serial_us])
     # The last row and column stand for no unit: the first part is behind it, and the last one ends with it.

@@ -25,7 +25,7 @@ from iossim.transforms.transform import Outcome, Setting, Transform, with_option
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 #: The option of a source that names the joins that are otherwise than the model has them.
 OPTION = "joins"
-#: Of each join whether it is otherwise than in the given network.
+#: For each join, whether it is otherwise than in the given network.
 Way = tuple[bool, ...]
 
 
@@ -47,7 +47,7 @@ class JoinChoices(Choices[bool]):
         return self._joins[network]
 
     def keys(self, network: Network) -> list[tuple[str, str]]:
-        """What each join would be otherwise, and its name."""
+        """The other form of each join, and its name."""
         joins = self.joins(network)
         return [("fused", name) for name in joins.apart] + [("apart", name) for name in joins.fused]
 

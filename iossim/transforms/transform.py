@@ -27,7 +27,7 @@ ScheduleT = TypeVar("ScheduleT", Schedule, StreamSchedule, AnySchedule)
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What networks are changed for: a scheduler at given prices. ``memo`` has what earlier searches at them found."""
+    """The purpose of a change: a scheduler at given prices. ``memo`` has what earlier searches at them found."""
 
     prices: CostModel
     scheduler: str
@@ -66,11 +66,11 @@ class Outcome:
         raise NotImplementedError
 
     def remark(self) -> str:
-        """What a schedule of ``network`` says of it; empty for nothing."""
+        """Remark in a schedule of ``network``; empty for none."""
         return self.sentence()
 
     def figures(self) -> dict[str, Any]:
-        """What machine-readable results have besides the sentence."""
+        """Entries of machine-readable results besides the sentence."""
         return {}
 
     def noted(self) -> dict[str, Any]:

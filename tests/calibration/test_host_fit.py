@@ -1,4 +1,4 @@
-"""What published sequential figures tell of the gap between kernels, and one step of Gauss-Newton instead of a fit of resampled rows."""
+"""The gap between kernels by published sequential figures, and one step of Gauss-Newton instead of a fit of resampled rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each engine puts between stages, where merged outputs lie; and schedules of streams as plans."""
+"""Commands of each engine between stages, where merged outputs lie; and schedules of streams as plans."""
 
 from __future__ import annotations
 

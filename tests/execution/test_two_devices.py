@@ -1,4 +1,4 @@
-"""What buffers hold: plans are accepted as they are lowered; and plans of two devices, checked, planned, saved and run."""
+"""Contents of buffers: plans are accepted as they are lowered; and plans of two devices, checked, planned, saved and run."""
 
 from __future__ import annotations
 

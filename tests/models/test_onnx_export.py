@@ -1,4 +1,4 @@
-"""What is exported computes what NumPy does, with weights inside or beside, all or nothing, and is read back as the same graph."""
+"""An exported network computes what NumPy does, with weights inside or beside, all or nothing, and is read back as the same graph."""
 
 from __future__ import annotations
 

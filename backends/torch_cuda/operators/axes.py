@@ -1,4 +1,4 @@
-"""What combines the elements of axes: reductions, running sums, orders, normalisations, and softmax."""
+"""Operators over the elements of axes: reductions, running sums, orders, normalisations, and softmax."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from iossim.base.native.statements import FunctionText
 from iossim.base.native.types import Row
 from iossim.base.native.unit import Callee, MoreKnownError, Unit
 
-#: What all translations begin with.
+#: The beginning of all translations.
 _PRELUDE = Path(__file__).with_name("prelude.c")
 
 

@@ -108,7 +108,7 @@ def _legend_lines(network: Network, schedule: AnySchedule | None, merged: bool, 
     ]
 
 
-#: What separates the parts of a unit's name, for its short name and for the shortest.
+#: Separators of the parts of a unit's name, for its short name and for the shortest.
 NAME_PARTS = r"\.", r"\.|_(?=\w{4})"
 
 

@@ -1,4 +1,4 @@
-"""What the device is asked for, in which order and on which stream; and outputs are judged of the run that counts."""
+"""The device's commands, their order and streams; and outputs, which are judged by the run that counts."""
 
 from __future__ import annotations
 

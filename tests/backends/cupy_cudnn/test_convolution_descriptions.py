@@ -1,4 +1,4 @@
-"""What cuDNN is asked for by the convolutions that units become, and the ways to run one beside cuDNN's plans."""
+"""Calls of cuDNN for the convolutions that units become, and the ways to run one beside cuDNN's plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the backend says where it cannot run, options it takes, parts of a device; and its tests are found with little more than pytest."""
+"""Errors of the backend where it cannot run, its options, parts of a device; and its tests are found with little more than pytest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules make of graphs; random graphs by rules by places compute the same."""
+"""Graphs that rules make; random graphs by rules by places compute the same."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def missing() -> str:
 
 
 def offers() -> list[str]:
-    """What ``iossim doctor`` says of it."""
+    """Lines that ``iossim doctor`` prints of the backend."""
     return ["every op, in NumPy"]
 
 
