@@ -22,6 +22,7 @@ import typer
 import iossim
 from benchmarks.kept_runs import ROOT, Rows, Runs
 from benchmarks.study_tables import STUDIES
+from evidence.commands.rules import PRUNINGS
 from evidence.data.data_sets import shared_data
 from iossim.related import dataflow, distribute
 
@@ -119,18 +120,6 @@ def generated_rules(runs: Runs) -> Rows:
     states = ["found", "identity", "derived", "missing"]
     against = [", ".join(str(each[state]) for state in states) for each in counts]
     return [*rows, [f"published rules: {', '.join(states)}", *against]]
-
-
-PRUNINGS = {
-    "graphs": "enumeration: graphs",
-    "hits": "matching: pairs with equal fingerprints",
-    "renamed": "renaming of inputs",
-    "shapes": "forgetting shapes",
-    "canonical": "one order of operands and sides",
-    "equal": "other inputs",
-    "equations": "removing consequences of smaller ones, and common subgraphs",
-    "rules": "rules, by direction",
-}
 
 
 def program(*command: str) -> Callable[[Runs], Rows]:

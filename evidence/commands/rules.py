@@ -93,7 +93,7 @@ def generate_rules(
     counts = found.counts.to_json()
     data: dict[str, Any] = {"size": size, "seconds": seconds, "cpu_seconds": cpu_seconds, "memory_gb": memory_gb}
     data |= {"counts": counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
-    rows = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
+    rows = [{"left after": label, "count": counts[name]} for name, label in PRUNINGS.items()]
     memory = "" if memory_gb is None else f", {memory_gb:.2f} GB"
     title = f"Rules of up to {size} ops, found in {seconds:.1f} s ({cpu_seconds:.1f} s of CPU time{memory})"
     said = [] if covered is None else list(_told(f"Of {against}", covered))
@@ -123,13 +123,14 @@ def _told(of: str, covered: Mapping[str, Coverage]) -> Iterator[str]:
         yield f"{state}: {', '.join(name for name, each in covered.items() if each is state)}"
 
 
-_STAGES = {
+#: The steps that prune generated rules, by their count's name.
+PRUNINGS = {
     "graphs": "enumeration: graphs",
     "hits": "matching: pairs with equal fingerprints",
     "renamed": "renaming of inputs",
     "shapes": "forgetting shapes",
     "canonical": "one order of operands and sides",
     "equal": "other inputs",
-    "equations": "what follows from smaller ones, and common subgraphs",
+    "equations": "removing consequences of smaller ones, and common subgraphs",
     "rules": "rules, by direction",
 }

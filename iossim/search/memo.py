@@ -50,7 +50,7 @@ class SearchMemo:
     saved_s: float = 0.0
     #: By network, scheduler and options those that are proven to be optimal, within whatever limits they were found.
     schedules: dict[tuple[Network, str, SearchOptions], Schedule] = field(default_factory=dict, repr=False)
-    #: Of the last network alone: a search of rewritings asks for hundreds.
+    #: Those of the last network alone: a search of rewritings asks for hundreds.
     _problems: tuple[Network, list[ScheduleProblem]] | None = field(default=None, repr=False)
     _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
     _lattices: dict[tuple[tuple[int, ...], int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)

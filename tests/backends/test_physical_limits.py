@@ -272,7 +272,7 @@ def test_tensor_cores(shared: Path, table: str, name: str, kind: str, error: flo
     assert found.gpu_time().mean_error < error
 
 
-#: Of the operators of a framework: by chip the errors of convolutions, of the shortest of them, and of linear layers, in %.
+#: Operators of a framework: by chip the errors of convolutions, of the shortest of them, and of linear layers, in %.
 #: Beside a host's overhead nothing tells what a call costs: small convolutions of a P100 are the worse for not fitting it.
 BARS = {"V100": (8, 13.5, 10), "T4": (8.5, 20, 16), "P100": (8.5, 22, 13), "P4": (12, 21, 26)}
 

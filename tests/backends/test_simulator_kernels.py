@@ -266,7 +266,7 @@ def test_what_is_not_given_is_inferred_and_said() -> None:
 
 
 def test_what_l2_keeps() -> None:
-    # Of a kernel that goes over two megabytes ten times all but what is told of DRAM; of one that says no more, once.
+    # A kernel that goes over two megabytes ten times reads all but its DRAM traffic from L2; one that says no more, once.
     often = replace(COPY_ROW, dram_bytes=2e6, l2_bytes=20e6, footprint_bytes=2e6)
     kept_us = 18e6 / (900e3 * V100.parameters.stream_efficiency)
     assert raw_kernel_work(often, MODEL)[0].kept_us == pytest.approx(kept_us)

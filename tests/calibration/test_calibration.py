@@ -230,7 +230,7 @@ def convolutions(count: int, seed: int) -> list[dict[str, object]]:
 
 
 def measured_on(profile: DeviceProfile, count: int, seed: int = 0, overhead_us: float = 0.0) -> MeasurementSet:
-    """What a device would measure that is just as ``profile`` says, with three per cent of noise."""
+    """Measurements of a device that is just as ``profile`` says, with three per cent of noise."""
     operators = [read_record(record, Precision.FP32) for record in convolutions(count, seed)]
     noise = np.random.default_rng(seed + 1).normal(1.0, 0.03, count)
     measurements = tuple(

@@ -131,7 +131,7 @@ def resampled(samples: OperatorSamples, found: Fit) -> Bootstrap:
 
 @pytest.mark.slow
 def test_one_step_is_nearly_a_whole_fit(samples: OperatorSamples, found: Fit, resampled: Bootstrap) -> None:
-    """Of the same rows: a row that was drawn twice is fitted twice."""
+    """A resample of the same rows: a row that was drawn twice is fitted twice."""
     several = measured(true_profile(), ROWS, noise=0.05, overhead_us=20.0)
     generator = np.random.default_rng(0)
     off: list[float] = []
@@ -159,7 +159,7 @@ def test_spread_is_that_of_other_noise(samples: OperatorSamples, resampled: Boot
         refitted.append(again.values)
     for name in TRUTH:
         whole = np.std([values[name] for values in refitted])
-        # Of what is beside a floor a resample sees less than another recording would.
+        # A resample sees less of what is beside a floor than another recording would.
         assert 0.3 <= resampled.spread()[name] / whole <= 2.5, name
 
 

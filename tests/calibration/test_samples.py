@@ -220,7 +220,7 @@ def test_kernels_of_a_newer_architecture_cannot_have_run() -> None:
 
 
 def test_old_kernels_make_a_doubt_of_less() -> None:
-    """What a Pascal card ran, under the name of a Volta one that is not much faster."""
+    """A recording of a Pascal card, under the name of a Volta one that is not much faster."""
     several = of("p100-pcie-16gb", ("maxwell_sgemm_128x64_nn",))
     with pytest.raises(MeasurementError, match="is the device right"):
         check_label(several, device("v100-pcie-32gb"))

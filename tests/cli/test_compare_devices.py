@@ -124,7 +124,7 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
-    """What is printed where something does not hold; standard error stays empty."""
+    """A question that does not hold is printed; standard error stays empty."""
     capsys.readouterr()
     assert main(line.split()) == 1
     output = capsys.readouterr()
@@ -149,7 +149,7 @@ def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["holds"] is False
     assert found["latency_us"] == latency_us
     assert [check["holds"] for check in found["checks"]] == [True, True, False]
-    # Of the sequential schedule it is another question.
+    # For the sequential schedule it is another question.
     assert "FAIL" in fails(
         capsys, f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3} --scheduler sequential"
     )

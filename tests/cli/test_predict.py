@@ -349,7 +349,7 @@ def test_squeezenet(tmp_path: Path) -> None:
     assert document["engine"] == "paper"
     assert [row["gpu_time_us"] for row in document["rows"]] == [float(row["gpu_time_us"]) for row in rows]
     assert document["batch"] == 8
-    # What a table says of the same convolution, but for the bias.
+    # A table has the same convolution, but for the bias.
     document = printed_json("predict squeezenet -d v100-sxm2 --batch 8 --engine graph --json")
     (row,) = (row for row in document["rows"] if row["name"] == "fire9.expand3x3.conv")
     columns: dict[str, Any] = {"batch": 8, "in_channels": 64, "out_channels": 256, "in_size": 13, "kernel": 3}

@@ -235,7 +235,7 @@ def test_published_layers_of_experts_take_their_grouped_products() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_recorded_networks_are_predicted() -> None:
-    """Of an H100, by schedules that follow from the network; nothing of them took part in a fit."""
+    """Recordings of an H100, by schedules that follow from the network; nothing of them took part in a fit."""
     errors = networks()
     assert max(map(abs, errors["inception_v3:fp32"].values())) <= 2.0
     assert max(map(abs, (*errors["inception_v3:bf16"].values(), *errors["gpt2:bf16"].values()))) <= 7.0

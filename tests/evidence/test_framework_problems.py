@@ -219,7 +219,7 @@ def _error(measured: MeasurementSet, step: int = 1) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("name", "mean"), [("a100-sxm-80gb", 0.1), ("h100-sxm", 0.1), ("h200-sxm", 0.1)])
 def test_products_in_graphs(name: str, mean: float, shared: Path) -> None:
-    """Of thousands of shapes a tenth, from all sizes; the errors of all that no fit saw are kept figures of the documents."""
+    """A tenth of thousands of shapes, from all sizes; the errors of all that no fit saw are kept figures of the documents."""
     sets = _sets(shared / "data/graph_kernels/graph_products_bf16.csv")
     error, median = _error(sets[name], step=10)
     assert error < mean
@@ -265,12 +265,12 @@ def test_layers_of_tensorrt(name: str, mean: float, shared: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "mean"), [("relu", 0.05), ("add", 0.1), ("depthwise", 0.05), ("conv", 0.14)])
 def test_kernels_by_nsight_compute(kind: str, mean: float, shared: Path) -> None:
-    """What it takes to start and end a kernel is fitted to three-quarters of them, nothing else is."""
+    """The start and end of a kernel are fitted to three-quarters of them, nothing else is."""
     assert profiled()[kind] < 100 * mean
 
 
 def test_convolutions_of_a_trace(shared: Path) -> None:
-    """What a convolution's cold start costs is pinned on those at batch 1; nothing else is."""
+    """The cost of a convolution's cold start is pinned on those at batch 1; nothing else is."""
     measured = read_measurements(shared / "data/operators/a5000_network_kernels.csv")
     error, median = _error(measured)
     assert error < 0.22

@@ -10,6 +10,7 @@ import pytest
 from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_contents import accepted
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule, unscheduled
 
@@ -27,14 +28,6 @@ from iossim.schedule.batch import Strategy
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(["paper", "graph"])
-
-
-def accepted(plan: Plan) -> bool:
-    try:
-        check_happens_before(plan)
-    except ScheduleError:
-        return False
-    return True
 
 
 def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:

@@ -11,6 +11,7 @@ import pytest
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_contents import accepted
 from plan_races import Races
 from plan_reading import plan_from_json
 from random_networks import (
@@ -284,7 +285,7 @@ def test_streams_compute_what_the_graph_does(
     lowered = lower_schedule(schedule, network, engine, in_place=in_place)
     check_happens_before(lowered)
     for mutilated, is_race in Races(lowered).mutations():
-        assert _accepted(mutilated) == (not is_race)
+        assert accepted(mutilated) == (not is_race)
     plan = plan_memory(lowered)
     check_happens_before(plan)
     inputs = random_inputs(network)
@@ -300,14 +301,6 @@ def test_no_wait_of_a_stream_is_implied_by_others(drawn: int, seed: int, in_plac
     network = random_network(drawn, movers=in_place)
     plan = lower_schedule(random_streams(network, seed), network, Engine.PAPER, in_place=in_place)
     assert all(is_race for _, is_race in Races(plan).mutations())
-
-
-def _accepted(plan) -> bool:  # type: ignore[no-untyped-def]
-    try:
-        check_happens_before(plan)
-    except ScheduleError:
-        return False
-    return True
 
 
 @settings(max_examples=20, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_contents import check_contents
+from plan_contents import accepted, check_contents
 from plan_races import Races
 from plan_reading import plan_from_json
 from random_networks import (
@@ -57,14 +57,6 @@ from iossim.schedule.schedule import Stage
 SEEDS = st.integers(0, 2**20)
 V100, T4 = device("v100-sxm2"), device("t4")
 NVLINK = Link(25.0, 2.0)
-
-
-def accepted(plan: Plan) -> bool:
-    try:
-        check_happens_before(plan)
-    except ScheduleError:
-        return False
-    return True
 
 
 @settings(max_examples=30, deadline=None)
@@ -196,15 +188,6 @@ def test_what_runs_one_device_refuses_two() -> None:
             create_backend(name).execute(network, plan, random_inputs(network))
 
 
-def held_to_contents(plan: Plan, network: Network) -> bool:
-    try:
-        check_happens_before(plan)
-        check_contents(plan, network)
-    except ScheduleError:
-        return False
-    return True
-
-
 @settings(max_examples=25, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_plans_hold_what_is_read(network: int, schedule: int, engine: str, in_place: bool) -> None:
@@ -236,7 +219,7 @@ def test_a_shifted_view_is_caught_where_it_matters(network: int, schedule: int) 
     drawn = random_network(network, movers=True)
     plan = lower_schedule(random_schedule(drawn, schedule), drawn, "graph", in_place=True)
     changed = shifted(boxed(plan, schedule) if schedule % 2 else plan, random.Random(schedule))
-    if changed is not None and held_to_contents(changed, drawn):
+    if changed is not None and accepted(changed, drawn):
         inputs = random_inputs(drawn)
         expected, made = execute(plan, drawn, inputs), execute(changed, drawn, inputs)
         for name in expected:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_contents import check_contents
+from plan_contents import accepted, check_contents
 from plan_races import Races
 from plan_reading import plan_from_json
 from random_networks import make_stage, one_block, random_inputs
@@ -180,15 +180,6 @@ def relaunched(plan: Plan, units: str, **fields: object) -> Plan:
         for command in plan.commands
     ]
     return replace(plan, commands=tuple(commands))
-
-
-def accepted(plan: Plan, network: Network) -> bool:
-    try:
-        check_happens_before(plan)
-        check_contents(plan, network)
-    except ScheduleError:
-        return False
-    return True
 
 
 def views(plan: Plan) -> Sequence[Buffer]:

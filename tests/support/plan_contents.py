@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box
+from iossim.execution.happens_before import check_happens_before
 from iossim.execution.in_place import mover, starting, starts_of_parts
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan
@@ -22,6 +23,17 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter
 from iossim.ir.ops.slice import Concat
 from iossim.schedule.batch import Strategy
+
+
+def accepted(plan: Plan, network: Network | None = None) -> bool:
+    """Whether the checkers accept a plan: that of races, and with its network that of contents."""
+    try:
+        check_happens_before(plan)
+        if network is not None:
+            check_contents(plan, network)
+    except ScheduleError:
+        return False
+    return True
 
 
 class _Piece(NamedTuple):

@@ -199,7 +199,7 @@ def test_a_measured_search_runs_what_the_simulator_likes_side_by_side_by_what_th
 
 
 class _Driver:
-    """What the driver's library says of a graph of a copy, a kernel, and a kernel of a library."""
+    """A driver's library, as it answers about a graph of a copy, a kernel, and a kernel of a library."""
 
     def __init__(self, resident: dict[int, int]) -> None:
         self.resident = resident
