@@ -1,8 +1,10 @@
 """In-place placement of values, so that moving data is no work: terms of a concat inside its result, parts of a split
 inside its input, an accumulated sum inside the resulting sum.
 
-A concat of channels or of images launches nothing if the producer of each term writes it into its slice of the result;
-a split or a slice of them launches nothing at all. This depends on the graph only: a unit costs the same in any stage.
+A concat of channels, of images or of the features of rows launches nothing if the producer of each term writes it into
+its slice of the result; a split or a slice of them (queries, keys and values that are one product) launches nothing at
+all, since products and kernels of elements take strided rows. This depends on the graph only: a unit costs the same in
+any stage.
 With channels last, a slice of the channels has gaps. Libraries convolve faster into a dense tensor, which a kernel then
 copies: every such convolution recorded on an H100 ran so.
 
@@ -23,6 +25,8 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.types import TensorType
+
+_ROW_ALIGNMENT_BYTES = 16
 
 
 def starting(rank: int, axis: int, start: int) -> tuple[int, ...]:
@@ -131,9 +135,12 @@ class InPlaceBuffers:
         return suits_channels_last(network.graph)
 
     def _has_gaps(self, shape: tuple[int, ...], slot: Slot) -> bool:
-        """Whether a box has gaps: it lacks channels of several images, or of one image with channels last."""
+        """Whether a box has gaps: it lacks channels of several images, or of one image with channels last; or features
+        of several rows.
+        """
+        whole = self.network.graph.types[slot.value].shape
         several = shape[:1] > (1,) or (self.channels_last and len(shape) > 2)
-        return several and self.network.graph.types[slot.value].shape[1:] != shape[1:]
+        return (several and whole[1:] != shape[1:]) or (shape[1:2] > (1,) and whole[2:] != shape[2:])
 
 
 def in_place_buffers(network: Network) -> InPlaceBuffers:
@@ -170,7 +177,9 @@ def _updated(graph: Graph, slots: Mapping[str, Slot]) -> Iterator[tuple[str, Slo
 
 
 def mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
-    """The one op of a unit that only moves whole images, or whole channels of all images; else None."""
+    """The one op of a unit that only moves whole images, whole channels of all images, or features of all rows of
+    a sequence; else None.
+    """
     if len(nodes) != 1:
         return None
     graph = network.graph
@@ -180,12 +189,19 @@ def mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
         return None
     match node.op:
         case Concat() | Split():
-            moves = node.op.axis % rank in (0, 1)
-        case Slice():
-            moves = [axis % rank for axis in node.op.axes] in ([0], [1]) and node.op.steps == (1,)
+            axes = [node.op.axis % rank]
+        case Slice() if node.op.steps == (1,):
+            axes = [axis % rank for axis in node.op.axes]
         case _:
-            moves = False
-    return node if moves else None
+            return None
+    return node if axes in ([0], [1]) or (rank == 3 and axes == [2] and _rows_align(graph, node)) else None
+
+
+def _rows_align(graph: Graph, node: Node) -> bool:
+    """Whether the rows of each part begin at multiples of 16 bytes, which products and vector loads ask for."""
+    whole = (node.outputs if isinstance(node.op, Concat) else node.inputs)[0]
+    places = [graph.types[whole].shape[2], *(starts[2] for starts in starts_of_parts(graph, node))]
+    return not any(place * graph.types[whole].dtype.bytes % _ROW_ALIGNMENT_BYTES for place in places)
 
 
 def starts_of_parts(graph: Graph, node: Node) -> Iterator[tuple[int, ...]]:

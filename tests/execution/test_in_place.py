@@ -21,7 +21,9 @@ from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Region, Synchronize, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
@@ -136,6 +138,21 @@ def test_splits_and_slices_are_views() -> None:
     plan = lower_stage(network, [index(network, "y", "split", "tail", "a", "b")], Strategy.CONCURRENT, in_place=True)
     assert launched(plan) == ["y on queue 0:0", "a on queue 0:0", "b on queue 0:0"]
     assert (plan.region("split.0"), plan.region("tail")) == (channels("y", 0, 2, batch=2), channels("y", 4, 6, batch=2))
+
+
+@pytest.mark.parametrize("queries", [16, 15])
+def test_parts_of_rows_are_views_where_they_are_aligned(queries: int) -> None:
+    b = GraphBuilder("attention")
+    projections = b.add(MatMul(), b.input("x", (1, 6, 8)), b.constant("w", (8, 32)), name="projections")
+    q, k = b.add_all(Split(2, (queries, 32 - queries)), projections, name="split")
+    network = b.network([b.add(Relu(), q, name="q"), b.add(Relu(), k, name="k")])
+    plan = lower_stage(network, [index(network, "projections", "split", "q", "k")], Strategy.CONCURRENT, in_place=True)
+    moved = ["projections on queue 0:0", "q on queue 0:0", "k on queue 0:0"]
+    assert launched(plan) == (moved if queries == 16 else [moved[0], "split on queue 0:0", *moved[1:]])
+    placed = in_place_buffers(network)
+    assert placed.signature(network.unit_index["k"]) == ("strided:0" if queries == 16 else "")
+    if queries == 16:
+        assert plan.region("split.1") == Region("projections", Box((0, 0, 16), (1, 6, 16)))
 
 
 @pytest.mark.parametrize(

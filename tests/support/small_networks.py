@@ -263,6 +263,18 @@ def _pooled_slices() -> Network:
     return b.network([pooled, normal, *means, b.add(Flatten(), parts[1]), b.add(Reshape((6, -1)), parts[0])])
 
 
+def _parts_of_rows() -> Network:
+    """One product split by columns, as queries, keys and values are, and parts of rows written side by side."""
+    b = GraphBuilder("rows")
+    x = b.add(MatMul(), b.input("x", (2, 5, 16)), b.constant("w", (16, 48)), name="projections")
+    q, k, v = b.add_all(Split(2, (16, 16, 16)), x, name="split")
+    mixed = b.add(MatMul(), b.add(MatMul(), q, b.add(Transpose((0, 2, 1)), k), name="scores"), v, name="mixed")
+    one, other = b.add(Relu(), k, name="relu"), b.add(MatMul(), v, b.constant("u", (16, 8)), name="product")
+    normal = b.add(LayerNorm(), q, b.constant("g", (16,)), b.constant("h", (16,)), name="normal")
+    joined = b.add(Concat(2), one, b.add(Softmax(-1), v, name="softmax"), other, normal, mixed, name="joined")
+    return b.network([joined, b.add(Add(), q, b.add(Slice((16,), (32,), (2,), (1,)), x, name="slice"))])
+
+
 #: Four queries, the last of six tokens that have keys: each sees those before it.
 _SEEN = np.tri(4, 6, 2, dtype=np.bool_)
 OPS: dict[str, Callable[[], Network]] = {
@@ -304,6 +316,7 @@ OPS: dict[str, Callable[[], Network]] = {
     "batch norm": _batch_norm,
     "concat of channels": lambda: of_op(Concat(), IMAGE, (2, 1, 9, 7), IMAGE),
     "concat of rows": lambda: of_op(Concat(2), IMAGE, (2, 6, 2, 7)),
+    "parts of rows": _parts_of_rows,
     "split of columns": lambda: of_op(Split(3, (1, 4, 2)), IMAGE),
     "slice backwards": lambda: of_op(Slice((8, 1), (-100, 5), (2, 1), (-2, 3)), IMAGE),
     "transpose": lambda: of_op(Transpose((0, 2, 3, 1)), IMAGE),
