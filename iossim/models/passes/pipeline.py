@@ -14,6 +14,7 @@ from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
     DeadOpElimination,
+    GatherSlicing,
     IdentityElimination,
 )
 from iossim.models.passes.softmax_recognition import SoftmaxRecognition
@@ -33,6 +34,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         ConstantFolding(kept),
         SoftmaxRecognition(),
         DeadOpElimination(),
+        GatherSlicing(),
         IdentityElimination(),
         CommonSubexpressionElimination(kept),
         BatchNormFolding() if trained is None else needed_part("pass", "training", "BatchStatistics", "training")(),

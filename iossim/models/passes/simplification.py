@@ -10,10 +10,12 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice
@@ -125,6 +127,41 @@ class IdentityElimination(GraphPass):
             for node in kept
         ]
         return with_nodes(graph, nodes, graph.constants)
+
+
+class GatherSlicing(GraphPass):
+    """Turns lookups at constant, neighbouring indices into slices, which are views where lookups are copies.
+
+    Exporters pick queries, keys and values, or the first token, in this way.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        nodes = tuple(chain.from_iterable(_sliced(graph, node) for node in graph.nodes))
+        return graph if nodes == graph.nodes else with_nodes(graph, nodes, graph.constants)
+
+
+def _sliced(graph: Graph, node: Node) -> tuple[Node, ...]:
+    """A gather as a slice, and a reshape where one index picks an entry; any other node as it is."""
+    indices = graph.constants.get(node.inputs[1]) if isinstance(node.op, Gather) else None
+    if indices is None or len(indices.type.shape) > 1 or indices.type.elements > _SMALL or not indices.is_at_hand:
+        return (node,)
+    assert isinstance(node.op, Gather)
+    data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
+    size = data.shape[axis]
+    picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
+    begin, end = picked[0], picked[0] + len(picked)
+    if picked != list(range(begin, end)) or begin < 0 or end > size:
+        return (node,)
+    part = Slice((begin,), (end,), (axis,), (1,))
+    if indices.type.shape:
+        return (replace(node, op=part, inputs=node.inputs[:1]),)
+    name = f"{node.name}.slice"
+    return (
+        Node(name, part, node.inputs[:1], (name,)),
+        replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(name,)),
+    )
 
 
 def _is_identity(graph: Graph, node: Node) -> bool:

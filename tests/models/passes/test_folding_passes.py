@@ -17,6 +17,7 @@ from iossim.ir.constants import ArrayConstant, Constant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
@@ -31,6 +32,7 @@ from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
     DeadOpElimination,
+    GatherSlicing,
     IdentityElimination,
 )
 
@@ -83,6 +85,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         "per_channel": constant("per_channel", 4, 1, 1),
         "one": positive("one", 1),
         "per_row": constant("per_row", 5, 1),
+        "in_order": ArrayConstant(np.array([0, 1, -2, 3])),
     }
     values = ["x"]
     nodes: list[Node] = []
@@ -108,6 +111,7 @@ def graphs(draw: st.DrawFn) -> Graph:
                     (Transpose((0, 1, 3, 2)), (x,)),
                     (Slice((-1,), (-6,), (3,), (-1,)), (x,)),
                     (Slice((0,), (9,), (2,), (1,)), (x,)),
+                    (Gather(1), (x, "in_order")),
                 ]
             )
         )
@@ -133,7 +137,9 @@ def assert_equal(graph: Graph, other: Graph, tolerance: float) -> None:
         np.testing.assert_allclose(after[name], array, rtol=0, atol=tolerance * scale)
 
 
-EXACT = [ConstantFolding(), DeadOpElimination(), IdentityElimination(), CommonSubexpressionElimination()]
+EXACT = [
+    ConstantFolding(), DeadOpElimination(), GatherSlicing(), IdentityElimination(), CommonSubexpressionElimination()
+]  # fmt: skip
 
 
 @settings(max_examples=30, deadline=None)
@@ -251,6 +257,26 @@ def test_a_transpose_of_axes_of_one_element_moves_nothing():
     nodes = [("a", Transpose((1, 2, 0, 3)), "x"), ("y", Transpose((3, 1, 2, 0)), "a")]
     after = IdentityElimination().apply(graph_of(nodes, {}, inputs=inputs))
     assert [node.op for node in after.nodes] == [Reshape((6, 1, 1, 4)), Transpose((3, 1, 2, 0))]
+
+
+@pytest.mark.parametrize(
+    ("picked", "made"),
+    [
+        (-1, [Slice((3,), (4,), (1,), (1,)), Reshape((2, 5, 5))]),
+        ([2, -1], [Slice((2,), (4,), (1,), (1,))]),
+        ([1, 3], [Gather(-3)]),
+        ([1, 0], [Gather(-3)]),
+        ([[0, 1]], [Gather(-3)]),
+        ([3, 4], [Gather(-3)]),
+    ],
+)
+def test_neighbours_are_picked_by_a_slice(picked: object, made: list[Op]):
+    graph = graph_of([("y", Gather(-3), "x i")], {"i": ArrayConstant(np.array(picked))})
+    after = GatherSlicing().apply(graph)
+    assert [node.op for node in after.nodes] == made
+    assert after.types["y"] == graph.types["y"]
+    if made != [Gather(-3)]:
+        assert_equal(graph, after, 0)
 
 
 def test_what_is_computed_twice_is_computed_once():
