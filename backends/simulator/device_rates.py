@@ -32,18 +32,18 @@ from iossim.ir.types import Precision
 
 Floats = NDArray[np.float64]
 
-#: What a load takes from DRAM and from L2 in kernels whose threads load one half at a time. The first is what
-#: normalisations of language models show on an A100 and an A40 alike, 1003 and 585 GB/s (Little's law).
+#: Latency of a load from DRAM and from L2 in kernels whose threads load one half at a time. The first follows from
+#: normalisations of language models on an A100 and an A40 alike, 1003 and 585 GB/s (Little's law).
 _HALF_BYTES = 2.0
 _NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
 #: Two passes of dependent loads with a sum over the block between them, however little they move.
 PASSES_RAMP_US = 3.0
 #: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps;
-#: and what the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A
+#: and operations of Volta's FP32 lanes per clock and warp scheduler: ``depthwise_efficiency`` is a part of these. A
 #: scheduler issues an instruction a clock in all generations, however many lanes it feeds.
 ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
 _ISSUED_FLOPS = 2 * 16
-#: What the special-function units of an SM do in a clock, from Volta to Blackwell (CUDA C++ Programming Guide).
+#: Exponentials of an SM per clock, from Volta to Blackwell (CUDA C++ Programming Guide).
 _EXPONENTIALS_A_CLOCK = 16
 _FP32_TILED = frozenset((*TILED_CLASSES, *CORE_CLASSES)) - frozenset(TENSOR_CLASSES)
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
@@ -69,7 +69,7 @@ class DeviceRates(NamedTuple):
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
     l2_bytes_per_us: float  #: of all SMs together
-    #: Of these, the parts that a class has enough in flight to draw, shape ``[classes]``.
+    #: Parts of these that a class has enough in flight to draw, shape ``[classes]``.
     dram_drawn: Floats
     l2_drawn: Floats
     #: The factor on it for operands beyond ``core_cache_bytes`` in all, shape ``[classes]``.
@@ -77,7 +77,7 @@ class DeviceRates(NamedTuple):
     core_cache_bytes: float
     resident_bytes: float
     l2_written_factor: float  #: bytes of L2 that a written byte takes
-    #: What the board's power allows, inf where no limit is known, shape ``[classes, precisions]``.
+    #: Arithmetic that the board's power allows, inf where no limit is known, shape ``[classes, precisions]``.
     sustained_flops_per_us: Floats
     hiding_threads: float
     dram_latency_factor: float
@@ -93,7 +93,7 @@ class DeviceRates(NamedTuple):
     tensor_step_us: float
     exponentials_per_us_per_sm: float
     attention_overlap_norm: float
-    #: Of operands in DRAM whose inner dimension is contiguous, what is loaded besides, in tensor-core products.
+    #: Additional loads of tensor-core products, as a part of operands in DRAM whose inner dimension is contiguous.
     tensor_strided_excess: float
     reuse_bytes: float
     drift_inner: float
@@ -104,7 +104,7 @@ class DeviceRates(NamedTuple):
 #: The rates that were asked for last: a fit prices set after set of one device with the same profile object.
 _LAST_RATES: dict[Issue, tuple[DeviceProfile, DeviceRates]] = {}
 
-#: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all
+#: Exponent of the p-norm by which the bandwidth of a few SMs turns into that of the device. One for all
 #: devices: an A6000 turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of both.
 REACH_NORM = 4.0
 

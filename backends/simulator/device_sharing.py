@@ -35,7 +35,7 @@ from iossim.schedule.problem import Masks
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-#: A kernel of at least so many resident blocks an SM counts as lying on all SMs evenly: at most 1, for ``_segments``.
+#: Resident blocks an SM from which on a kernel counts as lying on all SMs evenly: at most 1, for ``_segments``.
 EVEN_SPREAD = 1.0
 
 #: Columns of ``StageKernels.columns`` (:mod:`~iossim.backends.simulator.stage_model`): those of ``KernelPrice``, its
@@ -325,7 +325,7 @@ def known_slowdowns(
 
 @jit
 def is_next(group: int, count: int, free: int, now: float, numbers: Floats, integers: Integers) -> bool:
-    """Whether a group whose kernel is issued is among the ``free`` that have waited longest; of equals, the first."""
+    """Whether a group whose kernel is issued is among the ``free`` that have waited longest; the first of equals."""
     for other in range(count):
         place = integers[POSITION, other]
         is_waiting = (
@@ -396,7 +396,7 @@ def _segments(
             if least < 0:
                 break
             if numbers[_WIDTH, least] > rest + 1e-9:
-                # Split: what gets no block stays behind as a segment of its own.
+                # Split: SMs that get no block stay as a segment of their own.
                 numbers[_WIDTH, count] = numbers[_WIDTH, least] - rest
                 numbers[_LOAD, count] = numbers[_LOAD, least]
                 numbers[_SEGMENT_WARPS, count] = numbers[_SEGMENT_WARPS, least]

@@ -53,7 +53,7 @@ def runs_on_cores(profile: DeviceProfile) -> bool:
 
 
 def kernels_at_a_time(engine: Engine, profile: DeviceProfile) -> int:
-    """One a core of a CPU, of which a session's calling thread keeps one while there are several."""
+    """Kernels that run at a time: one a core of a CPU, less the core of a session's calling thread."""
     if not runs_on_cores(profile):
         return MAX_GROUPS
     return max(1, profile.sm_count - engine.facts.is_session)

@@ -56,7 +56,7 @@ class KernelPrice(NamedTuple):
 
 #: Part of an SM's slots with more than which a block leaves no room for other kernels' blocks.
 _WHOLE = 0.95
-#: Place of the last wave's time behind that of a kernel alone.
+#: Place of the last wave's time after that of a kernel alone.
 _LAST = KernelPrice._fields.index("last_us") - 1
 
 

@@ -213,7 +213,7 @@ def _dram_us(kernel: KernelRow, rates: DeviceRates) -> tuple[float, float]:
         # A step loads a short piece of each row of an operand that lies along the inner dimension.
         moved += rates.tensor_strided_excess * min(kernel["strided_bytes"], moved)
     dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
-    # What some classes reach by themselves is less than the device's bandwidth.
+    # Some classes reach less than the device's bandwidth by themselves.
     bandwidth = 0.0
     for rate in rates.dram_bytes_per_us:
         bandwidth = max(bandwidth, rate)

@@ -55,7 +55,7 @@ class KernelWork:
     pipe_us: float = 0.0
     #: L2 traffic of the whole kernel at the bandwidth of the whole L2.
     l2_device_us: float = 0.0
-    #: What the kernel touches, and the DRAM time of what L2 keeps of it: added where others leave it no room there.
+    #: Bytes that the kernel touches, and the DRAM time of those that L2 keeps: added where others leave them no room.
     footprint_bytes: float = 0.0
     kept_us: float = 0.0
     #: The part of the bandwidth of DRAM and of L2 that the SMs on which it runs can draw.
@@ -81,7 +81,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     sms = int(model.rates.sms)
     blocks = int(grid_blocks(table[0], model.rates))
     part = sms / model.profile.sm_count
-    # What a part of the SMs asks of DRAM is told in time of the whole: its neighbours ask of the same.
+    # The DRAM time of a part of the SMs is that of the whole, which its neighbours ask, too.
     reach = bandwidth_part(part, model.profile.parameters.sm_bandwidth_reach) if part < 1.0 else 1.0
     power_us = float(times[POWER])
     if times[ARITHMETIC] > unlimited[ARITHMETIC]:

@@ -122,7 +122,7 @@ class PreparedPartition:
 def divided_spans(
     prepared: PreparedProblem, groups: Sequence[Sequence[int]], sms: Sequence[range], price_us: float
 ) -> Floats:
-    """When each kernel of a stage runs, ``[kernels, 3]``: its part, start and end. All are slowed as the stage is."""
+    """Part, start and end of each kernel of a stage, ``[kernels, 3]``; all are slowed as the stage is."""
     begin, columns, *_ = prepared.kernels
     parts = list(dict.fromkeys(sms))
     ended_us = [0.0] * len(parts)
@@ -142,7 +142,7 @@ def divided_spans(
 
 @jit
 def parts_of(groups: int, sizes: Integers, sms: int) -> int:
-    """Number of parts of a stage of so many groups."""
+    """Number of parts of a stage, by its number of groups."""
     most: int = sms // sizes[0]
     return min(groups, most)
 

@@ -36,11 +36,11 @@ from iossim.base.compiled import jit
 from iossim.schedule.problem import Masks
 from iossim.schedule.streams import MAX_STREAMS
 
-#: What a command is.
+#: Kinds of commands.
 KERNEL, RECORD, WAIT, AWAIT_DEVICE = range(4)
-#: Columns of the commands: what it is, its stream, its kernel (a row) or event, and the next command of the stream.
+#: Columns of the commands: its kind, its stream, its kernel (a row) or event, and the next command of the stream.
 KIND, STREAM, REFERENCE, NEXT = range(4)
-#: Columns of their times: what it takes the host and its stream, and when it is issued; then from when to when it ran.
+#: Columns of their times: the host's and the stream's time for it, its issue, and its begin and end.
 HOST_US, STREAM_US, ISSUED_US, BEGAN_US, ENDED_US = range(5)
 #: Costs of events: of the host for each, and of a stream for a fork and a join in a graph, and a wait in a session;
 #: then how far apart kernels start.
@@ -345,7 +345,7 @@ def _find_waits(
         places[_POSITION, launch] = clocks[launch, stream]
         begin = read_begin[launch]
         end = read_begin[launch + 1]
-        # What was issued last first: it implies what was issued before it.
+        # The launch that was issued last comes first: it implies those before it.
         for at in range(begin, end):
             before = reads[at]
             into = at

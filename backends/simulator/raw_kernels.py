@@ -70,11 +70,11 @@ class RawKernel:
     kernel: Kernel | None = None
 
 
-#: Where the compiler was not asked: enough for a simple kernel.
+#: Registers of a thread where the compiler was not asked: enough for a simple kernel.
 _REGISTERS = 32
-#: A multiply-add of a thread is so many operations; a warp's instruction of a tensor core (m16n8k8) so many.
+#: Operations of a multiply-add of a thread, and of a warp's instruction of a tensor core (m16n8k8).
 _LANE_FLOPS, _TENSOR_INSTRUCTION_FLOPS = 2.0, 2048.0
-#: How far beyond what a device gives a measured kernel may be: clocks move, and peaks are rounded.
+#: Largest ratio of a measured rate to the device's peak: clocks move, and peaks are rounded.
 _TOLERANCE = 1.05
 _ASKS = ("dram_bytes", "l2_bytes", "flops")
 
@@ -122,7 +122,7 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
 
 
 class _Asked:
-    """What a raw kernel asks of the device: microseconds of each resource, and a block's on its SM (issue, pipe, L2
+    """Demand of a raw kernel on the device: microseconds of each resource, and a block's on its SM (issue, pipe, L2
     port).
     """
 
@@ -155,7 +155,7 @@ class _Asked:
         if not (flops or l2_bytes):
             said.append("asks for nothing: it only holds its slots")
         self._most = parameters.sm_bandwidth_reach
-        # What few SMs can draw, where there are few blocks.
+        # A few blocks draw only what their few SMs can.
         self._reach = bandwidth_part(min(1.0, raw.blocks / sms), parameters.sm_bandwidth_reach)
         dram_rate = profile.dram_bandwidth_gbps * 1e3
         self._dram_peak_us = dram_bytes / dram_rate
@@ -177,9 +177,9 @@ class _Asked:
         self.power_us = flops / (watt * profile.board_power_w * 1e3) if has_power else 0.0
 
     def roofline_us(self, busiest: int) -> tuple[float, float]:
-        """The longest of what it asks for, at the efficiencies of the profile, and that of its SMs.
+        """The longest of its demands at the efficiencies of the profile, and that of its SMs.
 
-        The busiest SM has so many blocks.
+        ``busiest`` is the number of blocks of the busiest SM.
         """
         arithmetic_us = busiest * self.block_us[1] / self._efficiency
         bandwidth_us = max(self.dram_us, self.l2_device_us)

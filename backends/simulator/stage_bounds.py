@@ -44,7 +44,7 @@ from iossim.cost.model import LateWork, StageBounds
 
 #: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.
 _HEAVY = 0.5
-#: A wide kernel shares an SM with so many others like it at least.
+#: Fewest kernels of a set of wide ones that share an SM.
 _FEWEST_WIDE = 3
 #: Slots are lowered by this part: what fits but for rounding runs.
 _FITTING = 1.0 - 1e-6
@@ -73,8 +73,8 @@ def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBou
 
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
-    """What units take alone and of each resource (host issue, issue capacity, DRAM, power, and each kind of slots),
-    shape ``[units, 5 + kinds]``.
+    """Time of units alone and their work on each resource, shape ``[units, 5 + kinds]``: host issue, issue capacity,
+    DRAM, power, and each kind of slots.
     """
     columns = prepared.kernels.columns
     alone_us, last_us, again_us = columns[:, ALONE], columns[:, LAST_US], columns[:, AGAIN_US]

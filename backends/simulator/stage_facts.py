@@ -173,7 +173,7 @@ def _divided(run: StageRun, kernels: Sequence[KernelFacts], begin: Sequence[int]
 
 
 def _issued(run: StageRun, begin: Sequence[int]) -> list[float]:
-    """When the host has issued each kernel: group after group."""
+    """Time of issue of each kernel, group after group, us."""
     issued = [0.0] * (begin[-1] if len(begin) else 0)
     clock_us = 0.0
     for unit in (unit for group in run.groups for unit in group):

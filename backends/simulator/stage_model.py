@@ -125,8 +125,8 @@ def price_masks(
         )  # fmt: skip
 
 
-# What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a
-# call passes three arrays, and together these took a fifth of the time.
+# The code of an event is inlined, and divisions, whose divisors were seen to be above 0, are not checked: calls, which
+# pass three arrays, and checks took a fifth of the time.
 @jit(error_model="numpy")
 def _share(
     count: int,

@@ -91,7 +91,7 @@ def _run_divided(
 def timeline(
     pricing: StagePricing, price_boundary: Callable[[bool, bool], float], network: Network, schedule: Schedule
 ) -> tuple[Span, ...]:
-    """When each kernel of a schedule runs; its last end is the schedule's latency, boundaries included."""
+    """Kernels of a schedule with their times; the last end is the schedule's latency, boundaries included."""
     spans: list[Span] = []
     now_us = 0.0
     before: Stage | None = None

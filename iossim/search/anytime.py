@@ -21,7 +21,7 @@ from iossim.search.options import SearchOptions
 
 #: The most units of a group, and the most groups, of the searches that come before the one that is asked for.
 PRUNINGS = (1, 4), (2, 8), (3, 8)
-#: Seconds of a search that has none left: it comes to its first look at the clock.
+#: Time limit of a search that has no time left: it ends at its first look at the clock.
 _LEAST_S = 1e-3
 
 
@@ -30,7 +30,7 @@ class TimeIsUp(KeyboardInterrupt):
 
 
 class Clock:
-    """The time that a search has: so many seconds from now, or None, as long as it takes."""
+    """Time limit of a search, in seconds from now; None for no limit."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._ends_s = inf if seconds is None else perf_counter() + seconds

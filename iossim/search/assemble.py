@@ -97,7 +97,7 @@ def plan_us(schedule: AnySchedule, network: Network, cost_model: StreamCostModel
     """The time of a schedule run as a whole plan, of streams or of stages, us.
 
     Of stages under an engine that synchronises it is not the sum of their prices, by which they are searched: a sum
-    lets the host begin anew behind each barrier.
+    lets the host begin anew after each barrier.
     """
     from iossim.execution.lower import lower_schedule  # loaded by who has streams
 
@@ -188,7 +188,7 @@ def block_lower_bound_us(
     one_us: float = max(sum(held.single_us.tolist()), any_us)
     if not concurrent:
         return one_us
-    # A stage of several groups has a boundary before it, unless it is the first, and one behind it, unless it may be
+    # A stage of several groups has a boundary before it, unless it is the first, and one after it, unless it may be
     # the last.
     before_us = 0.0 if first else min(cost_model.price_boundary(left, True) for left in (False, True))
     behind_us = min(cost_model.price_boundary(True, right) for right in (False, True)) if problem.one_sink else 0.0

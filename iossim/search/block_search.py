@@ -1,6 +1,6 @@
 """The best schedule of one block: dynamic programming over its states, in which few stages need be priced.
 
-The recurrence of Algorithm 1: a state's best schedule is one of its *endings* as last stage, behind the best schedule
+The recurrence of Algorithm 1: a state's best schedule is one of its *endings* as last stage, after the best schedule
 of the units before,
 
     cost(S) = min over endings T of S: cost(S - T) + boundary + price(T).

@@ -22,7 +22,7 @@ from iossim.search.anytime import Clock, Steps
 from iossim.search.assemble import price_blocks, reprice, total_latency_us
 from iossim.search.options import SearchOptions
 
-#: How many kernels a note names.
+#: Most kernels that a note names.
 MOST_NAMED = 4
 
 

@@ -21,11 +21,11 @@ from iossim.search.options import StageSpace
 
 #: So many states at least tell about how many transitions a larger block has.
 SAMPLED_STATES = 1_000
-#: Compiled code counts about so many transitions at a time (0.1 s): an interrupt is heard only in between.
+#: Transitions that compiled code counts at a time (0.1 s): an interrupt is heard only in between.
 _AT_A_TIME = 1_000_000
 
 
-#: Stages are handed over so many at a time: one by one, handing over takes longer than growing them.
+#: Stages that are handed over at a time: one by one, handing over takes longer than growing them.
 _HANDED_OVER = 256
 
 
@@ -186,7 +186,7 @@ def _countable_lattice(problem: ScheduleProblem, space: StageSpace, max_states: 
 
 
 def width(problem: ScheduleProblem) -> int:
-    """The most units of which none follows another: by Dilworth's theorem, units minus a maximum matching."""
+    """Width (maximum antichain) of a problem: by Dilworth's theorem, units minus a maximum matching."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
@@ -220,7 +220,7 @@ def unpruned_transitions(lattice: Lattice) -> float:
     """All transitions of an unpruned space, in time linear in the lattice's edges.
 
     The stages of a state that are grown in ascending order from unit ``u`` on, with ``c`` the state that it leads to,
-    are the set of ``u`` alone and those of ``c`` that begin behind ``u``; level by level, from the last.
+    are the set of ``u`` alone and those of ``c`` that begin after ``u``; level by level, from the last.
     """
     total = 0.0
     behind = np.zeros((1, lattice.child.shape[1]))
@@ -240,7 +240,7 @@ def _count_level(
     next_behind: NDArray[np.float64],
     behind: NDArray[np.float64],
 ) -> float:
-    """All stages of a level; fills in, for each of its states and each unit, how many begin behind the unit."""
+    """All stages of a level; fills in, for each of its states and each unit, how many begin after the unit."""
     total = 0.0
     for state in range(begin, end):
         stages = 0.0

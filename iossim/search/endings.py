@@ -20,7 +20,7 @@ from iossim.schedule.problem import Masks
 from iossim.search.lattice import Downwards, without
 from iossim.search.relaxation import Endings, Labels, limit_us
 
-#: Compiled code returns after about so many endings (0.1 s): only then an interrupt is heard.
+#: Endings after which compiled code returns (0.1 s): only then an interrupt is heard.
 STEPS_AT_A_TIME = 2_000_000
 
 
@@ -96,7 +96,7 @@ def find_endings(
 
     An ending has one if its source's cost, the boundary between, and its lower bound stay below what makes its label
     better (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose
-    endings do not all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how
+    endings do not all fit, and after one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how
     many endings there are, and whether there is no room for more.
 
     ``single_root``: a group is one unit of the state and all that follows it there.
@@ -175,7 +175,7 @@ def find_endings(
                 work_least_us = max(work_least_us, sums[here, resource])
             if choices[here] == 0 and min(leaving[state, 0], leaving[state, 1]) + work_least_us >= most_us:
                 continue  # as often as not: nothing grows from here, and its groups do not matter
-            # Groups that the new unit feeds join its group; the others stay, behind it. ``ends_us`` is when the last
+            # Groups that the new unit feeds join its group; the others stay, after it. ``ends_us`` is when the last
             # of the others may end, ``asks_us`` when the first may ask for late work, since they are issued.
             near = successors[unit] & stage[depth]
             joined = added

@@ -2,9 +2,9 @@
 
 A unit that launches nothing runs with the one unit that makes what it reads.
 
-Of any schedule such a view may be moved into the stage of that unit: it joins its group, and changes no price. So a
-search has fewer states: of ``n`` splits of what a block makes up to ``2^n`` times fewer. The view stays where the
-unit may merge with others, since a merged stage holds nothing else, and where it reads nothing of the block.
+In any schedule such a view may move into the stage of that unit, where it joins its group and changes no price. So a
+search has fewer states: up to ``2^n`` times fewer for ``n`` splits. The view stays where the unit may merge with
+others, since a merged stage holds nothing else, and where it reads nothing of the block.
 """
 
 from __future__ import annotations

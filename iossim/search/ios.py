@@ -2,10 +2,10 @@
 
 Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block,
 and the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
-with too many states or transitions is improved in windows, which the schedule's notes say. It begins as the better of
-greedy stages and of its runs solved one by one, for ios-both as what ios-parallel and ios-merge found; so ios-both is
-never worse than these. Where seconds are given, pruned searches come first, and what the last one does not get to is
-as the one before it found it.
+with too many states or transitions is improved in windows, as the schedule's notes say. The windows begin from the
+better of greedy stages and the block's runs solved one by one; for ios-both from the results of ios-parallel and
+ios-merge, so that ios-both is never worse than these. With a limit in seconds pruned searches come first, and blocks
+that the last search does not reach keep the result of the one before.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def solve(
 ) -> Solution:
     """The cheapest schedule of blocks that run one after another.
 
-    ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Of blocks within a schedule,
-    ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` what
-    the boundary behind them costs if their last stage runs one group, and if it runs several. ``memo`` holds what
-    earlier searches at these prices found. ``before`` has stages of blocks by their keys, as :attr:`Solution.searched`
-    does, which stand where none better are found, or the search is ended before.
+    ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? For blocks within a schedule,
+    ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` is the
+    cost of the boundary after them if their last stage runs one group, and if it runs several. ``memo`` holds results
+    of earlier searches at these prices. ``before`` has stages of blocks by their keys, as :attr:`Solution.searched`
+    has, which stay where the search finds none better, or ends first.
 
     Raises ScheduleError if the cost model can run no schedule at all.
     """
@@ -138,7 +138,7 @@ def solve(
         try:
             best = solver.extend(best, problem, lambda units, done=done: progress(done + units, total))  # type: ignore[misc]
         except KeyboardInterrupt as stop:
-            # From here on nothing is searched, so that there is a whole schedule to show, and soon.
+            # Nothing is searched from here on, so that a whole schedule is there soon.
             solver.stop(stop)
             best = solver.extend(best, problem)
         if not best and not solver.complete:

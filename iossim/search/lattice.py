@@ -188,7 +188,7 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
 
 
 def _successors(level: Masks, predecessors: Masks, addable: Masks, most: int) -> Masks:
-    """The next level; fills in the units that can be added to each ideal. Stops behind ``most`` ideals."""
+    """The next level; fills in the units that can be added to each ideal. Stops after ``most`` ideals."""
     table = empty_set()
     done = found = 0
     while done < len(level) and found <= most:

@@ -91,13 +91,13 @@ class SearchOptions:
     bounded: bool = True
     #: The workspace, in bytes, of all kernels that run at the same time together; None limits nothing.
     workspace_limit_bytes: int | None = None
-    #: Choose what units run as for the stage that they are in, and not as what is fastest alone.
+    #: Choose the kernels of units for their stage, instead of those that are fastest alone.
     company: bool = False
-    #: How long a scheduler may search, with bounds and runs event by event; half of it for the stages that streams
-    #: begin from. None: as long as it takes, or, for streams, as a number of schedules takes that grows with the
-    #: network and is the same anywhere.
+    #: Time limit of a search with its bounds and event-driven runs; half of it is for the stages that streams begin
+    #: from. None: no limit, or, for streams, a number of schedules that grows with the network and is the same on any
+    #: machine.
     seconds: float | None = None
-    #: Of what a search draws.
+    #: Seed of all random choices of a search.
     seed: int = 0
 
     def __post_init__(self) -> None:

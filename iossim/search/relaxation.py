@@ -1,8 +1,8 @@
 """The labels of the search, and how a priced ending lowers the cost of one.
 
 A *label* is a state and one bit: does its last stage run several groups? The bit decides what stands before the next
-stage. ``cost[i, b]`` is the least cost of a path to state ``i`` whose last stage has bit ``b``. Of paths that cost
-the same, the one whose last stage begins at the earlier state is kept.
+stage. ``cost[i, b]`` is the least cost of a path to state ``i`` whose last stage has bit ``b``. Among paths of equal
+cost, the one whose last stage begins at the earlier state is kept.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Endings(NamedTuple):
 
 @jit(inline="always")
 def limit_us(labels: Labels, state: int, bit: int, tolerance: Floats) -> float:
-    """What a path to a label must cost less than to matter: than the best, or the best to the other bit by
+    """Cost below which a path to a label matters: that of the best, or of the best to the other bit plus
     ``tolerance[bit]``.
 
-    That is the most by which the other bit may be dearer behind the state, whatever follows.
+    That is the most by which the other bit may be dearer after the state, whatever follows.
     """
     return float(min(labels.cost[state, bit], labels.cost[state, 1 - bit] + tolerance[bit]))
 

@@ -313,7 +313,7 @@ def _begun(best: dict[int, Prefix]) -> dict[int, Prefix]:
 
 
 def _behind(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, Prefix]:
-    """A prefix with the solution of a problem behind it, for each bit of its last stage."""
+    """Prefix followed by the solution of a problem, for each bit of its last stage."""
     paths = () if solution is None else enumerate((solution.single, solution.concurrent))
     return {
         bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
@@ -323,7 +323,7 @@ def _behind(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]
 
 
 def _cheapest(*ways: dict[int, Prefix]) -> dict[int, Prefix]:
-    """For each bit the cheapest of several ways; of equals the first."""
+    """Cheapest of several ways for each bit; the first of equal ones."""
     result: dict[int, Prefix] = {}
     for bit, prefix in (item for way in ways for item in way.items()):
         if bit not in result or prefix.cost_us < result[bit].cost_us:

@@ -1,7 +1,7 @@
 """A schedule of a block that is too wide to be solved as a whole, made better window by window.
 
 A *window* is a run of stages. Its units are a problem of their own, small enough to be solved exactly between the
-stages before and behind it, and take the place of the run where they cost less. Windows overlap by half, and the block
+stages before and after it, and take the place of the run where they cost less. Windows overlap by half, and the block
 is gone through until none of them improves: so no stage is held to where the block happened to be split. This is large
 neighbourhood search (Shaw, CP 1998) with the dynamic programming of a block as the search of a neighbourhood.
 
@@ -90,7 +90,7 @@ def _largest_window(
 def _cheapest(
     solution: BlockSolution | None, cost_model: CostModel, behind: int | None
 ) -> tuple[float, BlockPath] | None:
-    """The path that costs least with the boundary behind it, and that cost."""
+    """Cheapest path including its trailing boundary, and its cost, us."""
     paths = () if solution is None else enumerate((solution.single, solution.concurrent))
     costs = [(path.cost_us + _boundary_us(cost_model, bit, behind), path) for bit, path in paths if path is not None]
     return min(costs, key=lambda each: each[0], default=None)
@@ -103,10 +103,10 @@ def _boundary_us(cost_model: CostModel, left: int, behind: int | None) -> float:
 def parts_bound_us(problem: ScheduleProblem, merges: MergedStages, cost_model: CostModel) -> float:
     """Lower bound of all schedules of a block, us: the most that parts in series add up to, other units left out.
 
-    A part is all that lies between two units, the second one with it. A stage with units of two parts holds the unit
-    between them, so that all its units of parts are one group, and take as long as one after the other. Otherwise some
-    stage has several groups of one part, and units of no other: before it is a boundary, unless the
-    part is the first. The units of a part take their longest path, and their work, in any case.
+    A part is all that lies between two units, including the second. A stage with units of two parts holds the unit
+    between them, so that all its units of parts are one group and run one after the other. Otherwise some stage has
+    several groups of one part and units of no other, and a boundary before it, unless the part is the first. The units
+    of a part take at least their longest path, and their work.
     """
     known = cost_model.bounds(problem)
     if known is None:
@@ -114,7 +114,7 @@ def parts_bound_us(problem: ScheduleProblem, merges: MergedStages, cost_model: C
     bounds = bounds_with_merges(known, problem, merges)
     boundary_us = min(cost_model.price_boundary(left, True) for left in (False, True))
     count, serial_us = len(problem), np.append(bounds.serial_us, 0.0)
-    # Where a unit takes less than its issue, the host may do the rest beside another part.
+    # The host may issue the rest of a unit that takes less than its issue beside another part.
     work_us = np.minimum(np.vstack([bounds.work_us, np.zeros(bounds.work_us.shape[1])]), serial_us[:, None])
     work_us = np.column_stack([work_us, serial_us])
     # The last row and column stand for no unit: the first part is behind it, and the last one ends with it.

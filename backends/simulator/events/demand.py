@@ -89,7 +89,7 @@ class BlockDemand:
         return self.work.blocks < self.sms
 
     def busy(self, count: int) -> float:
-        """The part of an SM that so many blocks keep busy, if they have it to themselves."""
+        """Part of an SM that ``count`` blocks keep busy if they have it to themselves."""
         work = self.work
         return count * max(work.issue_us, work.pipe_us, work.l2_us) / self.block_us[count]
 

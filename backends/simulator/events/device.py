@@ -31,7 +31,7 @@ from iossim.hardware.profile import DeviceProfile
 #: Ends that are no further apart are one: far above rounding, far below anything that a GPU does.
 _TOGETHER_US = 1e-7
 
-#: What comes last of all that happens at one time, in SimPy's terms: urgent is 0, normal 1.
+#: Priority of an event that comes last of all at its time, in SimPy's terms: urgent is 0, normal 1.
 _LAST = EventPriority(2)
 
 #: Called after each settlement with the time and the classes: for tests that look inside.

@@ -61,15 +61,15 @@ class _Engine:
     ) -> None:
         self._environment = simpy.Environment()
         self._devices = [SimulatedDevice(self._environment, profile, grouped, observer) for profile in profiles]
-        #: Of each pair of devices: one transfer at a time.
+        #: Link of each pair of devices, for one transfer at a time.
         self._links: defaultdict[tuple[int, int], simpy.Resource]
         self._links = defaultdict(lambda: simpy.Resource(self._environment))
         self._instructions = instructions
         self._streams: dict[Queue, simpy.Store] = {}
         self._events: defaultdict[int, simpy.Event] = defaultdict(self._environment.event)
-        #: What each device ran.
+        #: Kernels that each device ran.
         self._spans: defaultdict[int, list[Span]] = defaultdict(list)
-        #: When the next kernel of each device may have its turn.
+        #: Earliest turn of the next kernel of each device, us.
         self._turn_us: defaultdict[int, float] = defaultdict(float)
         #: Instructions that streams were given and have not done.
         self._outstanding = 0

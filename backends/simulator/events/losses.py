@@ -102,7 +102,7 @@ def _held_warps(classes: Iterable[MultiprocessorClass]) -> Weights:
 def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) -> dict[KernelRun, Lost]:
     lost: dict[KernelRun, Lost] = {run: {} for run in held}
     alone_us = {run: _alone_us(run) for run in held}
-    # What each kernel would do of its time alone in a microsecond, at two of its blocks' rates.
+    # Progress of each kernel in a microsecond, in its time alone, at two of its blocks' rates.
     base = dict.fromkeys(held, 0.0)
     own = dict.fromkeys(held, 0.0)
     by_device: dict[tuple[KernelRun, Through], float] = {}

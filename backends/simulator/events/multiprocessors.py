@@ -1,11 +1,11 @@
 """The SMs of a device in classes of equal content, and the placement of blocks on them.
 
-A block goes to the SM with the most room, counted in blocks of its kernel; of those to the one with the fewest
+A block goes to the SM with the most room, counted in blocks of its kernel; among equals to the one with the fewest
 resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020),
 then to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one less, so that ``n``
 blocks over classes of SMs are dealt level by level, as one by one, without a step for each.
 
-Blocks of a wave end in lockstep here, which they do not on real SMs. Small kernels behind one which fills the device
+Blocks of a wave end in lockstep here, which they do not on real SMs. Small kernels after one which fills the device
 would find most of the room on the few SMs that end first; on a device they are spread over SMs as these end. So
 beside others a kernel is given no more room on an SM than its even share, or than it needs to run at full speed;
 while SMs are full that could have its blocks later, no more than leaves small kernels there at full speed, too. The
@@ -30,7 +30,7 @@ _TPC_SMS = 2
 _ROUNDING = 1e-9
 
 
-#: What asks nothing of the device.
+#: No demand on the device.
 NOTHING = DeviceTime(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -96,7 +96,7 @@ class Resident:
 
     run: KernelRun
     count: int = 0
-    #: What all its blocks on one SM ask of the device.
+    #: Demand of all its blocks on one SM on the device.
     device_us: DeviceTime = NOTHING
     dram_us: float = 0.0
     power_us: float = 0.0

@@ -112,7 +112,7 @@ class KernelLibrary:
         self._units: dict[tuple[UnitKey, str, int], tuple[IssuedKernel, ...]] = {}
 
     def _on(self, sms: int | None = None) -> KernelModel:
-        """The kernel model of so many of the SMs, by default of all."""
+        """Kernel model of a number of SMs, by default of all."""
         sms = sms or self.profile.sm_count
         if sms not in self._models:
             libraries = self.engine.libraries_on(self.profile.architecture)
@@ -122,7 +122,7 @@ class KernelLibrary:
     def unit(
         self, network: Network, unit: int, variant: str = FASTEST, sms: int | None = None
     ) -> tuple[IssuedKernel, ...]:
-        """The kernels of a unit, in order, on all SMs or so many of them; none for a unit of views.
+        """Kernels of a unit, in order, on all SMs or ``sms`` of them; none for a unit of views.
 
         Raises PlanError for a variant that it does not have.
         """
@@ -133,7 +133,7 @@ class KernelLibrary:
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> tuple[IssuedKernel, ...]:
-        """The kernels of several units as one stacked convolution, with the ``copies`` behind it.
+        """Kernels of several units as one stacked convolution, with the ``copies`` after it.
 
         Raises ScheduleError where they do not merge.
         """

@@ -26,7 +26,7 @@ def stage_us(
 ) -> float:
     """One concurrent stage by the event-driven engine, on a device that is ``divided`` among its groups, if it is.
 
-    A stage of several groups is run on an idle device, its first kernel not issued yet, as behind a synchronisation.
+    A stage of several groups is run on an idle device, its first kernel not issued yet, as after a synchronisation.
     One of a single group follows others in its stream, where the host may be ahead: it is priced as what a second run
     adds.
     """

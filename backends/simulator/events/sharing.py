@@ -27,7 +27,7 @@ from iossim.hardware.lowering.residence import lost_part
 _ROUNDING = 1e-12
 
 
-#: What blocks ask of what the device shares.
+#: Demand of a block on each resource that the device shares.
 DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
     Through.DRAM: attrgetter("dram_us"),
     Through.POWER: attrgetter("power_us"),
@@ -40,7 +40,7 @@ class Sharing(NamedTuple):
 
     #: Whether DRAM, L2 or power is the limit.
     coupled: bool = False
-    #: How many times the sums of demands count.
+    #: Factor on the sums of demands.
     demand_factor: float = 1.0
     #: The kernels that are resident.
     kernels: frozenset[KernelRun] = frozenset()
@@ -158,7 +158,7 @@ def _highest_rate(asks: Iterable[tuple[float, float]], most: float) -> float:
 
 
 def _slow_on_sm(found: MultiprocessorClass, demand_factor: float) -> None:
-    """Slow all blocks on an SM by what is asked of what they use there, so many times, beyond the whole."""
+    """Slow all blocks on an SM by the demand, times ``demand_factor``, beyond the capacity that they use there."""
     issue, l2 = found.issue_use * demand_factor, found.l2_use * demand_factor
     pipes = _pipe_use(found)
     if max(issue, l2, max(pipes.values(), default=0.0) * demand_factor) <= 1.0 + _ROUNDING:
@@ -189,7 +189,7 @@ def _pipe_use(found: MultiprocessorClass) -> dict[str, float]:
 
 
 def _slow_by_shared(classes: Sequence[MultiprocessorClass], demand_factor: float) -> None:
-    """Slow all blocks that use DRAM, L2 or power by what is asked of it in all, so many times, beyond the whole."""
+    """Slow all blocks that use DRAM, L2 or power by the total demand, times ``demand_factor``, beyond its capacity."""
     dram = sum(len(found.sms) * found.dram_use for found in classes) * demand_factor
     power = sum(len(found.sms) * found.power_use for found in classes) * demand_factor
     l2 = sum(len(found.sms) * found.l2_device_use for found in classes) * demand_factor

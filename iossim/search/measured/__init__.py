@@ -15,7 +15,7 @@ _REMEDY = "give a number of measurements (1000), seconds (60s), or all"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most so many measurements, or seconds since the first; None: no limit. ``everything``: all stages."""
+    """Limit of measurements, or of seconds since the first; None: no limit. ``everything``: all stages."""
 
     measurements: int | None = None
     seconds: float | None = None

@@ -37,7 +37,7 @@ def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
 
 
 def adding_company(estimate: CostModel, slack: float) -> Callable[[Transitions], Transitions]:
-    """A function that adds stages of chosen kernels behind those of the fastest.
+    """Function that adds stages of chosen kernels after those of the fastest.
 
     A path counts as the best if it is no longer than ``1 + slack`` times that: estimates err. Raises OptionError for a
     cost model that knows no variants, or no bounds of them.
@@ -98,7 +98,7 @@ def _through(
 
 
 def _beside(space: Transitions, stages: Integers, chosen: Sequence[PlannedStage]) -> Transitions:
-    """The transitions with stages of the same units as these, each wherever that is, behind all others."""
+    """The transitions with stages of the same units as these, each wherever that is, after all others."""
     number = np.full(len(space.masks), -1, dtype=np.int64)
     number[stages] = len(space.masks) + np.arange(len(stages))
     places = np.repeat(np.arange(len(space.begin) - 1), np.diff(space.begin))

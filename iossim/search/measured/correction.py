@@ -22,11 +22,11 @@ from iossim.search.measured.stage_classes import Features, Integers
 DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), (0.003, 0.1, 0.25)
 #: Errors are not taken to be smaller than this, however few residuals say so.
 LEAST_DEVIATION = 0.005
-#: By how many residuals the initial standard deviation counts.
+#: Weight of the initial standard deviation, in residuals.
 INITIAL_WEIGHT = 3.0
-#: The grid of hyperparameters is searched anew when there are so many times more measurements.
+#: Growth of the number of measurements after which the grid of hyperparameters is searched anew.
 SEARCH_GROWTH = 2.0
-#: The weights are fitted anew when there are so many times more.
+#: Growth after which the weights are fitted anew.
 FIT_GROWTH = 1.06
 
 
@@ -200,8 +200,8 @@ def _predict(features: Features, weights: Floats, predicted: Floats) -> None:
         predicted[one] = total
 
 
-# What a stage that is not measured yet counts for. A measurement is an expense, and what it promises is the chance
-# that the stage is cheaper than thought. So a stage counts for its reservation price (M. L. Weitzman, Optimal search
+# Value of a stage that is not measured yet. A measurement is an expense, and promises the chance that the stage is
+# cheaper than thought. So a stage counts for its reservation price (M. L. Weitzman, Optimal search
 # for the best alternative, Econometrica 47, 1979): the price z at which the expected gain, E[max(0, z - price)], is
 # just worth a measurement. Prices are taken to be normal around what is expected, with a standard deviation
 # proportional to it. Then z lies k standard deviations below what is expected, and k grows with the price: a stage

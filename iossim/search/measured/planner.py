@@ -1,11 +1,11 @@
 """The best path through the states of all blocks, at any prices of stages, planned again and again.
 
-Backwards: ``cost_to_go[b, state]`` is the least cost of what is still to come behind a stage of bit ``b`` (did it run
+Backwards: ``cost_to_go[b, state]`` is the least cost of what is still to come after a stage of bit ``b`` (did it run
 several groups?), with the boundary to the next stage. Backwards, since then what comes before a block does not
 matter: equal blocks are swept once, and of what follows them only the difference between the two bits counts.
 
 From plan to plan few prices change, and most of these rise, since stages are priced in hope before they are measured.
-Where none fell, a state is looked at again only if its best stage became dearer, or what comes behind that.
+Where none fell, a state is looked at again only if its best stage became dearer, or what comes after that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Sweep:
 
     @staticmethod
     def of(space: Transitions, prices_us: Floats, boundary: Floats, dearer_us: float) -> _Sweep:
-        """``dearer_us``: by how much what follows the block costs more behind several groups."""
+        """``dearer_us``: by how much what follows the block costs more after several groups."""
         shape = 2, space.states
         sweep = _Sweep(space, prices_us, np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64))
         sweep.ahead_us[:, -1] = 0.0, dearer_us

@@ -1,6 +1,6 @@
 """Space of a measured search: transitions, classes of stages, and prices measured so far.
 
-The truth may tell stages of one class apart (what has to be copied behind a merged convolution, say). So a stage
+The truth may tell stages of one class apart (what has to be copied after a merged convolution, say). So a stage
 counts as measured only if its own signature is: until then it is taken to cost what the first of its class did.
 """
 
@@ -84,7 +84,7 @@ def build_space(
     for block, problem in enumerate(problems):
         alone = StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
         own = tuple(truth.signatures(alone))
-        # Equal blocks may still be measured apart: what is copied behind a unit is no part of a problem.
+        # Equal blocks may still be measured apart: copies after a unit are no part of a problem.
         key = problem.key, own
         if key not in known:
             parts, remarks = prepare_block(problem, estimate, options, concurrent=concurrent, merge=merge, few_states=0)

@@ -1,7 +1,7 @@
 """Lower bounds of schedules of streams: critical paths, and work over each resource in each interval of time.
 
 A launch cannot start before its *head*, nor end later than its *tail* before the end of all: both follow from paths,
-and from the work of all that must come before or behind it. In the interval that begins at a head ``r`` and ends a
+and from the work of all that must come before or after it. In the interval that begins at a head ``r`` and ends a
 tail ``q`` before the end of all, launch ``j`` leaves of its work at least
 
     work[j] - share[j] * (max(0, r - head[j]) + max(0, q - tail[j])),
@@ -41,7 +41,7 @@ def stream_bound_us(
     device_us = sum(_part_bound_us(problem, work, part, check) for part in parts)
     if not counts_host:
         return device_us * _KEPT
-    # The host issues a launch behind all that it reads; what reads it is behind both.
+    # The host issues a launch after all that it reads, and before all that reads it.
     tails = _longest(problem.readers, work.serial_us, reverse=True)
     before = ancestors(problem)
     issued_us = [
@@ -109,13 +109,13 @@ def _part_bound_us(problem: StreamProblem, work: LaunchWork, part: Sequence[int]
         check()
         left = needs - share * np.maximum(0.0, head - heads)[:, None]
         kept = np.maximum(0.0, left[None] - lost_behind).sum(axis=1)  # [q, resource]
-        # Where no launch must run, the interval may be of no length.
+        # An interval in which no launch must run may be of no length.
         most_us = max(most_us, float(np.where(kept > 0.0, head + tails[:, None] + kept, 0.0).max()))
     return most_us
 
 
 def _heads(reads: Sequence[Sequence[int]], serial_us: Floats, needs: Floats, share: Floats, check: Check) -> Floats:
-    """When each launch starts at the earliest, by the paths to it and by the work of all before it."""
+    """Earliest start of each launch, us, by the paths to it and by the work of all before it."""
     heads = np.zeros(len(reads))
     before: list[int] = []
     for launch, own in enumerate(reads):

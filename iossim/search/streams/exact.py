@@ -49,8 +49,8 @@ def best_streams(
     bounded: bool = True,
     clock: Clock | None = None,
 ) -> BestStreams:
-    """The best schedule of a problem, from the ``known`` ones; gives up after so many prices, or many times
-    as many launches that were tried, or when the time of the clock is up.
+    """The best schedule of a problem, from the ``known`` ones; gives up after ``most_priced`` prices,
+    or many times as many launches that were tried, or when the time of the clock is up.
 
     The ``first`` launches come first, and in stream 0. Unless ``bounded`` every schedule is priced.
     """

@@ -10,8 +10,8 @@ from iossim.schedule.masks import scramble
 
 Integers = NDArray[np.int64]
 
-#: What may change: a launch's stream, its place in the order of issue, or both; it joins what it reads, or what reads
-#: it; two launches swap streams; behind a place two streams swap all launches; or one joins another there.
+#: Moves: a launch changes its stream, its place in the order of issue, or both; it joins what it reads, or what reads
+#: it; two launches swap streams; after a place two streams swap all launches; or one joins another there.
 _STREAM, _PLACE, _BOTH, _FOLLOW, _SWAP, _CROSS, _JOIN = range(7)
 _MOVES = 7
 

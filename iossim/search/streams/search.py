@@ -33,20 +33,20 @@ Integers = NDArray[np.int64]
 _TOGETHER, _PRICED_A_LAUNCH, _MOST_OF_A_PART, _STARTS = 16, 240, 32_000, 4
 #: The number of schedules, the best of all found, that are kept.
 _MOST_KEPT = 8
-#: How much worse, as a fraction, the next schedule may be at the beginning.
+#: Largest relative loss of an accepted move at the beginning; it falls to 0.
 _WORSE = 0.01
-#: Parts of up to so many launches are solved exactly, if they take no more than so many prices.
+#: Most launches of a part that is solved exactly, and most prices for that.
 MOST_EXACT, _MOST_PRICED = 12, 40_000
-#: Issuing counts a little: the host is ahead of what comes behind, or late.
+#: Issuing counts a little: the host is ahead of what comes next, or late.
 _ISSUE_WEIGHT = 1e-3
 
 
-#: What is made small, of each schedule.
+#: Objective of the search: one value a schedule, to be minimised.
 Values = Callable[[StreamPrices], NDArray[np.float64]]
 
 
 def latencies(prices: StreamPrices) -> NDArray[np.float64]:
-    """When the last kernel ends, us."""
+    """End of the last kernel of each schedule, us."""
     return prices.latency_us
 
 
@@ -257,7 +257,7 @@ class _Search:
     def _descend(
         self, part: _Part, start: Ordered, ahead_us: float, rounds: int, until: float | None
     ) -> tuple[float, Ordered]:
-        """Local search from one schedule; ``until`` is a time, instead of so many rounds. An interrupt ends it."""
+        """Local search from one schedule; ``until`` is a time, in place of a number of rounds. An interrupt ends it."""
         problem = part.problem
         reads, read_begin = problem.flat_reads
         readers, reader_begin = flat(problem.readers)
@@ -302,8 +302,10 @@ class _Search:
 
 
 def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered]:
-    """List scheduling in two to eight streams: of launches that are ready the one of the longest path to the end, and
-    of equals the one of most work, goes to the stream that is free first, and of equals to one that made what it reads.
+    """List scheduling in two to eight streams.
+
+    Of the ready launches the one with the longest path to the end, or with most work if several have, goes to the
+    stream that is free first, or to one that made what it reads if several are.
     """
     critical = critical_us(problem, work)
     total_us = work.work_us.sum(axis=1)
@@ -331,7 +333,7 @@ def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered
                 missing[reader] -= 1
                 if not missing[reader]:
                     ready.add(reader)
-        # What is first in every schedule stays so: it is read by all others.
+        # A launch that all others read stays first.
         sequence = sorted(range(len(order)), key=lambda index: (starts[index], index))
         yield Ordered(np.array([order[index] for index in sequence], dtype=np.int64), streams)
 
