@@ -87,17 +87,17 @@ def of_searches(
             "search": name,
             "sum_before_us": operators.us(network),
             "sum_after_us": operators.us(found.network),
-            "schedule_before_us": found.before_us,
-            "schedule_after_us": found.after_us,
-            "gain_percent": 100 * (found.before_us / found.after_us - 1),
-            "rules": dict(Counter(step.rule for step in found.steps)),
-            "seen": found.seen,
-            "complete": found.complete,
+            "schedule_before_us": found.found.before_us,
+            "schedule_after_us": found.found.best.cost_us,
+            "gain_percent": 100 * (found.found.before_us / found.found.best.cost_us - 1),
+            "rules": dict(Counter(step.rule for step in found.found.best.steps)),
+            "seen": found.found.seen,
+            "complete": found.found.complete,
             "cpu_s": process_time() - started,
             "graph": found.network.graph.hash,
         }
         if check and name == "joint":
-            applied, other = [step.rule for step in found.steps], found.network
+            applied, other = [step.rule for step in found.found.best.steps], found.network
             if not applied:
                 applied, other = once_each(network, trusted(rules)[0])
             row["check"] = {"rules": dict(Counter(applied)), **differences(network, other, device)}
@@ -152,7 +152,7 @@ def of_exhaustive(network: Network, prices: CostModel, seconds: float) -> dict[s
 
     started = process_time()
     bound = saturate(network, ending, cost, ALL_GRAPHS)
-    bound_us = bound.at_least_us if bound.saturated else 0.0
+    bound_us = bound.extraction.at_least_us if bound.saturated else 0.0
     row: dict[str, Any] = {
         "network": network.name,
         "before_us": cost.us(network),

@@ -208,8 +208,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     if isinstance(found, Distributed):
         files = {f"plan{index}.json": _compact(plan_to_json(each)) for index, each in enumerate(found.plans)}
         steps = {"steps": distribution_to_json(found.distribution)}
-        files["distribution.json"] = _compact(found.to_json() | steps)
-        return files | (pictures(drawn.distribution_figure(found, title)) if draws else {})
+        return files | {"distribution.json": _compact(found.to_json() | steps)}
     files = {
         "plan.json": _compact(saved_plan(found)),
         "dataflow.json": json_file(found.to_json()),

@@ -1,5 +1,5 @@
-"""Dataflow on edge devices in pictures: the activity of units, DMA and memories over time, one lane each; the contents
-of each memory (Xenos, figure 9); and the time of every way to divide a network over several devices.
+"""Dataflow on one edge device in pictures: the activity of units, DMA and memories over time, one lane each; and the
+contents of each memory (Xenos, figure 9).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from iossim.base.tables import Cell
-from iossim.edge.distributed import Distributed
 from iossim.edge.plan import EdgePlan, Variant
 from iossim.edge.planned import Dataflow, memory_rows
 from iossim.edge.simulator.events import BusySpan, Timed
@@ -228,57 +227,6 @@ def _memory_specification() -> Mapping[str, Any]:
         ),
         height=_MEMORY_PIXELS,
     )  # fmt: skip
-
-
-_TIME_PARTS = {"computing": PALETTE[0], "waiting": PALETTE[5], "total": PALETTE[1]}
-_WAYS, _OPERATORS = "every way", "operators of the best"
-_ROW_PIXELS = 20
-
-
-def distribution_figure(found: Distributed, title: str) -> Figure:
-    """Latency of each way against one device, and the time of each operator of the best, in order."""
-    devices = found.distribution.devices
-    bars = [(_WAYS, "one device", "total", found.one_us)]
-    bars += [(_WAYS, f"all by {mode}", "total", us) for mode, us in found.by_mode_us.items()]
-    bars += [(_WAYS, found.mix, "computing", found.compute_us), (_WAYS, found.mix, "waiting", found.waited_us)]
-    for row in found.rows:
-        name = f"{row.operator} ({row.mode})"
-        bars += [(_OPERATORS, name, "computing", row.compute_us), (_OPERATORS, name, "waiting", row.waited_us)]
-    bars += [(_OPERATORS, "gather", "waiting", found.gather_us)] if found.gather_us else []
-    records: list[dict[str, Cell]] = [
-        {"panel": panel, "name": name, "part": part, "ms": us / 1e3} for panel, name, part, us in bars
-    ]
-    panels = (_WAYS, _OPERATORS)
-    return Figure(
-        name="distribution",
-        title=title,
-        finding=f"{devices} devices are {found.speedup:.2f}x the speed of one; "
-        f"{found.waited_us / found.latency_us:.0%} of their time they wait for what is sent.",
-        records=tuple(records),
-        panels=tuple(
-            Panel(name, _bars([row for row in records if row["panel"] == name]), {"panel": name}) for name in panels
-        ),
-        legend=tuple(LegendEntry(part, colour) for part, colour in _TIME_PARTS.items()),
-        stacked=True,
-        panel_pixels=640,
-    )
-
-
-def _bars(records: list[dict[str, Cell]]) -> dict[str, Any]:
-    alt = need_altair()
-    names = list(dict.fromkeys(str(row["name"]) for row in records))
-    return specification(
-        layer()
-        .mark_bar(cornerRadiusEnd=1)
-        .encode(
-            y=alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=220)),
-            x=alt.X("ms:Q", title="ms", stack="zero", scale=alt.Scale(nice=False)),
-            color=coloured("part", _TIME_PARTS, legend=None),
-            order=alt.Order("part:N"),
-            tooltip=["name:N", "part:N", alt.Tooltip("ms:Q", format=".3~f")],
-        ),
-        height={"step": _ROW_PIXELS},
-    )
 
 
 _OPERATORS_TRACK = 1

@@ -57,8 +57,8 @@ def test_a_rewritten_network_computes_the_same(name: str, tmp_path: Path) -> Non
     task = api.task(network, "v100-sxm2", scheduler="sequential", rewrite="default", rewrite_budget="4")
     (found,) = task.change().outcomes
     assert isinstance(found, Rewriting)
-    assert found.after_us <= found.before_us
-    assert bool(found.steps) is (name not in UNCHANGED)
+    assert found.found.best.cost_us <= found.found.before_us
+    assert bool(found.found.best.steps) is (name not in UNCHANGED)
     (value,) = network.graph.inputs
     given = {value: np.random.default_rng(7).standard_normal(SHAPES[name]).astype(np.float32)}
     paths = [tmp_path / "given.onnx", tmp_path / "rewritten.onnx"]
@@ -78,7 +78,7 @@ def test_every_process_finds_the_same() -> None:
     script = (
         "import iossim; from iossim import api; network = iossim.load('squeezenet'); "
         "task = api.task(network, 'v100-sxm2', scheduler='sequential', rewrite='default', rewrite_budget='4'); "
-        "(found,) = task.change().outcomes; print(found.network.graph.hash, found.steps)"
+        "(found,) = task.change().outcomes; print(found.network.graph.hash, found.found.best.steps)"
     )
     told = {
         subprocess.run(

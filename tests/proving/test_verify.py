@@ -101,17 +101,8 @@ def test_verdicts_are_kept_and_trusted_while_the_checker_is_the_same(monkeypatch
     assert recall(MERGED) == replace(found, seconds=round(found.seconds, 3))
     monkeypatch.setattr(verifying, "verify", None)  # it is not verified again
     assert recall(ASSOCIATIVE) is None
-    monkeypatch.setattr(verdicts, "checker_text_hash", lambda: "with another comment")
-    assert recall(MERGED) is not None
     monkeypatch.setattr(verdicts, "checker_hash", lambda: "another")
     assert recall(MERGED) is None
-
-
-def test_comments_are_no_part_of_what_verdicts_rest_on() -> None:
-    said = verdicts.checker_meaning("a.py", 'def f(x):\n    """It doubles."""\n    return 2 * x  # twice\n')
-    assert said == verdicts.checker_meaning("a.py", '"""One."""\n\ndef f(x):\n    return (2 * x)\n')
-    assert said != verdicts.checker_meaning("a.py", "def f(x):\n    return 3 * x\n")
-    assert verdicts.checker_meaning("a.yaml", "# one\na: 1\n\n") == "a: 1"
 
 
 def test_a_proof_that_ends_for_its_seconds_says_so_and_is_not_kept() -> None:

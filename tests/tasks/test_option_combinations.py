@@ -192,12 +192,12 @@ def rewrite(
 def test_no_scheduler_is_slower_by_it(scheduler: str) -> None:
     network, prices = seeded_network(1, units=6, blocks=2), RandomCostModel(seed=1)
     found = rewrite(network, prices, scheduler=scheduler)
-    assert found.before_us == pytest.approx(schedule(network, prices, scheduler).latency_us)
-    assert found.after_us == pytest.approx(schedule(found.network, prices, scheduler).latency_us)
-    assert found.after_us <= found.before_us
-    assert all(found.after_us <= each.cost_us for each in found.first.values())
+    assert found.found.before_us == pytest.approx(schedule(network, prices, scheduler).latency_us)
+    assert found.found.best.cost_us == pytest.approx(schedule(found.network, prices, scheduler).latency_us)
+    assert found.found.best.cost_us <= found.found.before_us
+    assert all(found.found.best.cost_us <= each.cost_us for each in found.first.values())
     assert list(found.first) == ([] if scheduler == "sequential" else ["backtracking", "saturation"])
-    if found.steps:
+    if found.found.best.steps:
         assert f"by {scheduler}" in found.sentence()
 
 
@@ -206,13 +206,13 @@ def test_a_search_for_the_sum_of_operators_is_scheduled_then(search: RewriteSear
     network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
     found = rewrite(network, prices, search=search)
     assert found.search == search
-    assert found.before_us == pytest.approx(schedule(network, prices, "ios-both").latency_us)
-    assert found.after_us == pytest.approx(schedule(found.network, prices, "ios-both").latency_us)
+    assert found.found.before_us == pytest.approx(schedule(network, prices, "ios-both").latency_us)
+    assert found.found.best.cost_us == pytest.approx(schedule(found.network, prices, "ios-both").latency_us)
     assert (
         schedule(found.network, prices, "sequential").latency_us <= schedule(network, prices, "sequential").latency_us
     )
     joint = rewrite(network, prices)
-    assert joint.after_us <= found.after_us
+    assert joint.found.best.cost_us <= found.found.best.cost_us
 
 
 def test_what_came_of_it_is_said() -> None:

@@ -37,7 +37,7 @@ from iossim.transforms.rewriting.backtracking import (
     ignore,
 )
 from iossim.transforms.rewriting.egraph import EGraph, Origin, operator_prices
-from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
+from iossim.transforms.rewriting.extraction import Extraction, extract_cheapest, extract_greedily, extracted_graph
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.matching import Match, find_matches
 from iossim.transforms.rewriting.rewritten import policy_like, rewritten_network
@@ -61,26 +61,17 @@ class SaturationLimits:
 class Saturated:
     """Result of saturation.
 
-    ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost in us as a network.
-    ``derived`` tells whether they are the same. ``estimated_us`` and ``at_least_us`` are the cost of the extraction
-    and its bound by the prices of pairs (:mod:`iossim.transforms.rewriting.extraction`), in the last e-graph if there
-    were several; ``nodes`` are its e-nodes. ``saturated``: no rule makes anything new in it.
+    ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost as a network.
+    ``extraction`` is that of the last e-graph, which has ``nodes`` e-nodes; ``rounds`` are those of all e-graphs.
+    ``saturated``: no rule makes anything new in the last one.
     """
 
     found: Found
-    extracted: Network
-    extracted_us: float
-    derived: bool
-    estimated_us: float
-    at_least_us: float
+    extracted: Candidate
+    extraction: Extraction
     nodes: int
     rounds: int
     saturated: bool
-
-    @property
-    def gap(self) -> float:
-        """Fraction of the estimate that the solver could not rule out; 0 if it is proven the least."""
-        return max(0.0, 1 - self.at_least_us / self.estimated_us) if self.estimated_us > 0 else 0.0
 
 
 def saturate(
@@ -99,7 +90,7 @@ def saturate(
     started = perf_counter()
     begun = Candidate(network, (), cost.us(network))
     nothing = Found(begun, begun.cost_us, 1, 0, False, False, False)
-    result = Saturated(nothing, network, begun.cost_us, True, begun.cost_us, 0.0, 0, 0, False)
+    result = Saturated(nothing, begun, Extraction({}, begun.cost_us, 0.0), 0, 0, False)
     while not result.saturated:
         best = result.found.best
         left = limits.seconds - (perf_counter() - started)
@@ -125,15 +116,8 @@ def _continued(before: Saturated, again: Saturated) -> Saturated:
         complete=again.found.complete and not before.rounds,
         matched=before.found.matched or again.found.matched,
     )
-    kept = before if before.extracted_us < again.extracted_us else again
-    return replace(
-        again,
-        found=found,
-        extracted=kept.extracted,
-        extracted_us=kept.extracted_us,
-        derived=found.best.cost_us <= kept.extracted_us * (1 + RELATIVE_TOLERANCE),
-        rounds=before.rounds + again.rounds,
-    )
+    extracted = min(again.extracted, before.extracted, key=lambda each: each.cost_us)
+    return replace(again, found=found, extracted=extracted, rounds=before.rounds + again.rounds)
 
 
 def _saturated_once(
@@ -168,18 +152,8 @@ def _saturated_once(
         made = rewritten_network(original, near.network.graph)
         best = cheaper(begun, Candidate(made, (*begun.steps, *near.steps), cost.us(made)))
     derived = best.cost_us <= extracted.cost_us * (1 + RELATIVE_TOLERANCE)
-    estimate = cheapest or greedy
-    return Saturated(
-        Found(best, begun.cost_us, seen, expanded, saturated and derived, False, matched),
-        extracted.network,
-        extracted.cost_us,
-        derived,
-        estimate.cost_us,
-        estimate.at_least_us,
-        len(egraph.nodes),
-        rounds,
-        saturated,
-    )
+    found = Found(best, begun.cost_us, seen, expanded, saturated and derived, False, matched)
+    return Saturated(found, extracted, cheapest or greedy, len(egraph.nodes), rounds, saturated)
 
 
 def grow(

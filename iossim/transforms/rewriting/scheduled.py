@@ -20,7 +20,6 @@ from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.search.ios import STRATEGIES
 from iossim.transforms.choices import GraphCost, refuse_measuring
-from iossim.transforms.rewriting.application import Step
 from iossim.transforms.rewriting.backtracking import (
     ALPHA,
     Candidate,
@@ -174,25 +173,23 @@ _LABELS: Mapping[RewriteSearch, str] = {"backtracking": "rewritten", "saturation
 class Rewriting(Outcome):
     """``network`` is the rewritten one, and says how in its source; or the original, where none is faster.
 
-    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly
-    with the schedule, ``first`` are the networks that each search rewrote for the least sum of operators.
-    ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not proved.
+    ``found`` has its steps and costs by the scheduler that it was rewritten for, and counts graphs of all searches.
+    ``search`` is how; where it was jointly with the schedule, ``first`` are the networks that each search rewrote for
+    the least sum of operators. ``left_out`` counts rules that were not used since they are not proved.
     """
 
     network: Network
-    steps: tuple[Step, ...]
+    found: Found
     scheduler: str
-    before_us: float
-    after_us: float
     search: RewriteSearch
-    seen: int
-    complete: bool
-    interrupted: bool
-    matched: bool
     left_out: int = 0
     first: Mapping[RewriteSearch, Candidate] = field(default_factory=dict)
 
     name = "rewriting"
+
+    @property
+    def interrupted(self) -> bool:
+        return self.found.interrupted
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
@@ -208,24 +205,26 @@ class Rewriting(Outcome):
         return f"{self._found()}; {rules} not used, being unproved (see 'iossim rules verify')"
 
     def figures(self) -> dict[str, Any]:
-        names = ("scheduler", "search", "seen", "complete", "matched", "left_out")
-        return {name: getattr(self, name) for name in names}
+        own = {"scheduler": self.scheduler, "search": self.search}
+        counts = {name: getattr(self.found, name) for name in ("seen", "complete", "matched")}
+        return own | counts | {"left_out": self.left_out}
 
     def remark(self) -> str:
         said = self.sentence()
         return f"{said[0].upper()}{said[1:]}."
 
     def _found(self) -> str:
-        if not self.matched and not self.interrupted:
+        found = self.found
+        if not found.matched and not found.interrupted:
             return "no rule matches: the graph is unchanged"
-        ended = "" if self.complete else " before the budget ended"
-        looked = f"{self.seen:,} graphs searched{ended}"
-        if not self.steps:
+        ended = "" if found.complete else " before the budget ended"
+        looked = f"{found.seen:,} graphs searched{ended}"
+        if not found.best.steps:
             return f"no rewriting is faster: the graph is unchanged; {looked}"
-        gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
+        gain = f"{found.before_us / 1e3:.3f} ms -> {found.best.cost_us / 1e3:.3f} ms by {self.scheduler}"
         first_us = ", ".join(f"{each.cost_us / 1e3:.3f} ms by {name}" for name, each in self.first.items())
         first = f"; rewriting first and scheduling afterwards gives {first_us}" if self.first else ""
-        return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
+        return f"{rewritten_by(len(found.best.steps))}, {gain}{first}; {looked}"
 
 
 def rewritten_by(steps: int) -> str:
@@ -273,14 +272,14 @@ class Rewrite:
         prices, scheduler = setting.prices, setting.scheduler
         used, without_proof = trusted(self.rules, self.unproved)
         every = ByOperators(network, used, prices, self.alpha, self.budget, lambda seen, best_us: bar(seen, seen))
-        seen, first = 0, dict[RewriteSearch, Candidate]()
+        first: dict[RewriteSearch, Candidate] = {}
         if scheduler == "sequential":
             found = every.of(self.search)
         else:
             cost = OptimalSchedule(prices, setting.options, *STRATEGIES[scheduler])
             if self.search == "joint":
                 found, first = every.search(cost)
-                seen = every.summed.seen + every.saturated.seen
+                found = replace(found, seen=every.summed.seen + every.saturated.seen + found.seen)
             else:
                 found = every.of(self.search)
                 best = replace(found.best, cost_us=cost.us(found.best.network))
@@ -289,17 +288,5 @@ class Rewrite:
         def rewritten(best: Candidate) -> Network:
             return with_rewriting(best.network, best.steps, used)
 
-        return Rewriting(
-            rewritten(found.best),
-            found.best.steps,
-            scheduler,
-            found.before_us,
-            found.best.cost_us,
-            self.search,
-            seen + found.seen,
-            found.complete,
-            found.interrupted,
-            found.matched,
-            len(without_proof),
-            {name: replace(best, network=rewritten(best)) for name, best in first.items()},
-        )
+        first = {name: replace(best, network=rewritten(best)) for name, best in first.items()}
+        return Rewriting(rewritten(found.best), found, scheduler, self.search, len(without_proof), first)

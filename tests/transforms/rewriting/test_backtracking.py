@@ -226,7 +226,7 @@ def test_backtracking_finds_the_least_of_all_graphs(name: str) -> None:
     assert bound.saturated
     found = search_in_parts(network, ending, cost)
     assert found.complete
-    assert found.best.cost_us == pytest.approx(bound.at_least_us)
+    assert found.best.cost_us == pytest.approx(bound.extraction.at_least_us)
     few = [NAMED[name] for name in ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-behind-max-pool")]
     every, found = (search_in_parts(network, few, cost, alpha=alpha) for alpha in (inf, 1.05))
     assert every.complete
