@@ -8,7 +8,7 @@ model of the device, on the device (kept in the store), or by a JSON table of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -31,9 +31,9 @@ from iossim.ir.ops.conv import Conv
 from iossim.microbatching.divided_blocks import part_name, parts_text
 from iossim.microbatching.divisible import unit_divisible
 from iossim.microbatching.division import BenchmarkRow, micro_batch_sizes
-from iossim.microbatching.kernels_under_limits import MicroBatching, micro_batch
+from iossim.microbatching.kernels_under_limits import Benchmarks, MicroBatching
 from iossim.microbatching.micro_batches_transform import OPTION, Division, with_micro_batches
-from iossim.microbatching.network_kernels import ConvKernel, KernelName, convolution_kernels, kernel_name
+from iossim.microbatching.network_kernels import ConvKernel, convolution_kernels, kernel_name
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -180,19 +180,6 @@ def _one_by_one(problem: ScheduleProblem, cost_model: CostModel, room_bytes: Map
             chosen = min(fitting or variants, key=lambda each: each.alone_us if fitting else each.workspace_bytes)
             stages[unit] = replace(stages[unit], variants=((unit, chosen.name),))
     return stages
-
-
-@dataclass(frozen=True)
-class Benchmarks:
-    """Kernels, their batches, and what is known of each at the sizes of a policy."""
-
-    batches: Mapping[KernelName, int]
-    rows: Mapping[KernelName, tuple[BenchmarkRow, ...]]
-    policy: str
-
-    def divided(self, workspace_limit_bytes: int | None, total_workspace_limit_bytes: int | None) -> MicroBatching:
-        """The best under a limit of each kernel and one of all; raises OptionError where one is too small."""
-        return micro_batch(self.batches, self.rows, self.policy, workspace_limit_bytes, total_workspace_limit_bytes)
 
 
 def benchmarks(

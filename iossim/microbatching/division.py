@@ -23,10 +23,11 @@ Kernels of equal fronts are interchangeable: the program says how many of them h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,15 +196,19 @@ _LARGEST = 1e6
 SECONDS = 60.0
 
 
+#: Whatever names a kernel.
+K = TypeVar("K", bound=Hashable)
+
+
 @dataclass(frozen=True)
-class Division:
+class Division(Generic[K]):
     """The configuration of each kernel.
 
     No division takes less than ``lower_bound_us``; where it is ``proved``, this one is the best. ``greedy_us`` and
     ``relaxed_us`` are what the greedy solution takes, and the linear relaxation (the best Lagrangian bound).
     """
 
-    chosen: Mapping[str, Configuration]
+    chosen: Mapping[K, Configuration]
     lower_bound_us: float
     greedy_us: float
     relaxed_us: float
@@ -226,8 +231,8 @@ class Division:
         return self.gap <= SAME
 
 
-def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seconds: float = SECONDS) -> Division:
-    """The best division, or after ``seconds`` the best found, with the bound that it stopped at.
+def divide(fronts: Mapping[K, Sequence[Configuration]], limit_bytes: int) -> Division[K]:
+    """The best division, or after :data:`SECONDS` the best found, with the bound that it stopped at.
 
     ``fronts``: of each kernel the configurations that no other beats, the fastest first. Raises OptionError, with the
     least that would do, where the limit is less.
@@ -238,7 +243,7 @@ def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seco
             f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need at least {least} bytes; "
             f"give {least}B or more"
         )
-    alike: dict[tuple[Configuration, ...], list[str]] = {}
+    alike: dict[tuple[Configuration, ...], list[K]] = {}
     for kernel, front in fronts.items():
         alike.setdefault(tuple(front), []).append(kernel)
     classes, members = list(alike), list(alike.values())
@@ -246,10 +251,10 @@ def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seco
     greedy = _greedily(classes, counts, limit_bytes)
     taken, bound_us = greedy.taken, greedy.relaxed_us
     if greedy.time_us - bound_us > SAME * greedy.time_us:
-        exact = _program(classes, counts, limit_bytes, greedy, seconds)
+        exact = _program(classes, counts, limit_bytes, greedy)
         if exact is not None:
             taken, bound_us = exact
-    chosen: dict[str, Configuration] = {}
+    chosen: dict[K, Configuration] = {}
     for front, kernels, numbers in zip(classes, members, taken, strict=True):
         expanded = [place for place, number in enumerate(numbers) for _ in range(number)]
         chosen.update({kernel: front[place] for kernel, place in zip(kernels, expanded, strict=True)})
@@ -320,7 +325,7 @@ def _rate(front: Sequence[Configuration], low: int, high: int) -> float:
 
 
 def _program(
-    classes: Sequence[Sequence[Configuration]], counts: Sequence[int], limit_bytes: int, greedy: _Greedy, seconds: float
+    classes: Sequence[Sequence[Configuration]], counts: Sequence[int], limit_bytes: int, greedy: _Greedy
 ) -> tuple[list[list[int]], float] | None:
     """The best numbers and a lower bound, by HiGHS; None where it found nothing in time."""
     from scipy.optimize import Bounds, LinearConstraint
@@ -348,7 +353,7 @@ def _program(
             LinearConstraint(one_each, counts, counts),
             LinearConstraint(csr_array(workspaces[None, :] / scale), -np.inf, limit_bytes / scale),
         ],
-        options={"mip_rel_gap": 0.0, "time_limit": seconds},
+        options={"mip_rel_gap": 0.0, "time_limit": SECONDS},
     )
     bound_us = max(greedy.relaxed_us, result.mip_dual_bound if result.mip_dual_bound is not None else -np.inf)
     if result.x is None:

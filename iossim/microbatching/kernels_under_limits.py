@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from itertools import accumulate, chain
 from math import fsum, inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
-from iossim.microbatching.division import SAME, BenchmarkRow, Configuration, Division, divide, front, within
+from iossim.execution.plan import Command, Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
+from iossim.microbatching.division import SAME, BenchmarkRow, Configuration, Division, K, divide, front, within
 from iossim.microbatching.network_kernels import FORWARD, KernelName
 
 #: How often the limit is lowered until the arena keeps it.
@@ -28,71 +29,74 @@ _ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
-class Moment:
+class Moment(Generic[K]):
     """Kernels by queue, in the order in which they run, and the bytes of all tensors that are alive meanwhile."""
 
-    queues: tuple[tuple[str, ...], ...]
+    queues: tuple[tuple[K, ...], ...]
     alive_bytes: int
 
 
 @dataclass(frozen=True)
-class InMemory:
+class InMemory(Generic[K]):
     """The configuration of each kernel, and the arena of the plan with their workspaces. No choice that keeps the
     limit takes less than ``lower_bound_us``; that is what this one takes, unless packing cost something.
     """
 
-    chosen: Mapping[str, Configuration]
+    chosen: Mapping[K, Configuration]
     lower_bound_us: float
     arena_bytes: int
 
-    @property
-    def time_us(self) -> float:
-        return fsum(one.time_us for one in self.chosen.values())
 
+@dataclass(frozen=True)
+class Memory(Generic[K]):
+    """One arena for a plan's activations and workspaces. ``kernels`` are those of each unit."""
 
-def divide_in_memory(
-    fronts: Mapping[str, Sequence[Configuration]], plan: Plan, kernels: Mapping[str, Sequence[str]], limit_bytes: int
-) -> InMemory:
-    """The best configurations with which a plan keeps the limit. ``kernels``: those of each unit. Raises OptionError,
-    with the least that would do, where the limit is less.
-    """
-    runs = _runs(plan)
-    moments = _moments(plan, runs, kernels)
-    least = {kernel: aligned(front[-1].workspace_bytes) for kernel, front in fronts.items()}
-    needed = max(
-        (each.alive_bytes + sum(max(least[kernel] for kernel in row) for row in each.queues) for each in moments),
-        default=0,
-    )
-    target, bound_us = limit_bytes, -inf
-    for _ in range(_ATTEMPTS):
-        if needed > target:
-            break
-        chosen, lower_us = _divided(fronts, moments, target)
-        bound_us = max(bound_us, lower_us) if target == limit_bytes else bound_us
-        arena_bytes = plan_memory(with_workspaces(plan, kernels, chosen)).arena_bytes
-        if arena_bytes <= limit_bytes:
-            return InMemory({kernel: chosen[kernel] for kernel in fronts}, bound_us, arena_bytes)
-        target -= arena_bytes - limit_bytes
-    # Below the limit it is packing that fails: what is too much comes on top.
-    needed += limit_bytes - target
-    raise OptionError(
-        f"`memory_limit` {limit_bytes}B: activations and workspaces need {needed} bytes; give {needed}B or more"
-    )
+    plan: Plan
+    kernels: Mapping[str, Sequence[K]]
+    limit_bytes: int
+
+    def divided(self, fronts: Mapping[K, Sequence[Configuration]]) -> InMemory[K]:
+        """The best configurations with which the plan keeps the limit. Raises OptionError, with the least that would
+        do, where the limit is less.
+        """
+        moments = _moments(self.plan, self.kernels)
+        least = {kernel: aligned(front[-1].workspace_bytes) for kernel, front in fronts.items()}
+        needed = max(
+            (each.alive_bytes + sum(max(least[kernel] for kernel in row) for row in each.queues) for each in moments),
+            default=0,
+        )
+        target, bound_us = self.limit_bytes, -inf
+        for _ in range(_ATTEMPTS):
+            if needed > target:
+                break
+            chosen, lower_us = _divided(fronts, moments, target)
+            bound_us = max(bound_us, lower_us) if target == self.limit_bytes else bound_us
+            arena_bytes = plan_memory(with_workspaces(self.plan, self.kernels, chosen)).arena_bytes
+            if arena_bytes <= self.limit_bytes:
+                return InMemory({kernel: chosen[kernel] for kernel in fronts}, bound_us, arena_bytes)
+            target -= arena_bytes - self.limit_bytes
+        # Below the limit it is packing that fails: what is too much comes on top.
+        needed += self.limit_bytes - target
+        raise OptionError(
+            f"`memory_limit` {self.limit_bytes}B: activations and workspaces need {needed} bytes; "
+            f"give {needed}B or more"
+        )
 
 
 def _divided(
-    fronts: Mapping[str, Sequence[Configuration]], moments: Sequence[Moment], limit_bytes: int
-) -> tuple[dict[str, Configuration], float]:
+    fronts: Mapping[K, Sequence[Configuration]], moments: Sequence[Moment[K]], limit_bytes: int
+) -> tuple[dict[K, Configuration], float]:
     """The best configurations beside what is alive, and a lower bound."""
-    chosen: dict[str, Configuration] = {}
+    chosen: dict[K, Configuration] = {}
     bounds: list[float] = []
     for moment in moments:
-        own = {str(number): _in_a_row([fronts[kernel] for kernel in row]) for number, row in enumerate(moment.queues)}
-        division = divide(own, limit_bytes - moment.alive_bytes)
+        division = divide(
+            {row: _in_a_row([fronts[kernel] for kernel in row]) for row in moment.queues},
+            limit_bytes - moment.alive_bytes,
+        )
         bounds.append(division.lower_bound_us)
-        for number, row in enumerate(moment.queues):
-            room = division.chosen[str(number)].workspace_bytes
-            chosen |= {kernel: _fastest(fronts[kernel], room) for kernel in row}
+        for row, own in division.chosen.items():
+            chosen |= {kernel: _fastest(fronts[kernel], own.workspace_bytes) for kernel in row}
     return chosen, fsum(bounds)
 
 
@@ -112,26 +116,20 @@ def _fastest(front: Sequence[Configuration], room_bytes: int) -> Configuration:
     return next(one for one in front if aligned(one.workspace_bytes) <= room_bytes)
 
 
-def _runs(plan: Plan) -> list[list[Queued]]:
-    """A plan's commands in moments: those of a segment together, or one by one where a single queue has them."""
-    found: list[list[Queued]] = []
+def _moments(plan: Plan, kernels: Mapping[str, Sequence[K]]) -> list[Moment[K]]:
+    """The moments of a plan: the commands of a segment together, or one by one where a single queue has them. Alive in
+    one is what is accessed in it, or before it and after it.
+    """
+    runs: list[list[Queued]] = []
     for segment in segments(plan):
         alone = len({command.queue for command in segment}) <= 1
-        found += [[command] for command in segment] if alone else [segment]
-    return found
-
-
-def _moments(plan: Plan, runs: Sequence[Sequence[Queued]], kernels: Mapping[str, Sequence[str]]) -> list[Moment]:
-    """The moments; alive in one is what is accessed in it, or before it and behind it."""
-    touched: dict[str, list[int]] = {}
-    for place, run in enumerate(runs):
-        for command in run:
-            for name in chain(*accesses(command)):
-                touched.setdefault(plan.region(name).storage, []).append(place)
-    for name in plan.inputs:
-        touched.setdefault(plan.region(name).storage, []).extend((0, len(runs) - 1))
+        runs += [[command] for command in segment] if alone else [segment]
+    touched: dict[str, list[int]] = {plan.region(name).storage: [0, len(runs) - 1] for name in plan.inputs}
     for name in plan.outputs:
         touched.setdefault(plan.region(name).storage, []).append(len(runs) - 1)
+    for place, run in enumerate(runs):
+        for name in chain.from_iterable(chain(*accesses(command)) for command in run):
+            touched.setdefault(plan.region(name).storage, []).append(place)
     alive = [0] * (len(runs) + 1)
     for storage in plan.storages:
         if places := touched.get(storage.name):
@@ -139,20 +137,19 @@ def _moments(plan: Plan, runs: Sequence[Sequence[Queued]], kernels: Mapping[str,
             alive[max(places) + 1] -= aligned(storage.bytes)
     moments = []
     for run, alive_bytes in zip(runs, accumulate(alive), strict=False):
-        rows: dict[Queue, list[str]] = {}
+        rows: dict[Queue, list[K]] = {}
         for command in run:
-            if isinstance(command, Launch) and (own := _kernels_of(command, kernels)):
+            if own := _kernels_of(command, kernels):
                 rows.setdefault(command.queue, []).extend(own)
         moments.append(Moment(tuple(map(tuple, rows.values())), alive_bytes))
     return moments
 
 
-def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[str]], chosen: Mapping[str, Configuration]) -> Plan:
+def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[K]], chosen: Mapping[K, Configuration]) -> Plan:
     """The plan with a workspace of its own for each launch, as large as the largest of its kernels."""
     buffers, commands = dict(plan.buffers), list(plan.commands)
     for number, command in enumerate(plan.commands):
-        own = _kernels_of(command, kernels) if isinstance(command, Launch) else []
-        size = max((chosen[kernel].workspace_bytes for kernel in own), default=0)
+        size = max((chosen[kernel].workspace_bytes for kernel in _kernels_of(command, kernels)), default=0)
         if isinstance(command, Launch) and size:
             workspace = workspace_buffer(command.units, command.queue, size)
             buffers[workspace.name] = workspace
@@ -160,15 +157,14 @@ def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[str]], chosen: Ma
     return replace(plan, buffers=buffers, commands=tuple(commands))
 
 
-def _kernels_of(launch: Launch, kernels: Mapping[str, Sequence[str]]) -> list[str]:
-    return [kernel for unit in launch.units for kernel in kernels.get(unit, ())]
+def _kernels_of(command: Command, kernels: Mapping[str, Sequence[K]]) -> list[K]:
+    """Kernels that a command launches."""
+    units = command.units if isinstance(command, Launch) else ()
+    return [kernel for unit in units for kernel in kernels.get(unit, ())]
 
 
 #: A batch is divided where that takes less than this part of the time undivided.
 WORTH_DIVIDING = 0.99
-
-#: Of each kernel the configurations that it may have, the fastest first.
-Fronts = Mapping[str, Sequence[Configuration]]
 
 
 @dataclass(frozen=True)
@@ -201,17 +197,16 @@ class DividedKernel:
 
 @dataclass(frozen=True)
 class MicroBatching(Printed):
-    """All kernels. ``division`` tells of the limit that they share, ``memory`` of one that they share with
-    activations; without either each has its own best.
+    """All kernels. ``shared`` tells of the limit that they share, alone or with activations; without one each has its
+    own best.
     """
 
     kernels: tuple[DividedKernel, ...]
     policy: str
     workspace_limit_bytes: int | None
     total_workspace_limit_bytes: int | None
-    division: Division | None = None
     memory_limit_bytes: int | None = None
-    memory: InMemory | None = None
+    shared: Division[KernelName] | InMemory[KernelName] | None = None
 
     drawn_by: ClassVar[str] = "iossim.microbatching.words"
 
@@ -241,8 +236,7 @@ class MicroBatching(Printed):
     @property
     def lower_bound_us(self) -> float:
         """No choice under the limits takes less."""
-        found = self.division or self.memory
-        return self.time_us if found is None else min(found.lower_bound_us, self.time_us)
+        return self.time_us if self.shared is None else min(self.shared.lower_bound_us, self.time_us)
 
     @property
     def proved(self) -> bool:
@@ -259,68 +253,62 @@ class MicroBatching(Printed):
             "proved": self.proved,
             "workspace_bytes": self.workspace_bytes,
             "memory_limit_bytes": self.memory_limit_bytes,
-            "arena_bytes": None if self.memory is None else self.memory.arena_bytes,
+            "arena_bytes": self.shared.arena_bytes if isinstance(self.shared, InMemory) else None,
             "kernels": [one.to_json() for one in self.kernels],
         }
 
 
-def micro_batch(
-    batches: Mapping[KernelName, int],
-    rows: Mapping[KernelName, Sequence[BenchmarkRow]],
-    policy: str = "all",
-    workspace_limit_bytes: int | None = None,
-    total_workspace_limit_bytes: int | None = None,
-    memory_limit_bytes: int | None = None,
-    in_memory: Callable[[Fronts], InMemory] | None = None,
-) -> MicroBatching:
-    """Divide kernels of these batches, by their rows.
+@dataclass(frozen=True)
+class Benchmarks:
+    """Kernels, their batches, and what is known of each at the sizes of a policy."""
 
-    Each keeps the first limit, all together the second, and the third together with activations: ``in_memory`` is
-    what keeps it. None limits nothing. Raises OptionError where a limit is less than what is needed, and names the
-    least that would do.
-    """
-    known: dict[tuple[int, tuple[BenchmarkRow, ...], str], tuple[Configuration, ...]] = {}
+    batches: Mapping[KernelName, int]
+    rows: Mapping[KernelName, tuple[BenchmarkRow, ...]]
+    policy: str = "all"
 
-    def undominated(name: KernelName, policy: str) -> tuple[Configuration, ...]:
-        key = batches[name], tuple(rows[name]), policy
-        if key not in known:
-            known[key] = front(key[1], key[0], policy)
-        return known[key]
+    def divided(
+        self,
+        workspace_limit_bytes: int | None = None,
+        total_workspace_limit_bytes: int | None = None,
+        memory: Memory | None = None,
+    ) -> MicroBatching:
+        """Each kernel in the micro-batches that are best under a limit of its own, and under one of all workspaces or
+        of these with the activations. None limits nothing. Raises OptionError where a limit is less than what is
+        needed, and names the least that would do.
+        """
+        front_of = cache(front)  # many kernels of a network are alike
 
-    def fitting(own: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
-        limit = workspace_limit_bytes
-        return own if limit is None else tuple(one for one in own if one.workspace_bytes <= limit)
+        def fitting(own: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+            limit = workspace_limit_bytes
+            return own if limit is None else tuple(one for one in own if one.workspace_bytes <= limit)
 
-    all_of = {name: undominated(name, policy) for name in batches}
-    whole = {name: fitting(undominated(name, "undivided")) for name in batches}
-    fronts = {name: _worth_dividing(fitting(own), whole[name]) for name, own in all_of.items()}
-    for name, own in fronts.items():
-        if not own:
-            direction = f" ({name.direction})" if name.direction != FORWARD else ""
-            called = f"layer {name.layer!r}{direction}"
-            within(all_of[name], workspace_limit_bytes or 0, batches[name], called)  # says why
-    division: Division | None = None
-    # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration counts.
-    chosen = {
-        name: next((one for one in whole[name][:1] if own[0].time_us >= WORTH_DIVIDING * one.time_us), own[0])
-        for name, own in fronts.items()
-    }
-    undivided = {name: own[0] for name, own in whole.items() if own}
-    if total_workspace_limit_bytes is not None:
-        division = divide({str(name): own for name, own in fronts.items()}, total_workspace_limit_bytes)
-        chosen = {name: division.chosen[str(name)] for name in fronts}
-        undivided = _all_undivided(whole, lambda fronts: divide(fronts, total_workspace_limit_bytes).chosen)
-    memory = None
-    if in_memory is not None:
-        memory = in_memory({str(name): own for name, own in fronts.items()})
-        chosen = {name: memory.chosen[str(name)] for name in fronts}
-        undivided = _all_undivided(whole, lambda fronts: in_memory(fronts).chosen)
-    kernels = tuple(
-        DividedKernel(name, batches[name], chosen[name], undivided.get(name), all_of[name]) for name in batches
-    )
-    return MicroBatching(
-        kernels, policy, workspace_limit_bytes, total_workspace_limit_bytes, division, memory_limit_bytes, memory
-    )
+        batches = self.batches
+        all_of = {name: front_of(self.rows[name], batch, self.policy) for name, batch in batches.items()}
+        whole = {name: fitting(front_of(self.rows[name], batch, "undivided")) for name, batch in batches.items()}
+        fronts = {name: _worth_dividing(fitting(own), whole[name]) for name, own in all_of.items()}
+        for name, own in fronts.items():
+            if not own:
+                direction = f" ({name.direction})" if name.direction != FORWARD else ""
+                called = f"layer {name.layer!r}{direction}"
+                within(all_of[name], workspace_limit_bytes or 0, batches[name], called)  # says why
+        choose: Choose | None = None if memory is None else memory.divided
+        if total_workspace_limit_bytes is not None:
+            choose = partial(divide, limit_bytes=total_workspace_limit_bytes)
+        shared = None if choose is None else choose(fronts)
+        if shared is None or choose is None:
+            # A kernel gains nothing by leaving some of its own limit: the fastest undivided configuration counts.
+            chosen: Mapping[KernelName, Configuration] = {
+                name: next((one for one in whole[name][:1] if own[0].time_us >= WORTH_DIVIDING * one.time_us), own[0])
+                for name, own in fronts.items()
+            }
+            undivided: Mapping[KernelName, Configuration] = {name: own[0] for name, own in whole.items() if own}
+        else:
+            chosen, undivided = shared.chosen, _all_undivided(whole, choose)
+        kernels = tuple(
+            DividedKernel(name, batches[name], chosen[name], undivided.get(name), all_of[name]) for name in batches
+        )
+        limits = workspace_limit_bytes, total_workspace_limit_bytes, memory and memory.limit_bytes
+        return MicroBatching(kernels, self.policy, *limits, shared)
 
 
 def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]) -> tuple[Configuration, ...]:
@@ -342,12 +330,15 @@ def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]
     return tuple(found)
 
 
+#: Function that chooses the best configurations under a limit of all kernels, from the fronts of each.
+Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division[KernelName] | InMemory[KernelName]]
+
+
 def _all_undivided(
-    fronts: Mapping[KernelName, tuple[Configuration, ...]], choose: Callable[[Fronts], Mapping[str, Configuration]]
-) -> dict[KernelName, Configuration]:
+    fronts: Mapping[KernelName, tuple[Configuration, ...]], choose: Choose
+) -> Mapping[KernelName, Configuration]:
     """All undivided under one limit; none where that cannot be."""
     try:
-        found = choose({str(name): own for name, own in fronts.items()}) if all(fronts.values()) else {}
+        return choose(fronts).chosen if all(fronts.values()) else {}
     except OptionError:
         return {}
-    return {name: found[str(name)] for name in fronts if found}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from iossim.api import limit_bytes, network_of, prices_of
@@ -12,9 +11,9 @@ from iossim.execution.engine import AUTO
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.microbatching.convolutions_in_micro_batches import Benchmarks, benchmarks, read_table
-from iossim.microbatching.kernels_under_limits import MicroBatching, divide_in_memory, micro_batch
-from iossim.microbatching.network_kernels import FORWARD, KernelName
+from iossim.microbatching.convolutions_in_micro_batches import benchmarks, read_table
+from iossim.microbatching.kernels_under_limits import Benchmarks, Memory, MicroBatching
+from iossim.microbatching.network_kernels import FORWARD, KernelName, kernel_name
 from iossim.search.scheduler import Progress, ignore, schedule
 
 __all__ = ["microbatch", "microbatch_table"]
@@ -55,13 +54,9 @@ def microbatch(
         other = "total_workspace" if limits[1] is not None else "pass training"
         raise OptionError(f"`memory_limit` is of a forward pass and all its workspaces; leave {other} out")
     plan = lower_schedule(schedule(network, prices, "sequential"), network, in_place=True)
-    units = {
-        unit.name: [str(KernelName(network.graph.nodes[node].name, FORWARD)) for node in unit.nodes]
-        for unit in network.units
-    }
-    kernels = {unit: [name for name in names if name in map(str, known.batches)] for unit, names in units.items()}
-    in_memory = partial(divide_in_memory, plan=plan, kernels=kernels, limit_bytes=memory_bytes)
-    return micro_batch(known.batches, known.rows, policy, limits[0], None, memory_bytes, in_memory)
+    names = {unit.name: [kernel_name(node) for node in network.unit_nodes(unit)] for unit in network.units}
+    kernels = {unit: [name for name in own if name in known.batches] for unit, own in names.items()}
+    return known.divided(limits[0], memory=Memory(plan, kernels, memory_bytes))
 
 
 @public

@@ -32,7 +32,7 @@ from iossim.microbatching.convolutions_in_micro_batches import runnable_schedule
 from iossim.microbatching.divided_blocks import divide_blocks, divide_units
 from iossim.microbatching.divisible import divisible, unit_part
 from iossim.microbatching.division import BenchmarkRow
-from iossim.microbatching.kernels_under_limits import micro_batch
+from iossim.microbatching.kernels_under_limits import Benchmarks
 from iossim.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, convolution_kernels
 from iossim.microbatching.training_pass import training_network
 from iossim.schedule.schedule import Schedule
@@ -141,7 +141,7 @@ def unequal(network: Network, training: bool) -> Schedule:
     """A schedule of the network's convolutions of four images in micro-batches of three and one."""
     batches = {name: kernel.batch for name, kernel in convolution_kernels(network, training).items()}
     rows = [BenchmarkRow(size, "any", time_us, 0) for size, time_us in ((1, 2.0), (3, 5.0), (4, 90.0))]
-    found = micro_batch(batches, dict.fromkeys(batches, rows))
+    found = Benchmarks(batches, dict.fromkeys(batches, tuple(rows))).divided()
     assert {one.configuration.sizes for one in found.kernels} == {(3, 1)}
     return runnable_schedule(found, network, api.cost_model("simulator", "p100-sxm2"))
 
