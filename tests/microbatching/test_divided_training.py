@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,13 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 import iossim
 from iossim import api, related
 from iossim.backends.numpy_reference.execute import evaluate_graph, execute, numpy_outputs
-from iossim.base.errors import GraphError, ScheduleError
+from iossim.base.errors import GraphError
 from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import largest_error, output_difference, plan_for
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Launch, Plan
+from iossim.execution.plan import Plan
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.matmul import Gemm
@@ -74,28 +73,6 @@ def test_gradients_are_those_of_the_whole_batch(count: int) -> None:
     found = execute(plan, divided, inputs)
     for name, expected in evaluate_graph(network.graph, inputs).items():
         np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max(), err_msg=name)
-
-
-def relaunched(plan: Plan, old: Launch, new: Launch) -> Plan:
-    return replace(plan, commands=tuple(new if command is old else command for command in plan.commands))
-
-
-def test_a_wrong_beta_is_caught() -> None:
-    network = trained()
-    plan = planned(divided := divide_blocks(network, {block.name: 2 for block in network.blocks}))
-    later = [launch for launch in plan.launches if launch.adds_to is not None]
-    assert len(later) == 2, "the second micro-batch of each filter: beta is 1"
-    for launch in later:
-        # Beta 0: what the first micro-batch left is written over.
-        forgetful = replace(launch, reads=launch.reads[:2], adds_to=None)
-        with pytest.raises(ScheduleError, match="reads 2 buffers and writes 1, not 3 and 1"):
-            check_contents(relaunched(plan, launch, forgetful), divided)
-    # Beta 1 of the first: it adds to what nothing has written.
-    second = later[0]
-    first = next(each for each in plan.launches if each.writes == (second.adds_to,))
-    greedy = replace(first, reads=(*first.reads, second.adds_to), adds_to=second.adds_to)
-    with pytest.raises(ScheduleError, match="which nothing has written before"):
-        check_happens_before(relaunched(plan, first, greedy))
 
 
 def test_what_is_no_sum_of_images_is_not_divided() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from some_rules import rule
 
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph
@@ -24,38 +25,27 @@ from iossim.proving.symbolic import Arithmetic, Claim, Tuple, integer, same
 from iossim.proving.symbolic_types import typed
 from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, Placed, place
 from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
 
 CONV = "strides=s, pads=p, dilations=d, groups=g"
 
 
-def rule(source: str, target: str, outputs: str = "{z: z}", conditions: str = "") -> Rule:
-    """A rule of ops and conditions that stand behind each other, with semicolons between them."""
-    fields = {"source": source, "target": target, "conditions": conditions}
-    lists = [
-        f"{name}:\n" + "".join(f"  - {item.strip()}\n" for item in text.split(";"))
-        for name, text in fields.items()
-        if text
-    ]
-    return read_rules(f"rule: tried\n{''.join(lists)}outputs: {outputs}\n", "test")[0]
-
-
 PROVED: dict[str, tuple[Rule, set[str]]] = {
     "associative, whatever the ranks": (
-        rule("u = add(x, y); z = add(u, v)", "u = add(x, v); z = add(y, u)"),
+        rule("u = add(x, y); z = add(u, v)", "u = add(x, v); z = add(y, u)", "z: z"),
         {"add-associates", "add-commutes"},
     ),
     "distributive, though they broadcast": (
-        rule("u = add(x, y); z = mul(v, u)", "a = mul(v, x); b = mul(v, y); z = add(a, b)"),
+        rule("u = add(x, y); z = mul(v, u)", "a = mul(v, x); b = mul(v, y); z = add(a, b)", "z: z"),
         {"mul-commutes", "mul-over-add"},
     ),
     "columns of one matrix": (
         rule(
             "a = matmul(x, v); b = matmul(x, w)",
             "u = concat(v, w, axis=1); c = matmul(x, u); m, n = split(c, axis=1, sizes=(v.shape[1], w.shape[1]))",
-            "{a: m, b: n}",
-            "len(x.shape) == 2; len(v.shape) == 2",
+            "a: m, b: n",
+            "len(x.shape) == 2",
+            "len(v.shape) == 2",
         ),
         {"matmul-of-joined-columns", "split-in-2", "first-part-of-concat", "last-part-of-concat"},
     ),
@@ -64,19 +54,21 @@ PROVED: dict[str, tuple[Rule, set[str]]] = {
             "z = conv(x, w, strides=(1, 1), pads=p, dilations=d)",
             "v = pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1));"
             "z = conv(x, v, strides=(1, 1), pads=(p[0] + 1, p[1] + 1, p[2] + 1, p[3] + 1), dilations=d)",
-            conditions="w.shape[2:] == (3, 3)",
+            "z: z",
+            "w.shape[2:] == (3, 3)",
         ),
         {"enlarged-filters"},
     ),
     "an axis that any number of tensors are joined along": (
-        rule("z = concat(*a, x, y, *b, axis=k)", "u = concat(x, y, axis=k); z = concat(*a, u, *b, axis=k)"),
+        rule("z = concat(*a, x, y, *b, axis=k)", "u = concat(x, y, axis=k); z = concat(*a, u, *b, axis=k)", "z: z"),
         {"concat-associates"},
     ),
     "filters of one input, biases or not": (
         rule(
             f"m = conv(x, v, b?, {CONV}); n = conv(x, w, c?, {CONV}); z = concat(m, n, axis=1)",
             f"u = concat(v, w, axis=0); e = concat(b?, c?, axis=0); z = conv(x, u, e?, {CONV})",
-            conditions="g == 1",
+            "z: z",
+            "g == 1",
         ),
         {"conv-of-joined-filters", "conv-with-zeros-for-bias"},
     ),
@@ -84,51 +76,63 @@ PROVED: dict[str, tuple[Rule, set[str]]] = {
         rule(
             "m = conv(x, w, groups=g); n = conv(y, w, groups=h); z = concat(m, n, axis=0)",
             "u = concat(x, y, axis=0); z = conv(u, w, groups=u.shape[1] // w.shape[1])",
+            "z: z",
         ),
         {"conv-of-joined-images"},
     ),
 }
 #: Each is wrong at some shapes or attributes.
 WRONG: dict[str, Rule] = {
-    "not commutative": rule("z = matmul(x, y)", "z = matmul(y, x)"),
+    "not commutative": rule("z = matmul(x, y)", "z = matmul(y, x)", "z: z"),
     "filters in groups": rule(
         f"m = conv(x, v, {CONV}); n = conv(x, w, {CONV}); z = concat(m, n, axis=1)",
         f"u = concat(v, w, axis=0); z = conv(x, u, {CONV})",
+        "z: z",
     ),
     "channels in groups": rule(
         f"m = conv(x, v, {CONV}); n = conv(y, w, {CONV}); z = add(m, n)",
         f"u = concat(x, y, axis=1); a = concat(v, w, axis=1); z = conv(u, a, {CONV})",
-        conditions="w.shape == v.shape; x.shape == y.shape",
+        "z: z",
+        "w.shape == v.shape",
+        "x.shape == y.shape",
     ),
     "joined groups that are one": rule(
         "m = conv(x, v, groups=g); n = conv(y, w, groups=h); z = concat(m, n, axis=1)",
         "u = concat(x, y, axis=1); a = concat(v, w, axis=0); z = conv(u, a, groups=u.shape[1] // a.shape[1])",
+        "z: z",
     ),
     "one axis twice": rule(
         "u = concat(x, y, axis=1); v = concat(a, b, axis=1); z = concat(u, v, axis=-1)",
         "u = concat(x, a, axis=-1); v = concat(y, b, axis=-1); z = concat(u, v, axis=1)",
-        conditions="len(x.shape) == 2; x.shape == y.shape; x.shape == a.shape; x.shape == b.shape",
+        "z: z",
+        "len(x.shape) == 2",
+        "x.shape == y.shape",
+        "x.shape == a.shape",
+        "x.shape == b.shape",
     ),
     "sums that broadcast before they are joined": rule(
         "u = add(x, y); v = add(a, b); z = concat(u, v, axis=0)",
         "u = concat(x, a, axis=0); v = concat(y, b, axis=0); z = add(u, v)",
+        "z: z",
     ),
-    "another order": rule("z = concat(x, y, axis=0)", "z = concat(y, x, axis=0)", conditions="x.shape == y.shape"),
-    "a relu lost": rule("u = relu(x); z = add(u, y)", "u = add(x, y); z = relu(u)"),
-    "the scale of a convolution lost": rule("u = conv(x, w); z = mul(u, y)", "z = conv(x, w)"),
+    "another order": rule("z = concat(x, y, axis=0)", "z = concat(y, x, axis=0)", "z: z", "x.shape == y.shape"),
+    "a relu lost": rule("u = relu(x); z = add(u, y)", "u = add(x, y); z = relu(u)", "z: z"),
+    "the scale of a convolution lost": rule("u = conv(x, w); z = mul(u, y)", "z = conv(x, w)", "z: z"),
     "a wider window": rule(
         "z = conv(x, w, strides=(1, 1), pads=p, dilations=d)",
         "v = pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1));"
         "z = conv(x, v, strides=(1, 1), pads=(p[0] + 2, p[1] + 2, p[2], p[3]), dilations=(1, 1))",
-        conditions="w.shape[2:] == (3, 3); d == (1, 1)",
+        "z: z",
+        "w.shape[2:] == (3, 3)",
+        "d == (1, 1)",
     ),
     "a split at another place": rule(
         "u = relu(x); v = relu(y)",
         "t = concat(x, y, axis=0); r = relu(t); a, b = split(r, axis=0, sizes=(x.shape[0], y.shape[0]))",
-        "{u: b, v: a}",
+        "u: b, v: a",
         "x.shape == y.shape",
     ),
-    "rests joined otherwise": rule("z = concat(x, *r, axis=0)", "z = concat(*r, x, axis=0)"),
+    "rests joined otherwise": rule("z = concat(x, *r, axis=0)", "z = concat(*r, x, axis=0)", "z: z"),
 }
 
 
@@ -148,21 +152,21 @@ def test_what_is_wrong_is_not_proved(name: str) -> None:
 
 
 def test_unknown_says_why() -> None:
-    strange = prove(rule("z = softmax(x, axis=0)", "u = softmax(x, axis=0); z = softmax(u, axis=0)"))
+    strange = prove(rule("z = softmax(x, axis=0)", "u = softmax(x, axis=0); z = softmax(u, axis=0)", "z: z"))
     assert strange == Proof(False, "no derivation: axioms say nothing more of its terms; no axioms of softmax")
-    nowhere = prove(rule("z = relu(x)", "z = relu(x)", conditions="len(x.shape) == 2; x.shape == (1, 2, 3)"))
+    nowhere = prove(rule("z = relu(x)", "z = relu(x)", "z: z", "len(x.shape) == 2", "x.shape == (1, 2, 3)"))
     assert nowhere == Proof(False, "its conditions and ops allow no shapes at all")
     assert "out of time" in prove(PROVED["columns of one matrix"][0], seconds=0.0).reason
-    of_rest = rule("a = concat(*r, axis=0); z = relu(a)", "z = relu(*r)")
+    of_rest = rule("a = concat(*r, axis=0); z = relu(a)", "z = relu(*r)", "z: z")
     assert "relu of *r" in prove(of_rest).reason
-    left_out = rule("z = conv(x, w, b?)", "z = conv(x, w, b)")
+    left_out = rule("z = conv(x, w, b?)", "z = conv(x, w, b)", "z: z")
     assert prove(left_out).proved, "a bias that is left out is zeros"
 
 
 def test_rests_and_what_is_left_out_are_tried_each_way() -> None:
-    only_without = rule("z = conv(x, w, b?)", "z = conv(x, w)")
+    only_without = rule("z = conv(x, w, b?)", "z = conv(x, w)", "z: z")
     assert prove(only_without).reason.startswith("no derivation")
-    only_with = rule("z = add(x, *r)", "z = add(*r, x)")
+    only_with = rule("z = add(x, *r)", "z = add(*r, x)", "z: z")
     assert prove(only_with) == Proof(True, "", ("add-commutes",))
 
 

@@ -1,13 +1,38 @@
-"""Rules for tests of matching and application."""
+"""Rules for tests of matching, application and searches, and all graphs that rules make."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
+from iossim.ir.graph import Graph
+from iossim.transforms.rewriting.application import apply
+from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
 
 _FILE = Path(__file__).with_name("place_rules.yaml")
 RULES = read_rules(_FILE.read_text(encoding="utf-8"), _FILE.name)
 RULE = {rule.name: rule for rule in RULES}
-SHIPPED = (*rule_set("metaflow"), *rule_set("simplify"), *rule_set("layouts"))
+#: The rules that searches take by default, and all that ship.
+DEFAULT = (*rule_set("metaflow"), *rule_set("simplify"))
+SHIPPED = (*DEFAULT, *rule_set("layouts"))
+NAMED = {rule.name: rule for rule in SHIPPED}
+#: Rules of which only so many graphs can be made, since none makes an op larger again and again.
+FEW = tuple(
+    NAMED[name] for name in ("merge-convolutions", "relus-of-split-into-2", "enlarge-1x1-to-3x3", "relu-of-relu")
+)
+
+
+def every_graph(graph: Graph, rules: Sequence[Rule], most: float = inf) -> list[Graph]:
+    """All graphs that rules make of one, itself the first; the one alone if they are more than ``most``."""
+    found, waiting = {graph.hash: graph}, [graph]
+    while waiting and len(found) <= most:
+        now = waiting.pop(0)
+        for made in (apply(now, match) for rule in rules for match in find_matches(now, rule)):
+            if made is not None and made.graph.hash not in found:
+                found[made.graph.hash] = made.graph
+                waiting.append(made.graph)
+    return list(found.values()) if len(found) <= most else [graph]

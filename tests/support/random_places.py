@@ -123,7 +123,7 @@ class _Surroundings:
         return self._random.random() < probability
 
 
-def same_outputs(before: Graph, after: Graph, seed: int) -> bool:
+def same_outputs(before: Graph, after: Graph, seed: int, tolerance: float = 1e-9) -> bool:
     """Whether two graphs compute the same: exactly over a prime field, or in float64 where that has an op not."""
     random = np.random.default_rng(seed)
     if is_exact_graph(before, after):
@@ -132,7 +132,7 @@ def same_outputs(before: Graph, after: Graph, seed: int) -> bool:
             return True  # otherwise activations of constants, which the field takes for others, may have been folded
     given = {name: random.standard_normal(before.types[name].shape) for name in before.inputs}
     # A batch norm is computed in fp32.
-    tolerance = 1e-5 if "batch_norm" in before.of_kind else 1e-9
+    tolerance = 1e-5 if "batch_norm" in before.of_kind else tolerance
     return _equal(evaluate_real(before, given), evaluate_real(after, given), tolerance)
 
 

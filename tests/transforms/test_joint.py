@@ -14,6 +14,7 @@ from random import Random
 import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
+from place_rules import DEFAULT, every_graph
 from quantised_networks import QUANTISED
 from random_networks import random_inputs, unscheduled
 
@@ -25,7 +26,6 @@ from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
@@ -48,22 +48,18 @@ from iossim.transforms.choices import BySchedule, GraphCost
 from iossim.transforms.fused_joins import ChooseJoins, JoinChoices, joined_again
 from iossim.transforms.joint import JointlyFound, JointSearch
 from iossim.transforms.replay import network_of
-from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
-from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.transform import Setting
 
-RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 #: Graphs that are all looked at.
 MOST_GRAPHS = 60
 #: Rules of which only so many graphs can be made.
-FEW = tuple(rule for rule in RULES if rule.name in ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-of-relu"))
+FEW = tuple(rule for rule in DEFAULT if rule.name in ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-of-relu"))
 
 
 def residual_network(blocks: int = 2, batch: int = 2) -> Network:
@@ -101,18 +97,6 @@ class EveryWay(GraphCost):
         return best_us
 
 
-def every_graph(graph: Graph, rules: Sequence[Rule]) -> list[Graph]:
-    """All graphs that the rules make of one; the one alone if they are more than :data:`MOST_GRAPHS`."""
-    found, place = {graph.hash: graph}, 0
-    while place < len(found) <= MOST_GRAPHS:
-        now = list(found.values())[place]
-        for made in (apply(now, match) for rule in rules for match in find_matches(now, rule)):
-            if made is not None:
-                found.setdefault(made.graph.hash, made.graph)
-        place += 1
-    return list(found.values()) if len(found) <= MOST_GRAPHS else [graph]
-
-
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 303))])
 def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
     """With random rules, on batches that are divided in various ways, at random prices."""
@@ -120,8 +104,8 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
     network = (
         residual_network(1) if seed % 3 == 0 else seeded_network(seed, 4, blocks=1, batch=random.choice((2, 3, 4)))
     )
-    rules: Sequence[Rule] = FEW if seed % 2 == 0 else random.sample(RULES, 4)
-    graphs = every_graph(network.graph, rules)
+    rules: Sequence[Rule] = FEW if seed % 2 == 0 else random.sample(DEFAULT, 4)
+    graphs = every_graph(network.graph, rules, MOST_GRAPHS)
     rules = rules if len(graphs) > 1 else ()
     best_us = min(EveryWay(prices).us(rewritten_network(network, graph)) for graph in graphs)
     own = BySchedule(prices, "ios-both", SearchOptions(), SearchMemo(prices))
@@ -137,7 +121,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
 
 def jointly(network: Network, *, company: bool = False, scheduler: str = "ios-both") -> JointlyFound:
     prices = api.cost_model("simulator", "v100-sxm2", engine="graph")
-    rewrite = Rewrite(RULES, budget=RewriteBudget(graphs=6))
+    rewrite = Rewrite(DEFAULT, budget=RewriteBudget(graphs=6))
     return JointSearch(rewrite).apply(network, Setting(prices, scheduler, SearchOptions(company=company)))
 
 
@@ -150,7 +134,7 @@ def test_it_is_never_above_an_ingredient_or_any_without_one(network: Network) ->
     assert found.us <= min(*found.alone_us.values(), *found.without_us.values(), found.tried[frozenset()].us)
     # One after the other, in the order in which they can be.
     in_turn = api.task(
-        network, None, cost_model=api.cost_model("simulator", "v100-sxm2", engine="graph"), rewrite=RULES,
+        network, None, cost_model=api.cost_model("simulator", "v100-sxm2", engine="graph"), rewrite=DEFAULT,
         rewrite_budget="6", micro_batch="auto", choose_joins=True, options=SearchOptions(company=True),
     )  # fmt: skip
     assert found.us <= in_turn.run().schedule.latency_us * (1 + 1e-9)
@@ -192,7 +176,7 @@ def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[],
     """Of sums of branches, training steps and products of whole numbers; in stages and in streams."""
     network = made()
     prices = api.cost_model("simulator", "t4", network.precision, "graph")
-    task = api.task(network, None, cost_model=prices, rewrite=RULES, rewrite_budget="2", search="joint")
+    task = api.task(network, None, cost_model=prices, rewrite=DEFAULT, rewrite_budget="2", search="joint")
     found: AnySchedule
     if by == "ios-streams":
         changed, found = search_streams(task, by)
@@ -217,7 +201,7 @@ def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[],
 def test_it_ends_in_time_with_the_best_so_far() -> None:
     network = residual_network()
     prices = api.cost_model("simulator", "v100-sxm2")
-    soon = JointSearch(Rewrite(RULES)).apply(network, Setting(prices, "ios-both", SearchOptions(seconds=0.1)))
+    soon = JointSearch(Rewrite(DEFAULT)).apply(network, Setting(prices, "ios-both", SearchOptions(seconds=0.1)))
     assert not soon.interrupted
     assert soon.us <= soon.tried[frozenset()].us
     assert "the time was up" in soon.sentence()
@@ -230,7 +214,7 @@ def test_it_ends_in_time_with_the_best_so_far() -> None:
 
         return bar
 
-    cut = JointSearch(Rewrite(RULES)).apply(network, Setting(prices, "ios-both", SearchOptions(), stops))  # type: ignore[arg-type]
+    cut = JointSearch(Rewrite(DEFAULT)).apply(network, Setting(prices, "ios-both", SearchOptions(), stops))  # type: ignore[arg-type]
     assert cut.interrupted
     assert cut.us <= cut.tried[frozenset()].us
     assert json.loads(json.dumps(cut.to_json()))["seen"] > 0

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from place_rules import RULE, RULES, SHIPPED
 from random_places import random_graph, same_outputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.conv import Conv
@@ -30,18 +28,8 @@ from iossim.transforms.rewriting.rule_file import read_rules
 def applied(graph: Graph, rule: str, place: int = 0) -> Application:
     found = apply(graph, find_matches(graph, RULE[rule])[place])
     assert found is not None
-    assert same_values(graph, found.graph)
+    assert same_outputs(graph, found.graph, 1, 1e-5)  # sums of weights are folded in their own precision
     return found
-
-
-def same_values(before: Graph, after: Graph) -> bool:
-    random = np.random.default_rng(1)
-    given = {name: random.standard_normal(before.types[name].shape, np.float32) for name in before.inputs}
-    expected, found = evaluate_graph(before, given), evaluate_graph(after, given)
-    return all(
-        found[name].shape == value.shape and np.allclose(found[name], value, 1e-5, 1e-5)
-        for name, value in expected.items()
-    )
 
 
 def two_convolutions(bias: bool = True) -> Graph:
@@ -62,7 +50,7 @@ def test_weights_are_folded_when_they_are_loaded(bias: bool, monkeypatch: pytest
     found = apply(graph, match)
     assert found is not None
     monkeypatch.undo()
-    assert same_values(graph, found.graph)
+    assert same_outputs(graph, found.graph, 1)
     after = found.graph
     assert [node.op.kind for node in after.nodes] == ["conv", "split", "relu"]
     assert [node.name.partition("~")[0] for node in after.nodes] == ["one", "one", "relu"]
@@ -149,7 +137,7 @@ def test_a_split_that_stays_for_another_part_gives_its_value_up() -> None:
     graph = b.graph([b.add(Relu(), first), b.add(Relu(), second)])
     found = apply(graph, find_matches(graph, rule)[0])
     assert found is not None
-    assert same_values(graph, found.graph)
+    assert same_outputs(graph, found.graph, 1)
     assert found.made == {"split", "split~1"}
 
 

@@ -253,7 +253,7 @@ def test_nchw_stays_where_nothing_is_transformed_less(precision: Precision, devi
     b = GraphBuilder("one", precision=precision)
     x = b.add(Relu(), convolution(b, b.input("x", (1, 256, 14, 14)), "conv", (256, 256, 3, 3)))
     found = rewritten(b.network([x]), engine, device)
-    assert found.matched
+    assert found.found.matched
     assert found.network.graph.of_kind.get("conv_nhwc", ()) == ()
 
 
