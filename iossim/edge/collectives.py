@@ -10,11 +10,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
-from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.box import Box
 from iossim.hardware.edge import Link
 from iossim.ir.op import Array
@@ -75,10 +76,8 @@ class Collective:
     @property
     def rounds(self) -> list[list[Message]]:
         """Messages of each round."""
-        found: dict[int, list[Message]] = defaultdict(list)
-        for each in self.messages:
-            found[each.round].append(each)
-        return [found[turn] for turn in sorted(found)]
+        by_round = attrgetter("round")
+        return [list(own) for _, own in groupby(sorted(self.messages, key=by_round), by_round)]
 
     def share_sent(self, parts: Sequence[Box]) -> float:
         """Largest share of its own part (one of ``parts``) that a device sends to others."""
@@ -143,29 +142,18 @@ def server_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]
     return Collective.of(len(parts), [*there, *back])
 
 
-@dataclass(frozen=True, slots=True)
-class Synchronisation:
+class Synchronisation(NamedTuple):
     """A pair of collectives that bring together the parts on devices."""
 
-    name: str
     all_gather: Callable[[Sequence[Box]], Collective]
     exchange: Callable[[Sequence[tuple[int, int, Box]], Sequence[Box]], Collective]
 
 
+#: Ways to bring parts together, by name: round a ring, or through a parameter server.
 SYNCHRONISATIONS = {
-    each.name: each
-    for each in (
-        Synchronisation("ring", ring_all_gather, ring_exchange),
-        Synchronisation("server", server_all_gather, server_exchange),
-    )
+    "ring": Synchronisation(ring_all_gather, ring_exchange),
+    "server": Synchronisation(server_all_gather, server_exchange),
 }
-
-
-def synchronisation(name: str) -> Synchronisation:
-    """Synchronisation of that name; raises OptionError."""
-    if name not in SYNCHRONISATIONS:
-        raise OptionError(f"unknown `sync` {name!r}; {did_you_mean(name, SYNCHRONISATIONS)}")
-    return SYNCHRONISATIONS[name]
 
 
 def apply(collective: Collective, held: Sequence[Array]) -> None:

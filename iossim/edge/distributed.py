@@ -10,7 +10,7 @@ from typing import Any
 
 from iossim.api import network_of
 from iossim.base.errors import DeviceError, OptionError, did_you_mean, public
-from iossim.edge.collectives import synchronisation
+from iossim.edge.collectives import SYNCHRONISATIONS
 from iossim.edge.distribution import MIXES, Boxes, Distribution, Price, Pricer, distribute
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
@@ -113,21 +113,21 @@ def distributed(
     network, device = network_of(model), edge_device(device)
     if devices < 1:
         raise OptionError(f"`devices` is {devices}; give 1 or more")
-    if mix not in MIXES:
-        raise OptionError(f"unknown `mix` {mix!r}; {did_you_mean(mix, MIXES)}")
+    for option, value, known in (("mix", mix, MIXES), ("sync", sync, SYNCHRONISATIONS)):
+        if value not in known:
+            raise OptionError(f"unknown `{option}` {value!r}; {did_you_mean(value, known)}")
     name, joined = link_of(device, link)
-    way = synchronisation(sync)
     whole = plan(network, device, Variant.FULL, policy)
     one_us = simulate(whole).total_us
     start = time.perf_counter()
     pricer = _pricer(network, device, devices, policy)
     candidates = {
-        each: distribute(network, devices, joined, way, pricer, MIXES[each])
+        each: distribute(network, devices, joined, SYNCHRONISATIONS[sync], pricer, MIXES[each])
         for each in (MIXES if mix == "mix" else [mix])
     }
     optimise_s = time.perf_counter() - start
     distinct = {
-        found: Distributed(found, *_timed(found, device, policy), device, name, way.name, mix, one_us)
+        found: Distributed(found, *_timed(found, device, policy), device, name, sync, mix, one_us)
         for found in dict.fromkeys(candidates.values())
     }
     totals_us = {

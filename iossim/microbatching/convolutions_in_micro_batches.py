@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field, RootModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import read_text
-from iossim.base.values import TimeUs, Value, first_problem
+from iossim.base.values import first_problem
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import Kind, MeasurementRecord
@@ -61,35 +60,23 @@ def simulated_rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkR
     return rows
 
 
-class _Row(Value):
-    batch: Annotated[int, Field(ge=1)]
-    algorithm: Annotated[str, Field(min_length=1)]
-    time_us: Annotated[TimeUs, Field(gt=0)]
-    workspace_bytes: Annotated[int, Field(ge=0)]
-
-
-class _Table(RootModel[dict[str, list[_Row]]]):
-    """``{"conv2": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...], ...}``."""
-
-
 def read_table(path: Path) -> dict[str, tuple[BenchmarkRow, ...]]:
-    """The rows of each kernel, in the order of the file; raises OptionError naming kernel, row and field."""
+    """The rows of each kernel, in the order of the file, which is ``{"conv2": [{"batch": 8, "algorithm": "fft",
+    "time_us": 1.0, "workspace_bytes": 4096}, ...], ...}``; raises OptionError naming kernel, row and field.
+    """
+    text = read_text(path, "benchmarks", "give a JSON file of rows by kernel", OptionError)
     try:
-        read = _Table.model_validate_json(
-            read_text(path, "benchmarks", "give a JSON file of rows by kernel", OptionError)
-        )
+        found = TypeAdapter(dict[str, list[BenchmarkRow]]).validate_json(text)
     except ValidationError as error:
         raise OptionError(f"benchmarks {path}: {first_problem(error)}") from None
-    found = {}
-    for kernel, rows in read.root.items():
+    if not found:
+        raise OptionError(f"benchmarks {path}: there is no kernel in it; give one a name and rows")
+    for kernel, rows in found.items():
         if not rows:
             raise OptionError(
                 f"benchmarks {path}: kernel {kernel!r} has no rows; add one for each batch size and algorithm"
             )
-        found[kernel] = tuple(BenchmarkRow(**row.model_dump()) for row in rows)
-    if not found:
-        raise OptionError(f"benchmarks {path}: there is no kernel in it; give one a name and rows")
-    return found
+    return {kernel: tuple(rows) for kernel, rows in found.items()}
 
 
 def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[BenchmarkRow]:

@@ -27,23 +27,27 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
-from typing import Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.solvers import solve_integer_program
+from iossim.base.values import TimeUs
 
 
 @dataclass(frozen=True)
 class BenchmarkRow:
     """One algorithm at one batch size."""
 
-    batch: int
-    algorithm: str
-    time_us: float
-    workspace_bytes: int
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    batch: Annotated[int, Field(ge=1)]
+    algorithm: Annotated[str, Field(min_length=1)]
+    time_us: Annotated[TimeUs, Field(gt=0)]
+    workspace_bytes: Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, order=True)

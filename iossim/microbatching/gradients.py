@@ -90,7 +90,7 @@ class Tape(GraphBuilder):
         return parts[0]
 
     def extended(self, network: Network, inputs: Mapping[str, TensorType], renamed: Mapping[str, str]) -> Network:
-        """The network with the gradients in blocks behind its own, in reverse order; values are ``renamed``."""
+        """The network with the gradients in blocks after its own, in reverse order; values are ``renamed``."""
 
         def own(values: Sequence[str]) -> tuple[str, ...]:
             return tuple(renamed.get(value, value) for value in values)

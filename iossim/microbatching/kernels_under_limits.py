@@ -270,7 +270,7 @@ class Benchmarks:
         self,
         workspace_limit_bytes: int | None = None,
         total_workspace_limit_bytes: int | None = None,
-        memory: Memory | None = None,
+        memory: Memory[KernelName] | None = None,
     ) -> MicroBatching:
         """Each kernel in the micro-batches that are best under a limit of its own, and under one of all workspaces or
         of these with the activations. None limits nothing. Raises OptionError where a limit is less than what is
@@ -307,7 +307,8 @@ class Benchmarks:
         kernels = tuple(
             DividedKernel(name, batches[name], chosen[name], undivided.get(name), all_of[name]) for name in batches
         )
-        limits = workspace_limit_bytes, total_workspace_limit_bytes, memory and memory.limit_bytes
+        memory_bytes = None if memory is None else memory.limit_bytes
+        limits = workspace_limit_bytes, total_workspace_limit_bytes, memory_bytes
         return MicroBatching(kernels, self.policy, *limits, shared)
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.tables import Column
-from iossim.microbatching.convolutions_in_micro_batches import Benchmarks, benchmarks
+from iossim.microbatching.convolutions_in_micro_batches import benchmarks
+from iossim.microbatching.kernels_under_limits import Benchmarks
 from iossim.study.study_kind import Direction, Measure, Metric
 from iossim.study.workers import LruCache
 

@@ -30,7 +30,7 @@ from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_mea
 from iossim.transforms.transform import Outcome, Setting, with_option
 
 AUTO = "auto"
-#: What ``auto`` tries of each block.
+#: Numbers of micro-batches that ``auto`` tries for each block.
 TRIED = (2, 4)
 #: Blocks whose micro-batches have more transitions than about so many (each takes seconds) are searched by ``auto``
 #: in whole stages of their undivided schedule.

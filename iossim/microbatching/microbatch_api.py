@@ -55,7 +55,7 @@ def microbatch(
         raise OptionError(f"`memory_limit` is of a forward pass and all its workspaces; leave {other} out")
     plan = lower_schedule(schedule(network, prices, "sequential"), network, in_place=True)
     names = {unit.name: [kernel_name(node) for node in network.unit_nodes(unit)] for unit in network.units}
-    kernels = {unit: [name for name in own if name in known.batches] for unit, own in names.items()}
+    kernels = {unit: [name for name in own if name and name in known.batches] for unit, own in names.items()}
     return known.divided(limits[0], memory=Memory(plan, kernels, memory_bytes))
 
 

@@ -1,4 +1,4 @@
-"""What proofs start from: ``axioms.yaml``, equations between small patterns of ops that hold under their conditions.
+"""Axioms of proofs (``axioms.yaml``): equations between small patterns of ops that hold under their conditions.
 
 An axiom is a :class:`~iossim.transforms.rewriting.rule.Rule`, read in both directions: where its conditions hold and
 ops take their inputs, each of its outputs equals the tensor of the target that it is mapped to. Ops of any number of
@@ -111,7 +111,7 @@ def spread(filled: Filled) -> str | None:
 
 
 def _zeros(axiom: Rule, tensor: str) -> Filled:
-    """What a bias that is left out stands for."""
+    """Zeros that a bias which is left out stands for."""
     reader = next(op for op in axiom.source if tensor in map(tensor_of, op.inputs))
     return Filled(Part(Shape(tensor_of(reader.inputs[1])), 0, 1))
 

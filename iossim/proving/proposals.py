@@ -1,4 +1,4 @@
-"""What an op may be given: shapes of operands and values of attributes, drawn so that it probably takes them.
+"""Proposals for an op: shapes of operands and values of attributes, drawn so that it probably takes them.
 
 A proposal need not fit: the op's own inference of shapes judges it. Kinds that are not named here get operands of one
 shape and attributes by their names and types.
@@ -219,7 +219,7 @@ def _concat(request: Request, style: DrawStyle) -> list[ShapeOf]:
 
 
 def _images(request: Request, style: DrawStyle) -> list[ShapeOf]:
-    """Of an op that slides a window, the first operand is images."""
+    """Images for the first operand of an op that slides a window."""
     rank = len(request.given.get("kernel", (1, 1)))
     return [_image_like(request, style, rank) if shape is None else shape for shape in request.known]
 

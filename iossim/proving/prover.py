@@ -31,7 +31,7 @@ from iossim.transforms.rewriting.verdict import OUT_OF_TIME
 
 #: How often all axioms are applied to all terms, and how many terms there may be.
 ROUNDS, MOST_TERMS = 8, 700
-#: Of z3 for the confirmation of a derivation, in its own unit of work: a hundred times what any rule that ships takes.
+#: Limit of z3's work on the confirmation of a derivation, in its own unit: a hundred times what any shipped rule takes.
 _STEPS = 20_000_000
 
 
@@ -102,7 +102,7 @@ class _Step:
 
 @dataclass
 class _Match:
-    """What the names of an axiom stand for."""
+    """Classes and numbers that the names of an axiom stand for."""
 
     tensors: dict[str, int]
     attributes: dict[str, int]

@@ -173,7 +173,7 @@ _BY_SIGN: dict[str, Callable[..., Array]] = {
 }
 
 
-#: Of the largest number of an output: more than rounding makes where ops compute in fp32, as normalisations do.
+#: Fraction of the largest number of an output: more than rounding makes where ops compute in fp32 (normalisations).
 _TOLERANCE = 1e-5
 
 
@@ -200,12 +200,6 @@ def trials(rule: Rule, cases: int, seed: int = 0) -> Iterator[Trial]:
             yield Trial(placed, compare(placed, seed * 1_000_003 + number))
         except ConditionFailsError:
             continue  # a condition on what the target makes, which only the target can tell
-
-
-def refute(rule: Rule, cases: int = 100, seed: int = 0) -> Counterexample | None:
-    """The first difference in ``cases`` places, or None."""
-    found = (trial.counterexample for trial in trials(rule, cases, seed))
-    return next((each for each in found if each is not None), None)
 
 
 def compare(placed: Placed, seed: int) -> Counterexample | None:

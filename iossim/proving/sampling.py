@@ -31,7 +31,7 @@ from iossim.transforms.rewriting.expression import (
     evaluate,
     tensors_of,
 )
-from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input_type, place
+from iossim.transforms.rewriting.instance import InputShape, Placed, SideAtShapes, input_type, place
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
 #: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
@@ -139,7 +139,7 @@ class _Draw:
         self.attributes: dict[str, Any] = {}
         self.shapes: dict[str, InputShape] = {}
         constants = frozenset((*rule.inputs, *rule.made_by_source))
-        self._side = Side(rule, {}, Binding(self.attributes, {}, constants), sampler.dtype)
+        self._side = SideAtShapes(rule, {}, Binding(self.attributes, {}, constants), sampler.dtype)
 
     def extend(self, op: PatternOp) -> None:
         """Choose what the op leaves free, and add it; raises GraphError where it does not fit."""

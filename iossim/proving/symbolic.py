@@ -23,7 +23,7 @@ ANYWHERE = z3.Int("anywhere")
 #: From the front: where statements about all places of a tuple of unknown length are assumed, besides.
 _FIRST = range(4)
 
-#: Of attributes that are neither integers nor tuples of them.
+#: Sort of attributes that are neither integers nor tuples of them.
 _Value = z3.DeclareSort("Value")
 
 
@@ -84,7 +84,7 @@ class Tuple:
         return [self.at(place) for place in range(self.length)] if isinstance(self.length, int) else None
 
     def places(self, every: bool) -> Sequence[Any]:
-        """Where to state what holds at each place of a tuple of unknown length: to assume it (``every``) or show it."""
+        """Places at which to state what holds at all places of a long tuple: to assume it (``every``) or show it."""
         from_front = z3.simplify(self.length - 1 - ANYWHERE)
         return (*_FIRST, from_front) if every else (from_front,)
 
@@ -191,7 +191,7 @@ def is_integer(value: Any) -> bool:
     return type(value) is int or z3.is_int(value)
 
 
-#: Of z3 for one question: its own unit of work, so that the answer is the same on every machine. No rule that ships
+#: Limit of z3's work on one question, in its own unit, so that the answer is the same on every machine. No shipped rule
 #: takes a quarter of a million.
 _STEPS = 2_000_000
 
@@ -200,7 +200,7 @@ _quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 
 
 class Arithmetic:
-    """What is known of attributes and shapes, and what follows. Assumptions come first, then questions."""
+    """Facts about attributes and shapes, and what follows. Assumptions come first, then questions."""
 
     def __init__(self) -> None:
         self._solver = z3.SolverFor("QF_UFLIA")

@@ -46,13 +46,13 @@ TYPINGS = KindTable[_Typing]()
 
 
 def typed(kind: str, attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
-    """What an op makes of inputs of these shapes. None for a kind, or a use of one, whose shapes are not modelled."""
+    """Outputs and needs of an op for inputs of these shapes; None for a kind, or a use of one, that is not modelled."""
     typing = TYPINGS.get(kind)
     return None if typing is None else typing(attributes, inputs, arithmetic)
 
 
 def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> list[Claim]:
-    """What is true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or not."""
+    """Claims true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or not."""
     match kind:
         case "split":
             return [Claim(integer(attributes["sizes"].length) == outputs)]
@@ -110,7 +110,7 @@ def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]
 
 @TYPINGS.register("concat")
 def _concat(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
-    """Of two inputs along an axis that is counted from the front."""
+    """Concatenation of two inputs along an axis that is counted from the front."""
     a, b = inputs
     axis = attributes["axis"]
 
@@ -138,7 +138,7 @@ def _split(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: A
 
 @TYPINGS.register("slice")
 def _slice(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
-    """Of one axis, from one place to a later one, if these are known to lie inside."""
+    """Slice of one axis, from one place to a later one, if these are known to lie inside."""
     (x,) = inputs
     held = [attributes[name].items for name in ("starts", "ends", "axes", "steps")]
     if any(items is None or len(items) != 1 for items in held):
@@ -332,7 +332,7 @@ def _reshape(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic:
 
 @TYPINGS.register("gemm")
 def _gemm(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
-    """Where it is known which operands are transposed."""
+    """Product for which it is known which operands are transposed."""
     sides = []
     for shape, name in zip(inputs[:2], ("trans_a", "trans_b"), strict=True):
         transposed = attributes[name]

@@ -66,7 +66,7 @@ class Terms:
         return len(self._values) - 1
 
     def equalities(self) -> list[Claim]:
-        """Which attributes turned out to be equal after they were numbered."""
+        """Equalities of attributes that turned out to be equal after they were numbered."""
         values = self._values
         pairs = ((a, b) for index, b in enumerate(values) for a in values[:index] if self._are_equal(a, b))
         return [equal(a, b, self.arithmetic) for a, b in pairs]

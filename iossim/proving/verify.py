@@ -22,7 +22,7 @@ from iossim.transforms.rewriting.verdict import OUT_OF_TIME, Counterexample, Ver
 
 #: No more conditions against one kind of failure: what takes more is hardly a rule that lacks a condition.
 _MOST = 3
-#: Of those that exclude different failures, how many are combined.
+#: Number of words that exclude different failures and are combined.
 _WIDEST = 40
 #: Places that have to be left.
 _FEWEST_KEPT = 3
@@ -167,7 +167,7 @@ def _of_shapes(rule: Rule, tried: Sequence[Trial]) -> Iterator[str]:
 
 
 def _of_sizes(rule: Rule, tried: Sequence[Trial]) -> Iterator[str]:
-    """Two tensors are of one size along an axis, or behind one; a tensor has so many dimensions."""
+    """Two tensors are of one size along an axis, or after one; a tensor has so many dimensions."""
     most = _most_dimensions(rule, tried)
     for one, other in combinations(_tensors(rule), 2):
         yield from (f"{one}.shape[{axis}] == {other}.shape[{axis}]" for axis in range(most))
@@ -199,7 +199,7 @@ def _most_dimensions(rule: Rule, tried: Sequence[Trial]) -> int:
 
 
 def _plain(variable: str, values: set[str]) -> Iterator[str]:
-    """What is plain for an attribute of these values, as they are written: one, or zero, everywhere; one of two."""
+    """Plain conditions on an attribute of these values, as they are written: one, or zero, everywhere; one of two."""
     if values <= {"True", "False"}:
         yield from (f"{variable} == 1", f"{variable} == 0")
         return
@@ -213,13 +213,13 @@ def _plain(variable: str, values: set[str]) -> Iterator[str]:
 
 #: Places where a rule is tried, and again under the conditions that were found.
 CASES = 60
-#: Of CPU that the proof of one rule may take.
+#: CPU seconds that the proof of one rule may take.
 PROOF_SECONDS = 20.0
 #: How often conditions are sought and tried, each time with the failures before, and how often they must be right.
 _ROUNDS, _CONFIRMED = 8, 2
 
 
-def verify(rule: Rule, seconds: float = PROOF_SECONDS, cases: int = CASES) -> Verification:
+def verify(rule: Rule, seconds: float = PROOF_SECONDS) -> Verification:
     """The verdict on a rule, found anew; a proof takes at most ``seconds`` of CPU.
 
     *Proved*: its sides compute the same wherever both take their inputs and the conditions hold: its own and those
@@ -228,7 +228,7 @@ def verify(rule: Rule, seconds: float = PROOF_SECONDS, cases: int = CASES) -> Ve
     *Unknown*: neither, or it was never seen at work.
     """
     start = time.perf_counter()
-    return replace(_verified(rule, seconds, cases), seconds=time.perf_counter() - start)
+    return replace(_verified(rule, seconds), seconds=time.perf_counter() - start)
 
 
 def verify_all(
@@ -265,8 +265,8 @@ def _verify_each(rules: Sequence[Rule], seconds: float, workers: int) -> Iterato
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
-    tried = list(trials(rule, cases))
+def _verified(rule: Rule, seconds: float) -> Verification:
+    tried = list(trials(rule, CASES))
     failures = [trial.counterexample for trial in tried if trial.counterexample is not None]
     if not tried:
         return Verification(Verdict.UNKNOWN, "no shapes were found that its source takes and its conditions allow")
@@ -277,7 +277,7 @@ def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
     if len(failures) == len(tried):
         shapes = "its sides have other shapes" if all(each.element is None for each in failures) else "it is wrong"
         return Verification(Verdict.REFUTED, f"{shapes} wherever it was tried: {first.reason}", (), first)
-    conditions = _conditions_that_hold(rule, tried, cases)
+    conditions = _conditions_that_hold(rule, tried)
     if conditions is None:
         return Verification(Verdict.REFUTED, f"{first.reason}; nothing was found that excludes this", (), first)
     found = _proof(rule, conditions, tried, first, seconds)
@@ -303,7 +303,7 @@ def _proof(
         raise OptionError("proving a rule needs z3, which is not installed; pip install 'iossim[rules]'") from None
     reason = ""
     for under in dict.fromkeys((conditions, without_broadcasting(rule, conditions, tried))):
-        proof = prove(_under(rule, under), seconds)
+        proof = prove(rule.under(under), seconds)
         if proof.proved:
             return Verification(Verdict.PROVED, proof.reason, tuple(map(str, under)), first, proof.axioms)
         reason = reason or proof.reason
@@ -312,11 +312,7 @@ def _proof(
     return Verification(Verdict.UNKNOWN, f"never seen to fail{where}, but there is no proof: {reason}", texts, first)
 
 
-def _under(rule: Rule, conditions: Iterable[Expression]) -> Rule:
-    return replace(rule, conditions=tuple(dict.fromkeys((*rule.conditions, *conditions))))
-
-
-def _conditions_that_hold(rule: Rule, tried: Sequence[Trial], cases: int) -> tuple[Expression, ...] | None:
+def _conditions_that_hold(rule: Rule, tried: Sequence[Trial]) -> tuple[Expression, ...] | None:
     """Conditions under which the rule did not fail at places that were not looked at to find them; None where none
     were found. Under them it may happen that the target does not take its inputs; a rule is not applied there.
     """
@@ -327,7 +323,7 @@ def _conditions_that_hold(rule: Rule, tried: Sequence[Trial], cases: int) -> tup
         conditions = missing_conditions(rule, known, memory)
         if conditions is None:
             return None
-        again = list(trials(_under(rule, conditions), cases, seed=turn + 1))
+        again = list(trials(rule.under(conditions), CASES, seed=turn + 1))
         failures = [trial.counterexample for trial in again if trial.counterexample is not None]
         if len(failures) == len(again):
             return None

@@ -13,7 +13,7 @@ from iossim.schedule.schedule import AnySchedule
 from iossim.transforms import fused_joins
 from iossim.transforms.rewriting import rewritten
 
-#: For each option by which a source names a transform, what repeats it from the option's text, in order; behind these
+#: For each option by which a source names a transform, what repeats it from the option's text, in order; after these
 #: come transforms of guests, ``again`` of a module ``OPTION_transform``.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
@@ -22,7 +22,7 @@ _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
 
 
 def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, str]]:
-    """The source of the model as it was loaded, and the texts of the transforms behind it, by option."""
+    """The source of the model as it was loaded, and the texts of the transforms after it, by option."""
     options = dict(source.options)
     texts = {name: options.pop(name) for name in (*_REPLAYS, *guest_modules("transform")) if name in options}
     return replace(source, options=tuple(options.items())), texts

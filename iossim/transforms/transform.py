@@ -119,7 +119,7 @@ class Unchanged(Outcome):
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """A network behind all transforms, with the outcome of each."""
+    """A network after all transforms, with the outcome of each."""
 
     network: Network
     outcomes: tuple[Outcome, ...] = ()
@@ -136,7 +136,7 @@ class Changed:
 
 
 def change(network: Network, transforms: Sequence[Transform], setting: Setting) -> Changed:
-    """Apply transforms one after the other, each to what the one before it leaves; none behind an interrupted one."""
+    """Apply transforms one after the other, each to what the one before it leaves; none after an interrupted one."""
     outcomes: list[Outcome] = []
     for transform in transforms:
         try:

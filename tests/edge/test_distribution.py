@@ -14,7 +14,7 @@ from random_networks import random_inputs, random_network
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError, OptionError
-from iossim.edge.collectives import SYNCHRONISATIONS, Collective, Message, apply, synchronisation
+from iossim.edge.collectives import SYNCHRONISATIONS, Collective, Message, apply
 from iossim.edge.distributed import distributed
 from iossim.edge.distribution import MIXES, Boxes, Mode, Price, boxes_of, distribute
 from iossim.edge.operators import Operator, operators
@@ -39,7 +39,7 @@ def made_up(operator: Operator, boxes: Boxes) -> Price:
 @given(st.integers(0, 10_000), st.integers(2, 4), ways, st.sampled_from(sorted(MIXES)))
 def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: str) -> None:
     network = random_network(seed, blocks=1, movers=True)
-    found = distribute(network, devices, LINK, synchronisation(way), made_up, MIXES[mix])
+    found = distribute(network, devices, LINK, SYNCHRONISATIONS[way], made_up, MIXES[mix])
     inputs = random_inputs(network)
     expected = evaluate_graph(network.graph, inputs)
     for outputs in run_in_turn(found, inputs):
@@ -51,7 +51,7 @@ def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: st
 @given(st.integers(0, 10_000), st.integers(2, 3), ways)
 def test_no_choice_of_modes_takes_less(seed: int, devices: int, way: str) -> None:
     network = random_network(seed, blocks=1, units=4)
-    found = distribute(network, devices, LINK, synchronisation(way), made_up)
+    found = distribute(network, devices, LINK, SYNCHRONISATIONS[way], made_up)
     assert found.exact
     each = [[mode for mode in Mode if boxes_of(one, mode, devices) is not None] for one in operators(network)]
     least_us = min(taken_us(network, devices, way, modes) for modes in product(*each))
@@ -169,10 +169,11 @@ def test_what_cannot_be() -> None:
         distributed(network, DEVICE, 0)
     with pytest.raises(OptionError, match="unknown `mix` 'inD'; did you mean 'in"):
         distributed(network, DEVICE, 2, mix="inD")
+    with pytest.raises(OptionError, match="unknown `sync` 'rings'; did you mean 'ring'"):
+        distributed(network, DEVICE, 2, sync="rings")
 
 
 FLOAT_BYTES = 4
-names = st.sampled_from(sorted(SYNCHRONISATIONS))
 
 
 def parts_of(devices: int, elements: int) -> list[Box]:
@@ -187,7 +188,7 @@ def link(bandwidth_gbps: float, latency_us: float) -> Link:
     )
 
 
-@given(st.integers(1, 9), st.integers(0, 40), names)
+@given(st.integers(1, 9), st.integers(0, 40), ways)
 def test_every_device_has_all_parts(devices: int, elements: int, name: str) -> None:
     whole, parts = np.arange(elements), parts_of(devices, elements)
     held = [np.full(elements, -1) for _ in parts]
@@ -198,7 +199,7 @@ def test_every_device_has_all_parts(devices: int, elements: int, name: str) -> N
         np.testing.assert_array_equal(each, whole)
 
 
-@given(st.integers(2, 9), st.data(), names)
+@given(st.integers(2, 9), st.data(), ways)
 def test_what_is_wanted_arrives(devices: int, data: st.DataObject, name: str) -> None:
     whole, parts = np.arange(24), parts_of(devices, 24)
     pairs = st.tuples(st.integers(0, devices - 1), st.integers(0, devices - 1)).filter(lambda pair: pair[0] != pair[1])
@@ -252,8 +253,3 @@ def test_empty_boxes_are_not_sent_and_those_of_a_pair_go_together() -> None:
     one, other = Box((0,), (3,)), Box((5,), (2,))
     sent = [(0, 0, 1, one), (0, 0, 1, Box((3,), (0,))), (0, 0, 1, other), (0, 0, 1, one)]
     assert Collective.of(2, sent).messages == (Message(0, 0, 1, (one, other)),)
-
-
-def test_a_way_that_is_unknown() -> None:
-    with pytest.raises(OptionError, match="unknown `sync` 'rings'; did you mean 'ring'"):
-        synchronisation("rings")

@@ -187,9 +187,9 @@ def _run_unit(memories: _Memories, operator: Operator, maps: Mapping[str, Stored
                 sums = sums + _bias(operator, call.node.op, parameters[call.node.inputs[2]][1])
             whole = operator.demand(chunk.demand.box)
             assert whole is not None
-            behind = [each.node for each in whole.calls].index(call.node) + 1
+            after = [each.node for each in whole.calls].index(call.node) + 1
             known[anchor] = sums
-            run_calls(whole.calls[behind:], read, known)
+            run_calls(whole.calls[after:], read, known)
         maps[operator.outputs[0]].put(chunk.demand.box, known[operator.outputs[0], chunk.demand.box])
 
 

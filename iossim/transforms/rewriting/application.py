@@ -12,83 +12,59 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iossim.base.errors import GraphError, IossimError, did_you_mean
-from iossim.ir.constants import Constant, FilledConstant
+from iossim.ir.constants import FilledConstant
 from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Op
 from iossim.ir.ops.unary import Identity
 from iossim.ir.splicing import spliced
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import TensorType
 from iossim.models.passes.simplification import FoldedConstant
-from iossim.transforms.rewriting.expression import Binding
-from iossim.transforms.rewriting.instance import NotMadeError, Zeros, filled_constant, holds, make_op, operands
-from iossim.transforms.rewriting.matching import Match, Matchable, Value, binding_of, find_matches
+from iossim.transforms.rewriting.instance import NotMadeError, Side, Value, filled_constant, holds
+from iossim.transforms.rewriting.matching import Match, Matchable, binding_of, find_matches
 from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 
-class Target:
+class Target(Side):
     """The target at one place: nodes and constants under new names. Raises NotMadeError where it cannot be."""
 
     def __init__(self, graph: Matchable, match: Match) -> None:
-        self._graph = graph
-        self._rule = match.rule
-        self._match = match
-        source = binding_of(graph, match)
-        self._shapes = dict(source.shapes)
-        self._binding = Binding(source.attributes, self._shapes, source.constants)
-        self._values: dict[str, Value] = {name: match.tensors[name] for name in match.rule.inputs}
+        # Constants that the target brings have the type of the first value that the source reads.
+        first = graph.nodes[graph.position[match.nodes[0]]].inputs[0]
+        super().__init__(match.rule, binding_of(graph, match), graph.types[first].dtype)
+        self._graph, self._match = graph, match
         self._names: set[str] = set()
-        self.types: dict[str, TensorType] = {}
-        self.constants: dict[str, Constant] = {}
-        self.nodes: list[Node] = []
+        self.values |= {name: match.tensors[name] for name in match.rule.inputs}
         for name, filled in match.rule.filled:
-            self._add_constant(name, self.new_name(match.nodes[0]), filled_constant(filled, self._binding, self._dtype))
+            constant = filled_constant(filled, self.binding, self.dtype)
+            self.add_constant(name, self.new_name(match.nodes[0]), constant)
         for op in match.rule.target:
-            self._add(op)
-        if not holds(match.rule.conditions, self._binding):
+            self.add(op)
+        if not holds(match.rule.conditions, self.binding):
             raise NotMadeError("a condition of the rule does not hold")
 
     def value(self, tensor: str) -> str:
         """The value that a tensor of the target stands for."""
-        value = self._values[tensor]
+        value = self.values[tensor]
         if not isinstance(value, str):
             raise NotMadeError(f"{tensor} is left out, or many")
         return value
 
-    @property
-    def _dtype(self) -> DType:
-        """Of the constants that the target brings: that of the first value that the source reads."""
-        graph = self._graph
-        return graph.types[graph.nodes[graph.position[self._match.nodes[0]]].inputs[0]].dtype
-
-    def _add(self, pattern: PatternOp) -> None:
-        reads = operands(pattern, self._values)
-        if reads is None:
-            self._values.update(dict.fromkeys(pattern.outputs))
-            return
-        op = make_op(pattern, self._binding)
-        inputs = tuple(self._zeros(each.tensor) if isinstance(each, Zeros) else each for each in reads)
-        made = op.infer([self.type(value) for value in inputs])
-        if len(made) != len(pattern.outputs):
-            raise NotMadeError(f"{pattern} makes {len(made)} outputs")
+    def put(self, pattern: PatternOp, op: Op, inputs: tuple[str, ...], made: tuple[TensorType, ...]) -> None:
         name = self.new_name(self._origin(pattern))
-        known = [self.constants.get(value) or self._graph.constants.get(value) for value in inputs]
         outputs = (name,) if len(made) == 1 else tuple(f"{name}.{place}" for place in range(len(made)))
+        given = [self.constants.get(value) or self._graph.constants.get(value) for value in inputs]
+        known = tuple(each for each in given if each is not None)
         for place, (tensor, value, value_type) in enumerate(zip(pattern.outputs, outputs, made, strict=True)):
-            if all(each is not None for each in known):
-                folded = FoldedConstant(value_type, op, tuple(each for each in known if each is not None), place)
-                self._add_constant(tensor, value, folded)
+            if len(known) == len(inputs):
+                self.add_constant(tensor, value, FoldedConstant(value_type, op, known, place))
             else:
-                self._values[tensor], self.types[value], self._shapes[tensor] = value, value_type, value_type.shape
-        if any(each is None for each in known):
+                self.values[tensor], self.types[value], self.shapes[tensor] = value, value_type, value_type.shape
+        if len(known) < len(inputs):
             self.nodes.append(Node(name, op, inputs, outputs))
 
-    def _add_constant(self, tensor: str, name: str, constant: Constant) -> None:
-        self._values[tensor], self._shapes[tensor] = name, constant.type.shape
-        self.constants[name], self.types[name] = constant, constant.type
-
-    def _zeros(self, tensor: str) -> str:
-        """The constant that an input which is left out stands for."""
+    def zeros(self, tensor: str) -> str:
         name = self.new_name(self._match.nodes[0])
-        self._add_constant(tensor, name, FilledConstant(TensorType(self._shapes[tensor], self._dtype), 0.0))
+        self.add_constant(tensor, name, FilledConstant(TensorType(self.shapes[tensor], self.dtype), 0.0))
         return name
 
     def type(self, value: str) -> TensorType:
@@ -96,7 +72,7 @@ class Target:
 
     def _origin(self, pattern: PatternOp) -> str:
         """The node that a new one is named after: of the same kind, if there is one."""
-        alike = [name for op, name in zip(self._rule.source, self._match.nodes, strict=True) if op.kind == pattern.kind]
+        alike = [name for op, name in zip(self.rule.source, self._match.nodes, strict=True) if op.kind == pattern.kind]
         return (alike or self._match.nodes)[0]
 
     def new_name(self, origin: str) -> str:

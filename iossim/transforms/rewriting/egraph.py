@@ -35,7 +35,7 @@ from iossim.transforms.rewriting.rewritten import policy_like
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an e-node comes from.
+    """Origin of an e-node.
 
     ``node`` is the node of the model that it is named after; ``roots`` are the e-nodes of the graph whose results it
     replaces; ``made_of`` are the e-nodes of the match that it was made by, none for those of the graph.
@@ -61,7 +61,7 @@ class EGraph:
         self._leader: dict[str, str] = {}
         self._number: dict[str, int] = {}
         self._known: dict[tuple[str, tuple[str, ...]], Node] = {}
-        #: Of a constant the class; the constants are kept, so that no other takes the identity of one.
+        #: Class of each constant; the constants are kept, so that no other takes the identity of one.
         self._class_of_constant: dict[object, tuple[str, Constant]] = {}
         self.inputs: dict[str, str] = {name: self._new_class(graph.types[name]) for name in graph.inputs}
         self._inputs = set(self.inputs.values())

@@ -252,7 +252,7 @@ def _bound(tree: ast.expr | None, text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What names stand for in one place: attribute variables, shapes of tensors, and which tensors are constants."""
+    """Meaning of names in one place: attribute variables, shapes of tensors, and which tensors are constants."""
 
     attributes: Mapping[str, Any]
     shapes: Mapping[str, tuple[int, ...]]

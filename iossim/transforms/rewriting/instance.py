@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from iossim.base.errors import GraphError
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, IdentityConstant
@@ -43,12 +42,16 @@ def holds(conditions: Iterable[Expression], binding: Binding) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Zeros:
-    """What an operand that was left out stands for where the op needs it; its shape is :func:`left_out_shape`."""
+    """Operand that was left out, where the op needs it; its shape is :func:`left_out_shape`."""
 
     tensor: str
 
 
-def operands(op: PatternOp, values: Mapping[str, str | tuple[str, ...] | None]) -> tuple[str | Zeros, ...] | None:
+#: Tensor of a rule in a graph: a value, None where it is left out, the values of a ``*rest``.
+Value = str | None | tuple[str, ...]
+
+
+def operands(op: PatternOp, values: Mapping[str, Value]) -> tuple[str | Zeros, ...] | None:
     """The names of the values that an op of a pattern reads, by those that its tensors stand for (None: left out).
 
     The last operand of a convolution or the like is left out where its tensor is. Any other stands for zeros, unless
@@ -88,7 +91,7 @@ def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:
         raise NotMadeError(f"constant {filled}: {error}") from None
 
 
-#: What an input of a rule is in one instance: a shape, None where it is left out, the shapes of a ``*rest``.
+#: Input of a rule in one instance: a shape, None where it is left out, the shapes of a ``*rest``.
 InputShape = tuple[int, ...] | None | tuple[tuple[int, ...], ...]
 InputType = TensorType | None | tuple[TensorType, ...]
 
@@ -112,9 +115,10 @@ class Placed:
         """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError,
         which says why, where it cannot take the shapes or would make others than the source.
         """
-        side = Side(self.rule, self.types, self.binding, self.dtype)
+        side = SideAtShapes(self.rule, self.types, self.binding, self.dtype)
         for name, filled in self.rule.filled:
-            side.add_constant(name, filled_constant(filled, side.binding, DType.FLOAT64).load())
+            array = filled_constant(filled, side.binding, DType.FLOAT64).load()
+            side.add_constant(name, name, ArrayConstant(array.astype(self.dtype.numpy)))
         graph = side.graph(self.rule.target, [name for _, name in self.rule.outputs])
         if not holds(self.rule.conditions, side.binding):
             raise ConditionFailsError("a condition of the rule does not hold")
@@ -136,7 +140,7 @@ def place(
     """
     types = {name: input_type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
     constants = frozenset((*rule.inputs, *rule.made_by_source))
-    side = Side(rule, types, Binding(attributes, {}, constants), dtype)
+    side = SideAtShapes(rule, types, Binding(attributes, {}, constants), dtype)
     graph = side.graph(rule.source, [name for name, _ in rule.outputs])
     conditions = [each for each in rule.conditions if tensors_of(each) <= set(side.shapes)]
     if not holds(conditions, side.binding):
@@ -145,90 +149,104 @@ def place(
 
 
 class Side:
-    """One side of a rule as it becomes a graph, op by op. ``binding`` has the shapes of what is there already."""
+    """One side of a rule as it becomes ops, one after another. ``values`` are what its tensors stand for; ``binding``
+    has the shapes of what is there already.
+    """
 
-    def __init__(self, rule: Rule, types: Mapping[str, InputType], known: Binding, dtype: DType) -> None:
-        self._rule, self._dtype = rule, dtype
+    def __init__(self, rule: Rule, known: Binding, dtype: DType) -> None:
+        self.rule, self.dtype = rule, dtype
         self.shapes = dict(known.shapes)
         self.binding = Binding(known.attributes, self.shapes, known.constants)
-        self._values: dict[str, str | tuple[str, ...] | None] = {}
+        self.values: dict[str, Value] = {}
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, Constant] = {}
+        self.nodes: list[Node] = []
+
+    def add(self, pattern: PatternOp) -> None:
+        """Add an op whose operands are there; raises GraphError where it does not take them."""
+        reads = operands(pattern, self.values)
+        if reads is None:
+            self.values |= dict.fromkeys(pattern.outputs)
+            return
+        op = make_op(pattern, self.binding)
+        inputs = tuple(self.zeros(each.tensor) if isinstance(each, Zeros) else each for each in reads)
+        try:
+            made = op.infer([self.type(name) for name in inputs])
+        except (TypeError, ValueError, IndexError) as error:  # a number where it wants a tuple, or a tuple too short
+            raise NotMadeError(f"{pattern}: its attributes are of the wrong kind: {error}") from None
+        if len(made) != len(pattern.outputs):
+            raise NotMadeError(f"{pattern} makes {len(made)} outputs")
+        self.put(pattern, op, inputs, made)
+
+    def add_constant(self, tensor: str, name: str, constant: Constant) -> None:
+        self.values[tensor], self.shapes[tensor] = name, constant.type.shape
+        self.constants[name], self.types[name] = constant, constant.type
+
+    def type(self, value: str) -> TensorType:
+        return self.types[value]
+
+    def zeros(self, tensor: str) -> str:
+        """The constant that an input which is left out stands for."""
+        raise NotImplementedError
+
+    def put(self, pattern: PatternOp, op: Op, inputs: tuple[str, ...], made: tuple[TensorType, ...]) -> None:
+        """Add an op that makes values of these types."""
+        raise NotImplementedError
+
+
+class SideAtShapes(Side):
+    """A side as a graph of its own, whose values have the names of its tensors."""
+
+    def __init__(self, rule: Rule, types: Mapping[str, InputType], known: Binding, dtype: DType) -> None:
+        super().__init__(rule, known, dtype)
         self._inputs: dict[str, TensorType] = {}
-        self._types: dict[str, TensorType] = {}
-        self._constants: dict[str, ArrayConstant] = {}
-        self._nodes: list[Node] = []
         for name, value in types.items():
             self.add_input(name, value)
 
     def add_input(self, name: str, value: InputType) -> None:
         if value is None:
-            self._values[name] = None
+            self.values[name] = None
             return
         if isinstance(value, tuple):
             added = {f"{name}.{index}": each for index, each in enumerate(value)}
-            self._values[name] = tuple(added)
+            self.values[name] = tuple(added)
         else:
             added = {name: value}
-            self._values[name] = name
-            self.shapes[name] = value.shape
+            self.values[name], self.shapes[name] = name, value.shape
         self._inputs |= added
-        self._types |= added
-
-    def add_constant(self, name: str, array: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-        constant = ArrayConstant(array.astype(self._dtype.numpy))
-        self._constants[name] = constant
-        self._values[name], self._types[name], self.shapes[name] = name, constant.type, constant.type.shape
+        self.types |= added
 
     def graph(self, ops: Iterable[PatternOp], outputs: Iterable[str]) -> Graph:
         """The ops of a pattern as a graph; raises NotMadeError where one does not take what it reads."""
         try:
             for op in ops:
                 self.add(op)
-            made = [self._values[name] for name in outputs]
+            made = [self.values[name] for name in outputs]
             if not all(isinstance(name, str) for name in made):
                 raise NotMadeError("an output is left out")
-            return Graph.create(self._inputs, made, self._nodes, self._constants)  # type: ignore[arg-type]
+            return Graph.create(self._inputs, made, self.nodes, self.constants)  # type: ignore[arg-type]
         except NotMadeError:
             raise
         except GraphError as error:
             raise NotMadeError(str(error)) from None
 
-    def add(self, pattern: PatternOp) -> None:
-        """Add an op whose operands are there; raises GraphError where it does not take them."""
-        reads = operands(pattern, self._values)
-        if reads is None:
-            self._values |= dict.fromkeys(pattern.outputs)
-            return
-        op = make_op(pattern, self.binding)
-        inputs = tuple(self._zeros(each.tensor) if isinstance(each, Zeros) else each for each in reads)
-        try:
-            made = op.infer([self._types[name] for name in inputs])
-        except (TypeError, ValueError, IndexError) as error:  # a number where it wants a tuple, or a tuple too short
-            raise NotMadeError(f"{pattern}: its attributes are of the wrong kind: {error}") from None
-        if len(made) != len(pattern.outputs):
-            raise NotMadeError(f"{pattern} makes {len(made)} outputs")
+    def put(self, pattern: PatternOp, op: Op, inputs: tuple[str, ...], made: tuple[TensorType, ...]) -> None:
         for name, value in zip(pattern.outputs, made, strict=True):
             if min(value.shape, default=1) < 1:
                 raise NotMadeError(f"{pattern} would make an empty tensor")
-            self._values[name], self._types[name], self.shapes[name] = name, value, value.shape
-        self._nodes.append(Node(pattern.outputs[0], op, inputs, pattern.outputs))
-        for name in self._rule.optional:
-            if name not in self.shapes and name in self._values:
-                self._remember_left_out(name)
+            self.values[name], self.types[name], self.shapes[name] = name, value, value.shape
+        self.nodes.append(Node(pattern.outputs[0], op, inputs, pattern.outputs))
+        # Once its reader is made, the shape of what was left out is known to expressions.
+        for name in (self.rule.optional - self.shapes.keys()) & self.values.keys():
+            with suppress(KeyError):
+                self.shapes[name] = left_out_shape(self.rule, name, self.shapes)
 
-    def _remember_left_out(self, name: str) -> None:
-        """Once its reader is made, the shape of what was left out is known to expressions."""
-        try:
-            self.shapes[name] = left_out_shape(self._rule, name, self.shapes)
-        except KeyError:
-            return
-
-    def _zeros(self, tensor: str) -> str:
-        if tensor not in self._constants:
+    def zeros(self, tensor: str) -> str:
+        if tensor not in self.constants:
             if tensor not in self.shapes:
                 raise NotMadeError(f"{tensor} is left out, and nothing says the shape of the zeros it stands for")
-            name = tensor
-            self._constants[name] = ArrayConstant(np.zeros(self.shapes[tensor], self._dtype.numpy))
-            self._types[name] = self._constants[name].type
+            self.types[tensor] = TensorType(self.shapes[tensor], self.dtype)
+            self.constants[tensor] = FilledConstant(self.types[tensor], 0.0)
         return tensor
 
 

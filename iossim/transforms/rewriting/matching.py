@@ -30,11 +30,8 @@ from iossim.transforms.rewriting.expression import (
     evaluate,
     tensors_of,
 )
-from iossim.transforms.rewriting.instance import holds, left_out_shape
+from iossim.transforms.rewriting.instance import Value, holds, left_out_shape
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
-
-#: What a tensor of a rule is in a graph: a value, None where it is left out, the values of a ``*rest``.
-Value = str | None | tuple[str, ...]
 
 #: Kinds whose operands may come in any order.
 COMMUTATIVE = frozenset({"add", "mul"})
@@ -125,7 +122,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """What is bound so far. Dictionaries are never changed."""
+    """Bindings so far. Dictionaries are never changed."""
 
     nodes: dict[int, Node]
     tensors: dict[str, Value]
@@ -273,7 +270,7 @@ def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[
 def _cut(
     values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...], rests_last: bool
 ) -> tuple[Value, ...]:
-    """What each operand stands for if the rests have these lengths; their values may stand behind all others."""
+    """Values of each operand if the rests have these lengths; their values may follow all others."""
     found: list[Value] = [None] * len(operands)
     begin, remaining = 0, iter(lengths)
     places = range(len(operands))
@@ -293,7 +290,7 @@ def _lengths(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def binding_of(graph: Matchable, match: Match) -> Binding:
-    """What names in expressions of the rule stand for at a place, as far as its source goes."""
+    """Meaning of names in expressions of the rule at a place, as far as its source goes."""
     shapes = {name: graph.types[value].shape for name, value in match.tensors.items() if isinstance(value, str)}
     constants = set()
     for name, value in match.tensors.items():
@@ -330,7 +327,7 @@ def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
 
 
 def _result(graph: Matchable, match: Match) -> object:
-    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same computation."""
+    """Replacement of each value by a match, as nested tuples: equal ones are the same computation."""
     rule = match.rule
     binding = binding_of(graph, match)
     made: dict[str, object] = {name: value for name, value in match.tensors.items() if name in rule.inputs}

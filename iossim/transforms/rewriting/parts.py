@@ -90,7 +90,7 @@ def minimum_cut(
     """The groups before the cut that breaks the fewest hyperedges ``spanned``, then the fewest ``edges``.
 
     ``groups`` are at least two, in topological order. About the first third by weight stand before the cut and the
-    last third behind it; no edge leads back over it.
+    last third after it; no edge leads back over it.
     """
     position = {group: index for index, group in enumerate(groups)}
     inside = [(position[a], position[b]) for a, b in edges if a in position and b in position]
@@ -133,9 +133,9 @@ def _ends(groups: Sequence[int], weights: Sequence[int]) -> list[int]:
     return found
 
 
-#: What proposes graphs of a part, for the search of it to begin with.
+#: Function that proposes a graph of a part, for the search of it to begin with.
 Proposes = Callable[[Network], Found]
-#: Of the budget, for the parts; the rest, and what they leave, is for the seams.
+#: Fraction of the budget for the parts; the rest, and what they leave, is for the seams.
 _PARTS_SHARE = 0.9
 
 

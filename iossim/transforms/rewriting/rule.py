@@ -15,8 +15,8 @@ Two spellings say what would take many rules otherwise:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -211,9 +211,13 @@ class Rule:
         """Inputs that stand for any number of tensors, which are written ``*rest``."""
         return frozenset(tensor_of(each) for op in self.source for each in op.inputs if is_rest(each))
 
+    def under(self, conditions: Iterable[Expression]) -> Rule:
+        """The rule with further conditions."""
+        return replace(self, conditions=tuple(dict.fromkeys((*self.conditions, *conditions))))
+
     @cached_property
     def hash(self) -> str:
-        """Of all that the rule says; the same in every process. Neither its name nor its origin counts."""
+        """Hash of all that the rule says but its name and origin; the same in every process."""
         parts = [
             *map(str, self.source),
             "=>",

@@ -35,7 +35,7 @@ from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, RuleError
 
 #: The fields of a rule, in the order in which they are written.
 FIELDS = ("rule", "origin", "source", "filled", "target", "outputs", "conditions")
-#: What a rule may be called.
+#: Pattern of the names of rules.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CALL = re.compile(r"\s*(?P<made>[^=(]*?)\s*=\s*(?P<kind>[A-Za-z_]\w*)\s*\((?P<arguments>.*)\)\s*", re.DOTALL)
 _TENSOR = re.compile(r"[A-Za-z_]\w*")

@@ -148,7 +148,7 @@ class _Side:
         self.ranked = ranked  # tensors whose number of dimensions is known
         self._is_source = prefix == "s"
         self._inputs = inputs
-        self._outputs: list[tuple[str, ...]] = []  # of each operator, behind its activation
+        self._outputs: list[tuple[str, ...]] = []  # of each operator, after its activation
         self._maker: dict[str, PatternOp] = {}
         for index, operator in enumerate(operators):
             self._outputs.append(self._add(operator, f"{prefix}{index}"))
@@ -237,7 +237,7 @@ class _Side:
         raise _DamagedError(f"a split of {tensor} along axis {axis} undoes no concat")
 
 
-#: What is meant by ``default`` in place of the names of sets.
+#: Sets that ``default`` means.
 DEFAULT_RULES = "metaflow,simplify"
 _FOLDER = "iossim.transforms.rewriting.rules"
 _REMEDY = "give a .yaml file of rules, a .pb file of TASO's, or the name of a set (see 'iossim rules list')"

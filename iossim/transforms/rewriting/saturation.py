@@ -296,7 +296,7 @@ class _Distance(GraphCost):
         return sum(nodes.values()) if nodes else inf
 
     def of_nodes(self, network: Network) -> dict[str, float]:
-        """Of each node; empty if one is not there."""
+        """Distance of each node; empty if one is not there."""
         nodes = self.egraph.nodes_of(network.graph)
         if nodes is None:
             return {}

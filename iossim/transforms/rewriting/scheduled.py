@@ -165,7 +165,7 @@ class ByOperators:
 
 #: How many graphs are searched on unless a budget says otherwise.
 DEFAULT_BUDGET = RewriteBudget(graphs=200)
-#: What tables call the network that each search finds.
+#: Names in tables of the network that each search finds.
 _LABELS: Mapping[RewriteSearch, str] = {"backtracking": "rewritten", "saturation": "saturated", "joint": "jointly"}
 
 
@@ -187,8 +187,8 @@ class Rewriting(Outcome):
 
     name = "rewriting"
 
-    @property
-    def interrupted(self) -> bool:
+    @cached_property
+    def interrupted(self) -> bool:  # type: ignore[override]
         return self.found.interrupted
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -32,7 +32,7 @@ _SHIPPED = "iossim.transforms.rewriting.rules"
 
 
 class Verdict(StrEnum):
-    """What is known of a rule."""
+    """Outcome of verifying a rule."""
 
     PROVED = "proved"
     REFUTED = "refuted"
@@ -81,8 +81,7 @@ class Verification:
 
     def restricted(self, rule: Rule) -> Rule:
         """The rule under the conditions that were found besides its own."""
-        found = map(parse_expression, self.conditions)
-        return replace(rule, conditions=tuple(dict.fromkeys((*rule.conditions, *found))))
+        return rule.under(map(parse_expression, self.conditions))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seconds": round(self.seconds, 3)}
