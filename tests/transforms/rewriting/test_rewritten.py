@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from place_rules import DEFAULT, NAMED, SHIPPED
-from random_places import same_outputs
 
 import iossim
 from iossim import api
@@ -19,12 +18,8 @@ from iossim.base.errors import IossimError, OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
-from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.slice import Concat
-from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.models.random_graphs import seeded_network
@@ -168,40 +163,6 @@ def test_they_are_found(model: str, names: list[str]) -> None:
         matches = find_matches(graph, NAMED[name])
         assert matches, name
         assert apply(graph, matches[0]) is not None, name
-
-
-def fire_module() -> Graph:
-    """Squeeze, then 3x3 beside 1x1, joined."""
-    builder = GraphBuilder("fire")
-    x = builder.input("x", (1, 6, 7, 7))
-    wide = builder.add(Relu(), convolution(builder, x, "3x3", (4, 6, 3, 3)))
-    narrow = builder.add(Relu(), convolution(builder, x, "1x1", (5, 6, 1, 1)))
-    return builder.network([builder.add(Concat(1), wide, narrow)]).graph
-
-
-def convolution(builder: GraphBuilder, x: str, name: str, weight: tuple[int, ...]) -> str:
-    pads = tuple(size // 2 for size in weight[2:])
-    parameters = (builder.constant(f"w{name}", weight), builder.constant(f"b{name}", weight[:1]))
-    return builder.add(Conv(pads=pads * 2), x, *parameters, name=name)
-
-
-def test_a_fire_module_becomes_one_convolution() -> None:
-    """Enlarging costs at first; merged with its neighbour, the 1x1 is gone, and so are split and concat."""
-    graph = before = fire_module()
-    steps = [
-        "enlarge-1x1-to-3x3",
-        "merge-convolutions",
-        "relus-of-split-into-2",
-        "concat-of-split-into-2",
-        "concat-of-one",
-    ]
-    for name in steps:
-        applied = apply(graph, find_matches(graph, NAMED[name])[0])
-        assert applied is not None, name
-        graph = applied.graph
-    assert [node.op.kind for node in graph.nodes] == ["conv", "relu"]
-    assert graph.input_types(graph.nodes[0])[1].shape == (9, 6, 3, 3)
-    assert same_outputs(before, graph, 0)
 
 
 def given_and_rewritten() -> tuple[Network, Network]:
