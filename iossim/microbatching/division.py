@@ -111,20 +111,13 @@ def micro_batch_sizes(policy: str, batch: int) -> list[int]:
     return sorted({*powers, batch})
 
 
-#: Limits for which the recursion runs at a time.
-_LIMITS_AT_ONCE = 512
-
-
 def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tuple[Configuration, ...]:
     """The configurations of a batch that no other beats in both time and workspace, the fastest first; none if no
     rows add up. Of equals the one of the fewest micro-batches counts.
     """
     sizes = set(micro_batch_sizes(policy, batch))
     useful = _undominated(row for row in rows if row.batch in sizes)
-    limits = sorted({row.workspace_bytes for row in useful})
-    found: list[Configuration] = []
-    for first in range(0, len(limits), _LIMITS_AT_ONCE):
-        found += _fastest_under(useful, batch, limits[first : first + _LIMITS_AT_ONCE])
+    found = _fastest_under(useful, batch, sorted({row.workspace_bytes for row in useful}))
     best: list[Configuration] = []
     for one in sorted(found, key=lambda one: (one.time_us, one.workspace_bytes, one.micro_batches, str(one))):
         if not best or one.workspace_bytes < best[-1].workspace_bytes:
@@ -179,7 +172,7 @@ def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[in
         columns = np.arange(len(caps))
         total[images], parts[images] = least, counts[chosen, columns] + 1
         first[images] = np.where(np.isfinite(least), np.array(fitting)[chosen], -1)
-    found: dict[str, Configuration] = {}
+    found: dict[Configuration, None] = {}
     for column in np.flatnonzero(np.isfinite(total[batch])).tolist():
         taken: list[BenchmarkRow] = []
         left = batch
@@ -187,9 +180,8 @@ def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[in
             row = rows[row_of[first[left, column], column]]
             taken.append(row)
             left -= row.batch
-        one = Configuration.of(taken)
-        found.setdefault(f"{one} {one.workspace_bytes}", one)
-    return list(found.values())
+        found[Configuration.of(taken)] = None
+    return list(found)
 
 
 #: Two times that differ by less, relatively, are the same: sums of floats.

@@ -264,7 +264,7 @@ class _Search:
             alpha = self.rewrite.alpha
             told = lambda seen, best_us: self.tell(seen)  # noqa: E731
             by_operators = ByOperators(self.network, self.rules, self.prices, alpha, budget, told)
-            is_cut = by_operators.saturated.interrupted or by_operators.summed.interrupted
+            is_cut = by_operators.interrupted
             by_operators.budget = self.rewrite.budget
             self.by_operators = None if is_cut else by_operators  # to be looked for anew once there is time
         else:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import simpy
 
 from iossim.edge.linking import MemoryKind
-from iossim.edge.plan import EdgePlan, Lane, OperatorStep, OutputSlice, Staged, Transfer, Work, rate_gbps, unit_work
+from iossim.edge.plan import EdgePlan, Lane, Transfer, Work, rate_gbps, unit_work
 from iossim.edge.splitting import equal_units
 
 _Process = Generator[simpy.Event, Any, None]
@@ -41,23 +42,6 @@ class Timed:
     steps: tuple[tuple[float, float], ...]
     spans: tuple[BusySpan, ...]
     moved_bytes: tuple[dict[MemoryKind, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AlikeUnits:
-    """Units with equally many elements to compute, represented by the one whose elements are in most boxes."""
-
-    members: tuple[int, ...]
-    works: tuple[Work, ...]
-
-    @property
-    def units(self) -> int:
-        return len(self.members)
-
-
-def groups(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> list[AlikeUnits]:
-    """Units of a slice that have work, grouped by equal work."""
-    return [AlikeUnits(members, unit_work(plan, step, part, most)) for members, most in equal_units(part.partition)]
 
 
 def simulate(plan: EdgePlan) -> Timed:
@@ -88,10 +72,15 @@ class _Run:
         for index in lane.steps:
             start, step = self.environment.now, self.plan.steps[index]
             for part in step.slices:
-                yield self._all(self._dma(index, [each.bytes], each.value) for each in part.inputs)
-                yield self._all(self._group(index, lane, group) for group in groups(self.plan, step, part))
-                outputs: Sequence[Staged] = [part.output] if part.output else []
-                yield self._all(self._dma(index, [each.bytes], each.value) for each in outputs)
+                yield self._all(self._dma(index, each.value, each.bytes) for each in part.inputs)
+                yield self._all(
+                    self._alike(
+                        index, [lane.first_unit + unit for unit in members], unit_work(self.plan, step, part, most)
+                    )
+                    for members, most in equal_units(part.partition)
+                )
+                if part.output is not None:
+                    yield self.environment.process(self._dma(index, part.output.value, part.output.bytes))
             self.ends[index] = (start, self.environment.now)
 
     def _all(self, processes: Any) -> simpy.Event:
@@ -101,32 +90,36 @@ class _Run:
         """Event after so many microseconds and the end of the process."""
         return self.environment.all_of([self.environment.timeout(us), self.environment.process(process)])
 
-    def _group(self, index: int, lane: Lane, group: AlikeUnits) -> _Process:
-        """Chunks in sequence; the parameters of the next arrive during the current one."""
+    def _alike(self, index: int, units: Sequence[int], works: Sequence[Work]) -> _Process:
+        """Units with equally many elements to compute, each with the chunks of the one whose elements are in most
+        boxes: in sequence; the parameters of the next arrive during the current one.
+        """
         coming: simpy.Event | None = None
-        for work, following in zip(group.works, (*group.works[1:], None), strict=True):
-            yield coming or self._parameters(index, group, work)
-            coming = self._parameters(index, group, following) if following and following.ahead else None
+        count = len(units)
+        for work, following in zip_longest(works, works[1:]):
+            yield coming or self._parameters(index, count, work)
+            coming = self._parameters(index, count, following) if following and following.ahead else None
             start = self.environment.now
             direct = () if work.by_dma else work.parameters
             for each in (*direct, *work.reads):
                 if not each.streamed:
-                    yield self.environment.process(self._move(index, each, group.units))
+                    yield self.environment.process(self._move(index, each, count))
             ready = self.environment.now
             streamed = [each for each in (*direct, *work.reads) if each.streamed]
-            yield self._beside(work.compute_us, self._in_turn(index, [*streamed, *work.writes], group.units))
-            units = tuple(lane.first_unit + unit for unit in group.members)
+            yield self._beside(work.compute_us, self._in_turn(index, [*streamed, *work.writes], count))
             computed = ready + work.compute_us
             ends = {"wait": (start, ready), "compute": (ready, computed), "stream": (computed, self.environment.now)}
             self.spans += [
-                BusySpan(index, "units", what, *times, units) for what, times in ends.items() if times[0] < times[1]
+                BusySpan(index, "units", what, *times, tuple(units))
+                for what, times in ends.items()
+                if times[0] < times[1]
             ]
 
-    def _parameters(self, index: int, group: AlikeUnits, work: Work) -> simpy.Event:
+    def _parameters(self, index: int, units: int, work: Work) -> simpy.Event:
         if not work.by_dma or not work.parameters:
             return self.environment.timeout(0)
-        sizes = [sum(each.bytes for each in work.parameters)] * group.units
-        return self.environment.process(self._dma(index, sizes, "parameters"))
+        size = sum(each.bytes for each in work.parameters)
+        return self.environment.process(self._dma(index, "parameters", size, units))
 
     def _in_turn(self, index: int, transfers: Sequence[Transfer], units: int) -> _Process:
         for each in transfers:
@@ -145,10 +138,9 @@ class _Run:
             yield self.environment.timeout(size / bytes_per_us)
             self.spans.append(BusySpan(index, str(memory), what, start, self.environment.now))
 
-    def _dma(self, index: int, sizes: Sequence[int], what: str) -> _Process:
+    def _dma(self, index: int, what: str, size: int, count: int = 1) -> _Process:
         """Equal transfers, as many at a time as there are channels: one request per channel."""
         dma = self.plan.device.dma
-        size, count = sizes[0], len(sizes)
         start = self.environment.now
         self.moved[index][MemoryKind.EXTERNAL] += size * count
         rounds = -(-count // dma.channels.value)

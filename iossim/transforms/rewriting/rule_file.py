@@ -43,13 +43,8 @@ _OPERAND = re.compile(r"\*?[A-Za-z_]\w*|[A-Za-z_]\w*\?")
 _ATTRIBUTE = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
 
 
-class _FieldError(Exception):
-    """An error in one field of a rule, with the remedy; ``location`` is the field's."""
-
-    def __init__(self, location: Location, reason: str) -> None:
-        super().__init__(reason)
-        self.location = location
-        self.reason = reason
+class _FieldError(RuleError):
+    """An error in one field of a rule, with the remedy."""
 
 
 def read_rules(text: str, where: str) -> tuple[Rule, ...]:
@@ -99,29 +94,28 @@ def rule_fields(rule: Rule) -> dict[str, Any]:
 
 def _read_rule(document: LocatedYaml, where: str) -> Rule:
     values = document.values
-    named = f": rule {values['rule']!r}" if isinstance(values, dict) and isinstance(values.get("rule"), str) else ""
     try:
         return _rule_of(values)
-    except _FieldError as fault:
-        line = document.lines[document.nearest(fault.location)]
-        field = f"{_in_words(fault.location)}: " if fault.location else ""
-        raise RuleError(f"rules {where}, line {line}{named}: {field}{fault.reason}") from None
     except RuleError as error:
-        line = document.lines[document.nearest(error.place)]
-        raise RuleError(f"rules {where}, line {line}: {error}", error.place) from None
+        said, place = str(error), error.place
+        if isinstance(error, _FieldError):
+            has_name = isinstance(values, dict) and isinstance(values.get("rule"), str)
+            named = f"rule {values['rule']!r}: " if has_name else ""
+            said = f"{named}{_in_words(place)}: {said}" if place else f"{named}{said}"
+        raise RuleError(f"rules {where}, line {document.lines[document.nearest(place)]}: {said}", place) from None
 
 
 def _rule_of(values: Any) -> Rule:
     if not isinstance(values, dict):
-        raise _FieldError((), "is not a mapping of fields; begin with 'rule: NAME'")
+        raise _FieldError("is not a mapping of fields; begin with 'rule: NAME'")
     for name in values:
         if name not in FIELDS:
-            raise _FieldError((name,), f"a rule has no such field; {did_you_mean(name, FIELDS)}")
+            raise _FieldError(f"a rule has no such field; {did_you_mean(name, FIELDS)}", (name,))
     name, origin = values.get("rule"), values.get("origin", "")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise _FieldError(("rule",), "is no name; use letters, digits, dots, dashes and underscores")
+        raise _FieldError("is no name; use letters, digits, dots, dashes and underscores", ("rule",))
     if not isinstance(origin, str):
-        raise _FieldError(("origin",), "is not text; put it into quotes")
+        raise _FieldError("is not text; put it into quotes", ("origin",))
     return Rule(
         name,
         tuple(_parse_op(text, place) for place, text in _texts(values, "source")),
@@ -136,19 +130,19 @@ def _rule_of(values: Any) -> Rule:
 def _texts(values: Mapping[str, Any], field: str) -> Iterator[tuple[Location, str]]:
     items = values.get(field)
     if items is not None and not isinstance(items, list):
-        raise _FieldError((field,), "is not a list; write each item in a line of its own, behind '- '")
+        raise _FieldError("is not a list; write each item in a line of its own, behind '- '", (field,))
     for index, item in enumerate(items or ()):
         if not isinstance(item, str):
-            raise _FieldError((field, index), f"{item!r} is not text; put it into quotes")
+            raise _FieldError(f"{item!r} is not text; put it into quotes", (field, index))
         yield (field, index), item
 
 
 def _outputs(values: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(values, dict):
-        raise _FieldError(("outputs",), "is not a mapping; write '{tensor of the source: tensor of the target}'")
+        raise _FieldError("is not a mapping; write '{tensor of the source: tensor of the target}'", ("outputs",))
     for source, target in values.items():
         if not isinstance(target, str):
-            raise _FieldError(("outputs", source), f"{target!r} is no tensor; put the name into quotes")
+            raise _FieldError(f"{target!r} is no tensor; put the name into quotes", ("outputs", source))
         yield source, target
 
 
@@ -160,11 +154,11 @@ def _parse_op(text: str, place: Location) -> PatternOp:
         if attribute := _ATTRIBUTE.fullmatch(argument):
             name = attribute[1]
             if name in attributes:
-                raise _FieldError(place, f"{text!r} gives {name!r} twice; leave one out")
+                raise _FieldError(f"{text!r} gives {name!r} twice; leave one out", place)
             attributes[name] = _expression(attribute[2], place)
         elif attributes or not _OPERAND.fullmatch(argument):
             raise _FieldError(
-                place, f"{text!r} has {argument!r}; write tensors ('x', 'b?', '*rest') first, then 'attribute=value'"
+                f"{text!r} has {argument!r}; write tensors ('x', 'b?', '*rest') first, then 'attribute=value'", place
             )
         else:
             operands.append(argument)
@@ -177,14 +171,14 @@ def _parse_filled(text: str, place: Location) -> tuple[str, Filled]:
     both = {"value", "identity"} <= found.keys()
     if len(names) != 1 or kind != "filled" or len(found) != len(arguments) or "shape" not in found or both:
         raise _FieldError(
-            place, f"{text!r} is not 'name = filled(shape=..., value=0.0)', or 'identity=True' for a value"
+            f"{text!r} is not 'name = filled(shape=..., value=0.0)', or 'identity=True' for a value", place
         )
     if unknown := found.keys() - {"shape", "value", "identity"}:
-        raise _FieldError(place, f"{text!r} has {min(unknown)!r}; {did_you_mean(min(unknown), Filled.__slots__)}")
+        raise _FieldError(f"{text!r} has {min(unknown)!r}; {did_you_mean(min(unknown), Filled.__slots__)}", place)
     value = _literal(found.get("value", "0.0"), place)
     identity = _literal(found.get("identity", "False"), place)
     if isinstance(value, bool | str) or not isinstance(identity, bool):
-        raise _FieldError(place, f"{text!r}: a value is a number, and identity True or False")
+        raise _FieldError(f"{text!r}: a value is a number, and identity True or False", place)
     return names[0], Filled(_expression(found["shape"], place), float(value), identity)
 
 
@@ -193,7 +187,7 @@ def _call(text: str, place: Location) -> tuple[tuple[str, ...], str, list[str]]:
     call = _CALL.fullmatch(text)
     names = tuple(name.strip() for name in call["made"].split(",")) if call else ()
     if call is None or not all(map(_TENSOR.fullmatch, names)):
-        raise _FieldError(place, f"{text!r} is no op; write 'y = conv(x, w, b?, strides=s)'")
+        raise _FieldError(f"{text!r} is no op; write 'y = conv(x, w, b?, strides=s)'", place)
     return names, call["kind"], _split_at_commas(call["arguments"], text, place)
 
 
@@ -212,7 +206,7 @@ def _split_at_commas(arguments: str, text: str, place: Location) -> list[str]:
             depth += (letter in "([") - (letter in ")]")
         parts[-1] += letter
     if depth or quote:
-        raise _FieldError(place, f"{text!r} has a bracket or quote that is not closed; close it")
+        raise _FieldError(f"{text!r} has a bracket or quote that is not closed; close it", place)
     stripped = [part.strip() for part in parts]
     return [] if stripped == [""] else stripped
 
@@ -221,13 +215,13 @@ def _expression(text: str, place: Location) -> Expression:
     try:
         return parse_expression(text)
     except ExpressionError as error:
-        raise _FieldError(place, str(error)) from None
+        raise _FieldError(str(error), place) from None
 
 
 def _literal(text: str, place: Location) -> int | float | bool | str:
     found = _expression(text, place)
     if not isinstance(found, Literal):
-        raise _FieldError(place, f"{text!r} is no plain value; give a number, True or False")
+        raise _FieldError(f"{text!r} is no plain value; give a number, True or False", place)
     return found.value
 
 

@@ -7,7 +7,6 @@ A package of others adds a set by an entry point ``iossim.rules``, a function th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -60,7 +59,10 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
     """
     rules: list[Rule] = []
     try:
-        for rule in messages()["RuleCollection"].FromString(data).rule:
+        found = messages()["RuleCollection"].FromString(data)
+        if lacking := found.FindInitializationErrors():
+            raise _DamagedError(f"it lacks {lacking[0]}")
+        for rule in found.rule:
             rules.append(_rule(len(rules), rule))
     except (DecodeError, _DamagedError) as error:
         at = f" in its rule {len(rules)}" if rules else ""
@@ -74,66 +76,51 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
 
 @cache
 def messages() -> dict[str, Any]:
-    """The classes of TASO's messages by name. No field is required of integers, so that one that lacks is told."""
+    """The classes of TASO's messages by name; all integers are required."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="taso.proto", package="taso", syntax="proto2")
     for name, parts in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for number, (field, _, held) in enumerate((part.partition(" ") for part in parts), 1):
             many = {"type_name": f".taso.{held}", "label": kinds.LABEL_REPEATED}
-            message.field.add(name=field, number=number, **(many if held else {"type": kinds.TYPE_INT64}))
+            one = {"type": kinds.TYPE_INT64, "label": kinds.LABEL_REQUIRED}
+            message.field.add(name=field, number=number, **(many if held else one))
     found = message_factory.GetMessages([file])
     return {name: found[f"taso.{name}"] for name in _MESSAGES}
 
 
-def _integers(message: Any) -> tuple[int, ...]:
-    """The fields of a message of integers, which all have to be there."""
-    for field in message.DESCRIPTOR.fields:
-        if not message.HasField(field.name):
-            raise _DamagedError(f"a message lacks its field {field.number}")
-    return tuple(getattr(message, field.name) for field in message.DESCRIPTOR.fields)
+def _parameters(operator: Any) -> dict[int, int]:
+    return {each.key: each.value for each in operator.para}
 
 
-@dataclass(frozen=True)
-class _Operator:
-    type: int
-    inputs: tuple[tuple[int, ...], ...]
-    parameters: Mapping[int, int]
-
-    @staticmethod
-    def read(message: Any) -> _Operator:
-        if not message.HasField("type"):
-            raise _DamagedError("an operator has no type")
-        parameters = {each[0]: each[1] for each in map(_integers, message.para)}
-        return _Operator(message.type, tuple(map(_integers, message.input)), parameters)
-
-    def parameter(self, key: int) -> int:
-        if key not in self.parameters:
-            raise _DamagedError(f"an operator of type {self.type} lacks its parameter {key}")
-        return self.parameters[key]
+def _parameter(operator: Any, key: int) -> int:
+    if (value := _parameters(operator).get(key)) is None:
+        raise _DamagedError(f"an operator of type {operator.type} lacks its parameter {key}")
+    return value
 
 
 def _rule(index: int, message: Any) -> Rule:
-    before, after = ([_Operator.read(each) for each in side] for side in (message.srcOp, message.dstOp))
-    inputs = _input_names([*before, *after])
-    source = _Side("s", inputs, before, frozenset())
-    target = _Side("t", inputs, after, source.ranked & frozenset(inputs.values()))
-    mapped = map(_integers, message.mappedOutput)
+    inputs = _input_names([*message.srcOp, *message.dstOp])
+    source = _Side("s", inputs, message.srcOp, frozenset())
+    target = _Side("t", inputs, message.dstOp, source.ranked & frozenset(inputs.values()))
     conditions = dict.fromkeys([*source.conditions, *target.conditions])
     return Rule(
         f"taso-{index:03d}",
         tuple(source.ops),
         tuple(target.ops),
-        tuple((source.tensor(made, first), target.tensor(by, second)) for made, by, first, second in mapped),
+        tuple(
+            (source.tensor(each.srcOpId, each.srcTsId), target.tensor(each.dstOpId, each.dstTsId))
+            for each in message.mappedOutput
+        ),
         tuple(map(parse_expression, conditions)),
         origin=f"TASO's published rules, number {index} from 0",
     )
 
 
-def _input_names(operators: Sequence[_Operator]) -> dict[int, str]:
+def _input_names(operators: Sequence[Any]) -> dict[int, str]:
     """Inputs of the rule by their negative number: ``w10`` where one is the weight of a convolution, else ``x7``."""
-    used = dict.fromkeys(made for operator in operators for made, _ in operator.inputs if made < 0)
-    weights = {made for operator in operators if operator.type == _CONV for made, _ in operator.inputs[1:]}
+    used = dict.fromkeys(each.opId for operator in operators for each in operator.input if each.opId < 0)
+    weights = {each.opId for operator in operators if operator.type == _CONV for each in operator.input[1:]}
     return {made: f"{'w' if made in weights else 'x'}{-made}" for made in used}
 
 
@@ -141,7 +128,7 @@ class _Side:
     """One side of a rule: its ops, and the conditions that make tensors what the file takes them for."""
 
     def __init__(
-        self, prefix: str, inputs: Mapping[int, str], operators: Sequence[_Operator], ranked: frozenset[str]
+        self, prefix: str, inputs: Mapping[int, str], operators: Sequence[Any], ranked: frozenset[str]
     ) -> None:
         self.ops: list[PatternOp] = []
         self.conditions: list[str] = []
@@ -161,13 +148,13 @@ class _Side:
             raise _DamagedError(f"output {output} of operator {made} is read, which nothing before it makes")
         return self._outputs[made][output]
 
-    def _add(self, operator: _Operator, name: str) -> tuple[str, ...]:
-        operands = tuple(self.tensor(*place) for place in operator.inputs)
-        count = operator.parameter(_OUTPUTS) if operator.type == _SPLIT else 1
+    def _add(self, operator: Any, name: str) -> tuple[str, ...]:
+        operands = tuple(self.tensor(each.opId, each.tsId) for each in operator.input)
+        count = _parameter(operator, _OUTPUTS) if operator.type == _SPLIT else 1
         if not 1 <= count <= _MOST_OUTPUTS or len(operands) < (2 if operator.type in (_CONV, _CONCAT) else 1):
             raise _DamagedError(f"operator {name} has {len(operands)} inputs and {count} outputs")
         outputs = (name,) if count == 1 else tuple(f"{name}_{output}" for output in range(count))
-        activation = operator.parameters.get(_ACTIVATION, _NO_ACTIVATION)
+        activation = _parameters(operator).get(_ACTIVATION, _NO_ACTIVATION)
         before = outputs if activation == _NO_ACTIVATION else (f"{name}_linear",)
         if operator.type in _PLAIN:
             self._append(_PLAIN[operator.type], operands, before)
@@ -177,10 +164,10 @@ class _Side:
             self._append("conv", operands[:2], before, **self._conv_attributes(operator, *operands[:2]))
             self.ranked |= {*operands[:2], *before}
         elif operator.type == _CONCAT:
-            self._append("concat", operands, before, axis=str(operator.parameter(_AXIS)))
-            self._need_rank(operator.parameter(_RANK), operands, before)
+            self._append("concat", operands, before, axis=str(_parameter(operator, _AXIS)))
+            self._need_rank(_parameter(operator, _RANK), operands, before)
         elif operator.type == _SPLIT:
-            axis = operator.parameter(_AXIS)
+            axis = _parameter(operator, _AXIS)
             sizes = "sizes" if self._is_source else self._sizes(operands[0], axis)
             self._append("split", operands, before, axis=str(axis), sizes=sizes)
         else:
@@ -198,10 +185,9 @@ class _Side:
         if set(inputs) <= self.ranked:
             self.ranked |= set(outputs)
 
-    def _conv_attributes(self, operator: _Operator, x: str, weight: str) -> dict[str, str]:
-        kernel = tuple(map(operator.parameter, _KERNEL))
-        strides = tuple(map(operator.parameter, _STRIDES))
-        mode = operator.parameter(_PAD)
+    def _conv_attributes(self, operator: Any, x: str, weight: str) -> dict[str, str]:
+        kernel, strides = (tuple(_parameter(operator, key) for key in keys) for keys in (_KERNEL, _STRIDES))
+        mode = _parameter(operator, _PAD)
         if mode == _VALID:
             pads = (0, 0)
         elif mode == _SAME and strides == (1, 1) and all(size % 2 for size in kernel):

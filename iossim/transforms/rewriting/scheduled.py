@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from time import perf_counter
 from typing import Any, Literal, get_args
@@ -70,35 +70,32 @@ class ByOperators:
         self.operators = SumOfOperators(self.cost_model)
         self._saturation_budget, self._spent_s = self.budget, 0.0
         self._known: dict[tuple[str, ...], Found] = {}
+        self._in_parts = partial(search_in_parts, self.network, self.rules, progress=self.progress)
 
     @cached_property
     def summed(self) -> Found:
-        return search_in_parts(
-            self.network, self.rules, self.operators, alpha=self.alpha, budget=self.budget, progress=self.progress
-        )
+        return self._in_parts(self.operators, alpha=self.alpha, budget=self.budget)
 
     @cached_property
     def saturated(self) -> Found:
-        if self.summed.interrupted:
-            before_us = self.summed.before_us
-            return Found(Candidate(self.network, (), before_us), before_us, 1, 0, False, True, self.summed.matched)
-        return self._by_saturation()
-
-    def _by_saturation(self) -> Found:
         """The best of the whole network, or of its parts where it is large."""
         most_ops = WHOLE_OPS if len(self.network.graph.nodes) <= WHOLE_OPS else MOST_OPS
-        proposed = search_in_parts(
-            self.network,
-            self.rules,
-            self.operators,
-            budget=RewriteBudget(graphs=0),
-            proposes=self._saturate,
-            blocks_whole=True,
-            most_ops=most_ops,
-            progress=self.progress,
+        none = RewriteBudget(graphs=0)
+        proposed = self._in_parts(
+            self.operators, budget=none, proposes=self._saturate, blocks_whole=True, most_ops=most_ops
         )
         whole = self._known.get(_names(self.network))
         return proposed if whole is None else replace(proposed, complete=whole.complete)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an interrupt ended one of them; backtracking comes first."""
+        return self.summed.interrupted or self.saturated.interrupted
+
+    @property
+    def seen(self) -> int:
+        """Graphs that both have seen."""
+        return self.summed.seen + (1 if self.summed.interrupted else self.saturated.seen)
 
     def _saturate(self, network: Network) -> Found:
         """The best of one e-graph after another."""
@@ -117,13 +114,13 @@ class ByOperators:
     def of(self, search: RewriteSearch) -> Found:
         """The network that one of the searches finds, or where ``joint`` the better one's."""
         if search == "saturation":
-            return self._by_saturation()
+            return self.saturated
         if search == "backtracking" or self.summed.interrupted:
             return self.summed
         return replace(
             self.saturated,
             best=cheaper(self.summed.best, self.saturated.best),
-            seen=self.summed.seen + self.saturated.seen,
+            seen=self.seen,
             expanded=self.summed.expanded + self.saturated.expanded,
             complete=self.summed.complete and not self.saturated.interrupted,
         )
@@ -133,34 +130,29 @@ class ByOperators:
         that cost. KeyboardInterrupt ends it with the best so far, and without some of them.
         """
         before_us = cost.us(self.network)
-        known, interrupted = Candidate(self.network, (), before_us), self.saturated.interrupted
+        known, interrupted = Candidate(self.network, (), before_us), self.interrupted
         first: dict[RewriteSearch, Candidate] = {}
         try:
             for seed in seeds:
                 known = cheaper(known, replace(seed, cost_us=cost.us(seed.network)))
-            ways: tuple[tuple[RewriteSearch, Found], ...]
-            ways = (("backtracking", self.summed), ("saturation", self.saturated))
-            for name, found in ways:
-                first[name] = replace(found.best, cost_us=cost.us(found.best.network))
+            for name in ("backtracking", "saturation")[: 1 if self.summed.interrupted else 2]:
+                best = self.of(name).best
+                first[name] = replace(best, cost_us=cost.us(best.network))
                 known = cheaper(known, first[name])
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
             joint = Found(known, before_us, 1, 0, False, True, self.summed.matched)
         else:
-            joint = search_in_parts(
-                self.network,
-                self.rules,
+            joint = self._in_parts(
                 cost,
                 alpha=self.alpha,
                 budget=self.budget,
                 guides=[self.operators],
                 proposes=self._saturate,
                 blocks_whole=True,
-                progress=self.progress,
             )
-        joint = replace(joint, best=cheaper(joint.best, known))
-        return joint, first
+        return replace(joint, best=cheaper(joint.best, known)), first
 
 
 #: How many graphs are searched on unless a budget says otherwise.
@@ -279,7 +271,7 @@ class Rewrite:
             cost = OptimalSchedule(prices, setting.options, *STRATEGIES[scheduler])
             if self.search == "joint":
                 found, first = every.search(cost)
-                found = replace(found, seen=every.summed.seen + every.saturated.seen + found.seen)
+                found = replace(found, seen=every.seen + found.seen)
             else:
                 found = every.of(self.search)
                 best = replace(found.best, cost_us=cost.us(found.best.network))
