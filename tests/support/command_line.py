@@ -1,10 +1,13 @@
-"""Runs the command line in this process."""
+"""Runs the command line in this process, and programs in processes of their own."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
@@ -51,3 +54,19 @@ def refused(arguments: str | Sequence[str]) -> str:
 
 def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")
+
+
+def printed_everywhere(program: str) -> str:
+    """Output of a Python program, which is the same under two seeds of Python's hash."""
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "77")
+    }
+    assert len(texts) == 1
+    return texts.pop()
