@@ -182,15 +182,9 @@ class Choices(GraphCost, Generic[V]):
         """Cost of the network in the best way of ``like``, or a lower bound that exceeds ``most_us``."""
         if like not in self._best or network in self._tried:
             return self.us(network)
-        before = self._best[like]
-        way = self.moved(before, like, network)
-        made = self.made(network, way)
-        if made is None:
-            return inf
-        known = set(self.keys(like))
+        way, known = self.moved(self._best[like], like, network), set(self.keys(like))
         self._begin[network] = way, [place for place, key in enumerate(self.keys(network)) if key not in known]
-        least_us = self.inner.at_least_us(made)
-        return least_us if least_us > most_us else self._keep(network, way, made, self.inner.us(made))
+        return self.way_us(network, way, most_us)
 
     def way_us(self, network: Network, way: tuple[V, ...], most_us: float = inf) -> float:
         """Cost of the network in a way, us: inf if it is impossible, or a lower bound that exceeds ``most_us``."""

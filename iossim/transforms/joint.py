@@ -176,14 +176,13 @@ class _Search:
         self.steps, self.seen = Steps(self.now), 0
         limited = setting.options.workspace_limit_bytes is not None
         setting, memo = setting.limited(network), setting.memo
-        self.network, self.prices, self.scheduler = network, setting.prices, setting.scheduler
-        prices, scheduler = self.prices, self.scheduler
+        prices, scheduler = setting.prices, setting.scheduler
+        self.network, self.prices, self.scheduler = network, prices, scheduler
         self.options = options = replace(setting.options, seconds=None)
         plain = replace(options, company=False)
-        memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
+        self.memo = memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
         self.rewrite = rewrite = asked.rewrite
         self.rules = () if rewrite is None else trusted(rewrite.rules, rewrite.unproved)[0]
-        self.memo = memo
         #: By what is chosen in the schedule of a network alone, the scheduler that chooses it.
         self.finishes: dict[str, str] = {}
         if options.company and isinstance(prices, VariantCostModel):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from rule_instances import instantiate
 
+from iossim.ir.graph import Graph
 from iossim.proving.refute import evaluate_real
 from iossim.transforms.rewriting import verdict as module
 from iossim.transforms.rewriting.expression import Binding, ExpressionError, evaluate, parse_expression
-from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, place
+from iossim.transforms.rewriting.instance import ConditionFailsError, InputShape, NotMadeError, place
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, RuleError
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.verdict import Verdict, Verification, trusted
@@ -111,6 +113,18 @@ MERGED = Rule(
     (("y", "y1"), ("z", "z1")),
     (parse_expression("g == 1"), parse_expression("v.shape[2:] == w.shape[2:]")),
 )
+Shapes = Mapping[str, InputShape]
+
+
+def instantiate(rule: Rule, attributes: Mapping[str, Any], shapes: Shapes) -> tuple[Graph, Graph] | None:
+    """Both sides of a rule at shapes of its inputs; None where a side cannot take these, or a condition fails."""
+    try:
+        placed = place(rule, attributes, shapes)
+        return placed.source, placed.target()
+    except NotMadeError:
+        return None
+
+
 PLAIN = {"s": (1, 1), "p": (1, 1, 1, 1), "d": (1, 1), "g": 1}
 SHAPES = {"x": (1, 2, 5, 5), "v": (3, 2, 3, 3), "w": (4, 2, 3, 3), "b": (3,), "c": None}
 
@@ -119,12 +133,13 @@ SHAPES = {"x": (1, 2, 5, 5), "v": (3, 2, 3, 3), "w": (4, 2, 3, 3), "b": (3,), "c
 def test_what_is_left_out_stands_for_zeros(b: tuple[int] | None, c: tuple[int] | None) -> None:
     found = instantiate(MERGED, PLAIN, {**SHAPES, "b": b, "c": c})
     assert found is not None
-    assert len(found.source.nodes[0].inputs) == (2 if b is None else 3)
-    assert len(found.target.nodes) == (3 if b is None and c is None else 4)
+    source, target = found
+    assert len(source.nodes[0].inputs) == (2 if b is None else 3)
+    assert len(target.nodes) == (3 if b is None and c is None else 4)
     random = np.random.default_rng(0)
-    inputs = {name: random.standard_normal(found.source.types[name].shape) for name in found.source.inputs}
-    made, by = evaluate_real(found.source, inputs), evaluate_real(found.target, inputs)
-    for one, other in zip(found.source.outputs, found.target.outputs, strict=True):
+    inputs = {name: random.standard_normal(source.types[name].shape) for name in source.inputs}
+    made, by = evaluate_real(source, inputs), evaluate_real(target, inputs)
+    for one, other in zip(source.outputs, target.outputs, strict=True):
         np.testing.assert_allclose(made[one], by[other])
 
 
@@ -154,8 +169,9 @@ def test_any_number_of_tensors() -> None:
     )
     found = instantiate(rule, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ((2, 2), (2, 5))})
     assert found is not None
-    assert found.source.inputs == ("x", "y", "rest.0", "rest.1")
-    assert found.target.types["u"].shape == (2, 11)
+    source, target = found
+    assert source.inputs == ("x", "y", "rest.0", "rest.1")
+    assert target.types["u"].shape == (2, 11)
     assert instantiate(rule, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ()}) is not None
 
 
@@ -171,7 +187,7 @@ def test_the_identity_of_a_convolution(groups: int) -> None:
     found = instantiate(rule, {"g": 1}, {"x": (1, 4, 5, 6), "w": (2, 4, 1, 1)})
     assert found is not None
     x = np.random.default_rng(0).standard_normal((1, 4, 5, 6))
-    (made,) = evaluate_real(found.target, {"x": x, "w": np.zeros((2, 4, 1, 1))}).values()
+    (made,) = evaluate_real(found[1], {"x": x, "w": np.zeros((2, 4, 1, 1))}).values()
     np.testing.assert_allclose(made, np.maximum(x, 0))
 
 
