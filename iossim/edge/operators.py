@@ -224,8 +224,7 @@ def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand
     assert anchor is not None
     (call,) = (each for each in demand.calls if each.node is anchor)
     weight = anchor.inputs[1]
-    graph = operator.network.graph
-    sliced = partial_piece(call.piece, part, graph.types[anchor.inputs[0]])
+    sliced = partial_piece(call.piece, part)
     boxes = dict(zip(anchor.inputs, sliced.inputs, strict=False))
     reads = tuple(
         replace(read, box=boxes[read.value])
@@ -266,21 +265,28 @@ def part_sizes(whole: Piece) -> tuple[int, int, int]:
     return read.shape[0 if isinstance(op, Gemm) and op.trans_a else -1], 1, 1
 
 
-def partial_piece(whole: Piece, part: ParameterPart, x: TensorType) -> Piece:
+def partial_piece(whole: Piece, part: ParameterPart) -> Piece:
     """Product of a piece with a part of its parameters, without its bias."""
     op, (read, weight, *_) = whole.op, whole.inputs
-    (first, channels), (row, rows), (column, columns) = part.channels, part.rows, part.columns
+    first, channels = part.channels
     if isinstance(op, Conv):
-        (n, c, h, w), (batch, _, height, width) = read
-        up, left, down, right = op.pads
-        # Window rows from ``row`` on read the image from that row on, and omit the last rows.
-        kernel_rows, kernel_columns = weight.shape[2:]
-        top, begin_h, end_h = _shifted(h, height, up, down, row, rows, kernel_rows, op.dilations[0])
-        side, begin_w, end_w = _shifted(w, width, left, right, column, columns, kernel_columns, op.dilations[1])
-        box = Box((n, c + first, begin_h, begin_w), (batch, channels, end_h - begin_h, end_w - begin_w))
-        kernel = Box((weight.starts[0], first, row, column), (weight.shape[0], channels, rows, columns))
-        pads = (top[0], side[0], top[1], side[1])
-        return Piece(replace(op, pads=pads), (box, kernel), whole.orders[:2])
+        starts, sizes, before, after = [], [], [], []
+        for axis, (tap, taps) in enumerate((part.rows, part.columns)):
+            # Window rows from ``tap`` on read the image from that row on, and omit the last rows.
+            start, size, dilation = read.starts[2 + axis], read.shape[2 + axis], op.dilations[axis]
+            low = start - op.pads[axis] + tap * dilation
+            high = start + size + op.pads[2 + axis] - (weight.shape[2 + axis] - tap - taps) * dilation
+            begin, end = max(low, start), min(high, start + size)
+            starts.append(begin)
+            sizes.append(max(0, end - begin))
+            before.append(begin - low)
+            after.append(high - end)
+        box = Box((read.starts[0], read.starts[1] + first, *starts), (read.shape[0], channels, *sizes))
+        taken = (part.channels, part.rows, part.columns)
+        kernel = Box(
+            (weight.starts[0], *(begin for begin, _ in taken)), (weight.shape[0], *(size for _, size in taken))
+        )
+        return Piece(replace(op, pads=(*before, *after)), (box, kernel), whole.orders[:2])
     if isinstance(op, ConvTranspose):
         boxes = (_along(read, 1, first, channels), _along(weight, 0, first, channels))
         return replace(whole, inputs=boxes, orders=whole.orders[:2])
@@ -291,13 +297,3 @@ def partial_piece(whole: Piece, part: ParameterPart, x: TensorType) -> Piece:
 
 def _along(box: Box, axis: int, start: int, size: int) -> Box:
     return box.along(axis, box.starts[axis] + start, size)
-
-
-def _shifted(
-    start: int, size: int, before: int, after: int, first: int, taps: int, kernel: int, dilation: int
-) -> tuple[tuple[int, int], int, int]:
-    """Padding and range read by the ``taps`` rows of a window from ``first`` on, given those of the whole window."""
-    low = start - before + first * dilation
-    high = start + size + after - (kernel - first - taps) * dilation
-    begin, end = max(low, start), min(high, start + size)
-    return (begin - low, high - end), begin, max(begin, end)
