@@ -22,7 +22,7 @@ from iossim.edge.optimize import SplitSearch
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
 from iossim.edge.planned import Dataflow
 from iossim.edge.simulator.events import simulate
-from iossim.edge.splitting import Grid, Partition
+from iossim.edge.splitting import Grid, Partition, partition_words
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.types import Precision
 from iossim.prediction.published import published_dataflow
@@ -222,8 +222,7 @@ def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[floa
         words = f"{operator.axis_name(axis)} {min(units, operator.output.shape[axis])}"
         others.append(OtherSplit(words, priced_us(partial(along, axis=axis))))
     if is_searched:
-        parts = [f"{operator.axis_name(axis)} {count}" for axis, count in best(step.slices[0]).words]
-        others.append(OtherSplit(", ".join(parts) or "whole", priced_us(best)))
+        others.append(OtherSplit(partition_words(operator, best(step.slices[0])), priced_us(best)))
     return own_us, tuple(dict.fromkeys(others))
 
 

@@ -26,6 +26,7 @@ from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Variant, Work, unit_work
 from iossim.edge.simulator.events import Timed, simulate
+from iossim.edge.splitting import partition_words
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.network import Network
@@ -162,12 +163,11 @@ def _planned(
         optimise_s = time.perf_counter() - start
     told = progress("plans checked and timed")
     times = {}
-    for done, (variant, one) in enumerate(plans.items()):
-        told(2 * done, 2 * len(plans))
+    told(0, len(plans))
+    for done, (variant, one) in enumerate(plans.items(), 1):
         check(one)
-        told(2 * done + 1, 2 * len(plans))
         times[variant] = simulate(one)
-    told(2 * len(plans), 2 * len(plans))
+        told(done, len(plans))
     rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
     full = plans[Variant.FULL], times[Variant.FULL]
     divided = None
@@ -181,15 +181,9 @@ def _row(full: EdgePlan, times: Mapping[Variant, Timed], index: int) -> Operator
     vanilla_us, horizontal_us, full_us = (
         end - start for variant in Variant for start, end in (times[variant].steps[index],)
     )
-    told = step.operator.name, step.operator.kind, _partition(step), len(step.slices), _layout(full, step)
+    partition = "whole" if step.whole else partition_words(step.operator, step.slices[0].partition)
+    told = step.operator.name, step.operator.kind, partition, len(step.slices), _layout(full, step)
     return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.whole)
-
-
-def _partition(step: OperatorStep) -> str:
-    """Partition in words, such as ``outC 8 x inH 7``; ``whole`` on one unit."""
-    words = step.slices[0].partition.words
-    parts = [f"{step.operator.axis_name(axis)} {count}" for axis, count in words]
-    return "whole" if step.whole or not parts else ", ".join(parts)
 
 
 def _layout(full: EdgePlan, step: OperatorStep) -> str:

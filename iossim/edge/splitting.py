@@ -147,6 +147,11 @@ def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]
     )
 
 
+def partition_words(operator: Operator, partition: Partition) -> str:
+    """Partition of an operator in words, such as ``outC 8, inH 7``; ``whole`` on one unit."""
+    return ", ".join(f"{operator.axis_name(axis)} {count}" for axis, count in partition.words) or "whole"
+
+
 def grids(space: Box, units: int, axes: tuple[int, ...]) -> Iterator[Grid]:
     """Every grid of at most ``units`` blocks, without part counts that do not shrink the largest block."""
     counts = [part_counts(space.shape[axis], units) for axis in axes]

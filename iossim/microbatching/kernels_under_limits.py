@@ -258,6 +258,10 @@ class MicroBatching(Printed):
         }
 
 
+#: Function that chooses the best configurations under a limit of all kernels, from the fronts of each.
+Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division[KernelName] | InMemory[KernelName]]
+
+
 @dataclass(frozen=True)
 class Benchmarks:
     """Kernels, their batches, and what is known of each at the sizes of a policy."""
@@ -329,10 +333,6 @@ def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]
         if not found or one.workspace_bytes < found[-1].workspace_bytes:
             found.append(one)
     return tuple(found)
-
-
-#: Function that chooses the best configurations under a limit of all kernels, from the fronts of each.
-Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division[KernelName] | InMemory[KernelName]]
 
 
 def _all_undivided(

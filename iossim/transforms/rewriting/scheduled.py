@@ -135,7 +135,8 @@ class ByOperators:
         try:
             for seed in seeds:
                 known = cheaper(known, replace(seed, cost_us=cost.us(seed.network)))
-            for name in ("backtracking", "saturation")[: 1 if self.summed.interrupted else 2]:
+            ways: tuple[RewriteSearch, ...] = ("backtracking", "saturation")
+            for name in ways[:1] if self.summed.interrupted else ways:
                 best = self.of(name).best
                 first[name] = replace(best, cost_us=cost.us(best.network))
                 known = cheaper(known, first[name])
