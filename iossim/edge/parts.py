@@ -205,8 +205,8 @@ class StageRow:
 
 @dataclass(frozen=True)
 class Parts:
-    """``plan`` has lanes in the blocks where they save time. ``proposed`` and ``kept`` are the numbers of stages with
-    several lanes found by the search, and of those in the plan.
+    """A plan with lanes in the blocks where they save time. ``proposed`` is the number of stages with several lanes
+    that the search found, and ``rows`` are those in the plan.
     """
 
     plan: EdgePlan

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from command_line import printed_json, refused
+from random_networks import random_inputs
 
 import iossim
 from iossim.backends.numpy_reference.execute import evaluate_graph, execute
@@ -216,9 +217,7 @@ def test_ios_runs_the_two_gradients_of_a_layer_side_by_side() -> None:
 def test_a_scheduled_plan_computes_the_same() -> None:
     network = iossim.load("ios_sample", batch=2, training=True)
     schedule = iossim.optimize(network, "t4")
-    generator = np.random.default_rng(0)
-    types = network.graph.types
-    inputs = {name: generator.standard_normal(types[name].shape).astype(np.float32) for name in network.graph.inputs}
+    inputs = random_inputs(network)
     expected = evaluate_graph(network.graph, inputs)
     made = execute(lower_schedule(schedule, network), network, inputs)
     assert made.keys() == expected.keys()
