@@ -76,8 +76,7 @@ class Collective:
     @property
     def rounds(self) -> list[list[Message]]:
         """Messages of each round."""
-        by_round = attrgetter("round")
-        return [list(own) for _, own in groupby(sorted(self.messages, key=by_round), by_round)]
+        return [list(own) for _, own in groupby(self.messages, attrgetter("round"))]
 
     def share_sent(self, parts: Sequence[Box]) -> float:
         """Largest share of its own part (one of ``parts``) that a device sends to others."""
