@@ -45,9 +45,10 @@ def asked_by(network: Network) -> tuple[set[Asked], set[Asked]]:
     plain: set[Asked] = set()
     for launch in plan.launches:
         for call in _calls(launch_program(network, plan, launch, weights).convolutions):
-            whole = call.convolution != call.convolution.plain or "apart" in call.others
+            by_others = "apart" in call.ways and call.asked("apart") is None
+            whole = call.convolution != call.convolution.plain or by_others
             (fused if whole else plain).add(call.convolution)
-            if "apart" not in call.others:
+            if not by_others:
                 plain.add(call.convolution.plain)
     return fused, plain
 

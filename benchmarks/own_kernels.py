@@ -66,8 +66,9 @@ def own_kernels(network: Network) -> Iterator[KernelCall | None]:
                 yield call
                 continue
             yield None
-            if kernel := call.after if call.fused else call.epilogue:
-                yield kernel
+            last = call.ways["fused" if "fused" in call.ways else "apart"][-1]
+            if isinstance(last, KernelCall):
+                yield last
 
 
 def moved(call: KernelCall) -> Moved:

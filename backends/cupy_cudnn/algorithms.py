@@ -284,32 +284,35 @@ class Algorithms:
 
         Of what runs instead as several calls it is one way: each of them as is fastest. None where one has no way.
         """
-        for way in call.others:
-            try:
-                parts = [self.fastest(part) for part in call.parts(way)]
-            except BackendError:
+        for way in call.ways:
+            asked = call.asked(way)
+            if asked is None:
+                try:
+                    parts = [self.fastest(part) for part in call.parts(way)]
+                except BackendError:
+                    continue
+                yield How.joined(way, [part.how for part in parts]), _most_workspace(parts)
                 continue
-            yield How.joined(way, [part.how for part in parts]), _most_workspace(parts)
-        for kind in _kinds(call):
             for sms in (0, *targets):
-                plans = self._library.plans(kind.part_of(call), sms)
+                plans = self._library.plans(asked, sms)
                 fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
                 for plan in islice(fitting, 1 if sms else self._most):
-                    yield kind._replace(plan=plan.name), plan.workspace_bytes
+                    yield How(way, plan.name), plan.workspace_bytes
 
     def _named(self, call: ConvolutionCall, how: How) -> Timed | None:
         """The way that is named so, if the call can be run by it; its plan alone is built."""
         known = self._fastest.get(call.key)
         if known is not None and known.how == how:
             return known
-        if how.way in call.others:
+        if how.way not in call.ways:
+            return None
+        asked = call.asked(how.way)
+        if asked is None:
             calls = call.parts(how.way)
             found = [self._named(part, way) for part, way in zip(calls, how.parts, strict=False)]
             parts = [part for part in found if part is not None]
             return Timed(how, _most_workspace(parts), 0.0) if len(parts) == len(calls) == len(how.parts) else None
-        if how._replace(plan="") not in _kinds(call):
-            return None
-        plan = self._library.named(how.part_of(call), how.plan)
+        plan = self._library.named(asked, how.plan)
         if plan is None or plan.workspace_bytes > self._limit:
             return None
         return Timed(how, plan.workspace_bytes, 0.0)
@@ -359,11 +362,3 @@ def _joined(timed: Sequence[Timed]) -> str:
 def _most_workspace(parts: Sequence[Timed]) -> int:
     """What calls in a row work in."""
     return max((part.workspace_bytes for part in parts), default=0)
-
-
-def _kinds(call: ConvolutionCall) -> list[How]:
-    """The ways to run a call, without plans: fused and apart as far as it can be either."""
-    kinds = [How("fused", "")] if call.fused else []
-    if call.convolution != call.convolution.plain or not call.fused:
-        kinds.append(How("apart", ""))
-    return kinds

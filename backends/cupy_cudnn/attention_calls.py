@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import FusedAttention, TensorLayout, fused_or_apart
 from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View
@@ -139,7 +139,7 @@ def attention_op(calls: UnitCalls, node: Node) -> None:
     asked = None
     if not op.softcap and dtype.bytes == 2:
         asked = _asked(views, masks[0] if masks else None, scale, op.is_causal)
-    calls.calls += apart if asked is None else [ConvolutionCall(*asked, others={"apart": tuple(apart)})]
+    calls.calls += apart if asked is None else [fused_or_apart(*asked, apart)]
 
 
 def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:

@@ -6,8 +6,8 @@ with a bias behind it, but they have that convolution in every form.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, Self
 
@@ -165,48 +165,58 @@ Asked = Convolution | Product | FusedAttention
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionCall:
-    """A convolution on views (``x``, ``w``, ``y``; with bias ``b``, with residual ``z``), to be run *fused* or *apart*.
+    """Work on views (``x``, ``w``, ``y``; with bias ``b``, with residual ``z``) in one of several ``ways``, by name.
 
-    Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
-    plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
-
-    ``others`` are ways by other calls, by name: a kernel of ours, the same with channels padded, or with a result
-    without gaps that is copied behind it; what is ``apart`` among them are calls for a whole chain of ops, an
-    attention. ``before`` makes ``x`` for cuDNN, and none of the other ways needs it.
+    A way is its steps: kernels of ours, one request to a library at most, which reads and writes ``views``, or calls
+    that each run in a way of their own. *Fused*, the library computes ``convolution`` as it is. *Apart*, it computes
+    the plain convolution, and a kernel of ours adds, activates and copies; or other calls compute a whole chain of
+    ops, an attention. Others are a kernel of ours, the same with channels padded, or with a result without gaps that
+    is copied behind it.
     """
 
     convolution: Asked
     views: Mapping[str, View]
-    epilogue: KernelCall | None = None
-    after: KernelCall | None = None
-    fused: bool = True
-    others: Mapping[str, tuple[KernelCall | ConvolutionCall, ...]] = field(default_factory=dict)
-    before: tuple[KernelCall, ...] = ()
+    ways: Mapping[str, tuple[Step, ...]]
+
+    def asked(self, way: str) -> Asked | None:
+        """The request to a library in a way."""
+        return next((step for step in self.ways[way] if isinstance(step, Asked)), None)
 
     def parts(self, way: str = "apart") -> tuple[ConvolutionCall, ...]:
-        """The calls of cuDNN among those of one of the other ways."""
-        return tuple(call for call in self.others.get(way, ()) if isinstance(call, ConvolutionCall))
+        """The calls of a way that run in ways of their own."""
+        return tuple(step for step in self.ways.get(way, ()) if isinstance(step, ConvolutionCall))
 
     @property
     def kernels(self) -> Iterator[KernelCall]:
         """Every kernel of ours that one of the ways launches."""
-        yield from (*self.before, *(kernel for kernel in (self.epilogue, self.after) if kernel is not None))
-        for call in chain.from_iterable(self.others.values()):
-            yield from (call,) if isinstance(call, KernelCall) else call.kernels
+        for step in chain.from_iterable(self.ways.values()):
+            if isinstance(step, KernelCall | ConvolutionCall):
+                yield from (step,) if isinstance(step, KernelCall) else step.kernels
 
     @property
     def operands(self) -> Iterator[View]:
-        """Every view that cuDNN reads or writes in one of the ways."""
+        """Every view that a library reads or writes in one of the ways."""
         yield from self.views.values()
-        for call in chain.from_iterable(self.others.values()):
-            yield from () if isinstance(call, KernelCall) else call.operands
+        for part in chain.from_iterable(map(self.parts, self.ways)):
+            yield from part.operands
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Equal for calls that do equal work, wherever their operands lie."""
-        kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
-        more = [(name, *(call.key for call in calls)) for name, calls in self.others.items()]
-        return self.convolution, self.fused, *kernels, *more, *(kernel.key for kernel in self.before)
+        steps = (
+            (name, *(step if isinstance(step, Asked) else step.key for step in way)) for name, way in self.ways.items()
+        )
+        return self.convolution, *steps
+
+
+Step = KernelCall | Asked | ConvolutionCall
+
+
+def fused_or_apart(
+    asked: Asked, views: Mapping[str, View], apart: Iterable[KernelCall | ConvolutionCall]
+) -> ConvolutionCall:
+    """A call that one request to a library computes, or other calls do."""
+    return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked,)})
 
 
 def product_of(views: Mapping[str, View]) -> Product:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from iossim.backends.cupy_cudnn.convolution import Asked, ConvolutionCall
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Graph, Handle, Stream
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 
@@ -17,9 +17,10 @@ Address = Callable[[View], int]
 
 
 class How(NamedTuple):
-    """How a convolution runs: with its epilogue in one call of cuDNN (way ``fused``) or ``apart``, by which plan; or by
-    one of ``ConvolutionCall.others``. Of those the plan is how each of their calls of cuDNN runs, joined by ``+``: an
-    attention apart is two products.
+    """How a convolution runs: in which of ``ConvolutionCall.ways``, and by which plan of a library.
+
+    Where a way consists of several calls, its plan is how each of them runs, joined by ``+``: an attention apart is two
+    products.
     """
 
     way: str
@@ -35,21 +36,13 @@ class How(NamedTuple):
 
     @staticmethod
     def joined(way: str, parts: Sequence[How]) -> How:
-        """One of the other ways, its calls of cuDNN by these."""
+        """A way of several calls, by the ways of each."""
         return How(way, "+".join(map(str, parts)))
-
-    @property
-    def fused(self) -> bool:
-        return self.way == "fused"
 
     @property
     def parts(self) -> list[How]:
         """The ways that were joined."""
         return [How.parsed(text) for text in self.plan.split("+") if text]
-
-    def part_of(self, call: ConvolutionCall) -> Asked:
-        """What cuDNN computes of the call."""
-        return call.convolution if self.fused else call.convolution.plain
 
 
 @dataclass(frozen=True)
@@ -75,29 +68,17 @@ def issue_convolution(
     workspace: int,
     lane: Lane,
 ) -> list[Issue]:
-    """The convolution with the kernels before and behind it, or what computes the same instead.
-
-    Raises KeyError where cuDNN has no plan ``how.plan``, or a way is not given for each part.
-    """
+    """What the call does in one of its ways; raises KeyError where a library has no plan of the name."""
     issues: list[Issue] = []
-    if how.way in call.others:
-        ways = iter(how.parts)
-        if len(how.parts) != len(call.parts(how.way)):
-            raise KeyError(how.plan)
-        for part in call.others[how.way]:
-            if isinstance(part, ConvolutionCall):
-                issues += issue_convolution(driver, library, part, next(ways), address, workspace, lane)
-            else:
-                issues.append(issue_kernel(driver, part, address, lane))
-        return issues
-    issues += [issue_kernel(driver, kernel, address, lane) for kernel in call.before]
-    convolution = how.part_of(call)
-    executable = library.bind(convolution, how.plan)
-    addresses = {name: address(call.views[name]) for name in convolution.operands}
-    issues.append(partial(library.execute, executable, addresses, workspace, lane.handle))
-    behind = call.after if how.fused else call.epilogue
-    if behind is not None:
-        issues.append(issue_kernel(driver, behind, address, lane))
+    ways = iter(how.parts)
+    for step in call.ways[how.way]:
+        if isinstance(step, KernelCall):
+            issues.append(issue_kernel(driver, step, address, lane))
+        elif isinstance(step, ConvolutionCall):
+            issues += issue_convolution(driver, library, step, next(ways), address, workspace, lane)
+        else:
+            addresses = {name: address(call.views[name]) for name in step.operands}
+            issues.append(partial(library.execute, library.bind(step, how.plan), addresses, workspace, lane.handle))
     return issues
 
 

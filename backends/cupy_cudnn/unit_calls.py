@@ -15,8 +15,10 @@ from iossim.backends.cupy_cudnn import element_kernels, image_kernels, product_k
 from iossim.backends.cupy_cudnn.convolution import (
     PRECOMPILED,
     ConvolutionCall,
+    Step,
     activation_name,
     convolution_of,
+    fused_or_apart,
     product_of,
 )
 from iossim.backends.cupy_cudnn.host_calls import HostCall
@@ -30,8 +32,7 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.types import DType
 
-DeviceCall = KernelCall | ConvolutionCall
-Call = DeviceCall | HostCall
+Call = KernelCall | ConvolutionCall | HostCall
 
 SCRATCH = Memory("scratch")
 #: A product as a convolution of images of one pixel.
@@ -184,7 +185,7 @@ class UnitCalls:
         if epilogue.bias is not None and not (epilogue.bias.is_dense and epilogue.bias.suits_cudnn()):
             epilogue = replace(epilogue, bias=self.dense_copy(epilogue.bias))
         in_place = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
-        others: dict[str, tuple[DeviceCall, ...]] = {}
+        others: dict[str, tuple[Step, ...]] = {}
         if not isinstance(op, Conv) or w.memory.kind != "weight":
             pass
         elif op.groups > 1:
@@ -203,13 +204,12 @@ class UnitCalls:
             # without and 6 to 10 into a slice.
             packed = replace(asked, inner=self.scratch(y.shape, y.dtype, last))
             others = {**others, "packed": (*before, self._convolution_call(packed))}
-        self.calls.append(replace(self._convolution_call(asked), others=others, before=before))
+        call = self._convolution_call(asked, before)
+        self.calls.append(replace(call, ways={**others, **call.ways}))
 
-    def _padded(
-        self, asked: _Asked, first: Prologue, before: tuple[DeviceCall, ...]
-    ) -> dict[str, tuple[DeviceCall, ...]]:
+    def _padded(self, asked: _Asked, first: Prologue, before: tuple[Step, ...]) -> dict[str, tuple[Step, ...]]:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
-        found: dict[str, tuple[DeviceCall, ...]] = {}
+        found: dict[str, tuple[Step, ...]] = {}
         (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
         keeps = epilogue.addend is not None or (epilogue.bias is not None and epilogue.bias.memory.kind != "weight")
         most = filters if keeps else image_kernels.fitting(filters)[-1]
@@ -227,7 +227,8 @@ class UnitCalls:
             found[f"padded{channels}"] = (*made, call)
         return found
 
-    def _convolution_call(self, asked: _Asked) -> ConvolutionCall:
+    def _convolution_call(self, asked: _Asked, before: tuple[Step, ...] = ()) -> ConvolutionCall:
+        """The convolution fused with its epilogue, and apart from it, behind the kernels that make ``x``."""
         op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
         filters, bias, addend, activation = inner.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
@@ -248,13 +249,15 @@ class UnitCalls:
                 views["b"] = self.weights.padded(bias, (filters,))
             if addend is not None:
                 views["z"] = addend
-        return ConvolutionCall(
-            convolution_of(op, views, activation=named or "" if fused else "", last=last),
-            views,
-            element_kernels.chain(expression, [result, *operands], y) if has_epilogue or inner is not y else None,
-            element_kernels.copy(result, y) if inner is not y else None,
-            fused,
-        )
+        convolution = convolution_of(op, views, activation=named or "" if fused else "", last=last)
+        ways: dict[str, tuple[Step, ...]] = {}
+        if fused:
+            ways["fused"] = (*before, convolution, *([] if inner is y else [element_kernels.copy(result, y)]))
+        if not fused or convolution != convolution.plain:
+            is_done = inner is y and not has_epilogue
+            behind = [] if is_done else [element_kernels.chain(expression, [result, *operands], y)]
+            ways["apart"] = (*before, convolution.plain, *behind)
+        return ConvolutionCall(convolution, views, ways)
 
     def sum_products(self, op: Conv, x: View, w: View, y: View) -> None:
         """One convolution of int8 to sums of int32, with channels last; by cuDNN, or by a kernel of ours.
@@ -267,7 +270,7 @@ class UnitCalls:
         if not ours:
             raise BackendError(f"no kernel convolves whole numbers over {len(op.strides)} dimensions; only over two")
         asked = convolution_of(op, views, last=True)
-        self.calls.append(ConvolutionCall(asked, views, others={"apart": (next(iter(ours.values())),)}))
+        self.calls.append(fused_or_apart(asked, views, [next(iter(ours.values()))]))
 
     def multiply(self, a: View, b: View, y: View) -> None:
         """A stack of products, by a library; operands that it does not take as they lie are copied.
@@ -282,16 +285,15 @@ class UnitCalls:
             whole = {name: self._one_stack(view, stack) for name, view in (("x", a), ("w", b), ("y", y))}
             found = {name: view for name, view in whole.items() if view is not None}
             is_asked = len(found) == len(whole)
-            self.calls.append(
-                ConvolutionCall(product_of(found), found, others={"apart": (kernel,)}) if is_asked else kernel
-            )
+            self.calls.append(fused_or_apart(product_of(found), found, [kernel]) if is_asked else kernel)
             return
         a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
         made = y.as_stack(stack) if y.suits_product else None
         inner = self.scratch(y.shape, y.dtype) if made is None else y
         views = {"x": self._stacked(a, stack), "w": self._stacked(b, stack), "y": self._stacked(inner, stack)}
-        after = element_kernels.copy(inner, y) if inner is not y else None
-        self.calls.append(ConvolutionCall(product_of(views), views, None, after))
+        after = [] if inner is y else [element_kernels.copy(inner, y)]
+        asked = product_of(views)
+        self.calls.append(ConvolutionCall(asked, views, {"fused": (asked, *after)}))
 
     def _stacked(self, view: View, stack: Sequence[int]) -> View:
         """Matrices in one stack, the only form of them that cuDNN multiplies; copied where steps between them differ.

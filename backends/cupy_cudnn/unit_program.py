@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, window_kernels
 from iossim.backends.cupy_cudnn.attention_calls import attention_op, fused_attention
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
+from iossim.backends.cupy_cudnn.convolution import fused_or_apart
 from iossim.backends.cupy_cudnn.element_kernels import Operands
 from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
@@ -134,7 +134,7 @@ class _Lowering(UnitCalls):
         apart, self.calls = self.calls, before
         kernels = tuple(call for call in apart if not isinstance(call, HostCall))
         found = fused_attention(self, attention) if len(kernels) == len(apart) else None
-        self.calls += apart if found is None else [ConvolutionCall(*found, others={"apart": kernels})]
+        self.calls += apart if found is None else [fused_or_apart(*found, kernels)]
 
     def _lower(self, node: Node) -> None:
         for dtype in (value_type.dtype for value_type in self.graph.output_types(node)):

@@ -283,8 +283,12 @@ def test_a_depthwise_convolution_with_all_that_stands_around_it_is_one_launch() 
     plan = lower_schedule(sequential_schedule(network), network, in_place=True)
     weights = Weights(network.graph, HostDriver(), channels_last=True)
     (call,) = launch_program(network, plan, plan.launches[0], weights).convolutions
-    assert [kernel.name for kernel in call.before] == ["chain"]  # before cuDNN's
-    assert [[kernel.name for kernel in calls] for calls in call.others.values()] == [["grouped_convolution"]]
+    steps = {way: [getattr(step, "name", "cuDNN") for step in each] for way, each in call.ways.items()}
+    assert steps == {
+        "own8x4": ["grouped_convolution"],
+        "fused": ["chain", "cuDNN"],
+        "apart": ["chain", "cuDNN", "chain"],
+    }
 
 
 @pytest.mark.slow
