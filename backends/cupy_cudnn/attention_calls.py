@@ -18,8 +18,7 @@ from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View
 from iossim.ir.attention import SpeltAttention
 from iossim.ir.graph import Node
 from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.functions import Nary, Unary
-from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.unary import Cast
@@ -29,85 +28,43 @@ from iossim.ir.types import DType
 def fused_attention(calls: UnitCalls, attention: SpeltAttention) -> tuple[FusedAttention, Mapping[str, View]] | None:
     """The call and the views of its operands, of an attention whose ops are lowered; None where cuDNN has none.
 
-    It computes in numbers of 16 bits, and reads and writes rows of a head's features without gaps.
+    It computes in numbers of 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks
+    nor values.
     """
-    return _Attention(calls, attention).fused()
-
-
-class _Attention:
-    """Walks through the ops of an attention; ``scale`` is the product of all factors that it met."""
-
-    def __init__(self, calls: UnitCalls, attention: SpeltAttention) -> None:
-        self.calls, self.end = calls, attention.nodes[0]
-        self.names = {node.name for node in attention.nodes}
-        self.scale = 1.0
-        self.mask: str | None = None
-
-    def fused(self) -> tuple[FusedAttention, Mapping[str, View]] | None:
-        y, product = self.calls.values[self.end.outputs[0]], self.end
-        if isinstance(self.end.op, Transpose):
-            y = y.permuted([self.end.op.permutation.index(axis) for axis in range(len(y.shape))])
-            product = self._inside(self.end.inputs[0])
-        weighed = self._inside(product.inputs[0])
-        while isinstance(weighed.op, Cast):
-            weighed = self._inside(weighed.inputs[0])
-        scores = self._scores(weighed.inputs[0])
-        if y.dtype.bytes != 2 or scores is None:
+    end, scale = attention.nodes[0], 1.0
+    for node in attention.softened:
+        if isinstance(node.op, Add) and scale != 1.0:
             return None
-        keys = self._operand(scores.inputs[1])
-        found = {
-            "q": self._operand(scores.inputs[0]),
-            "k": keys and keys.permuted((*range(len(keys.shape) - 2), len(keys.shape) - 1, len(keys.shape) - 2)),
-            "v": self._operand(product.inputs[1]),
-            "y": y,
-        }
-        views = {name: four for name, view in found.items() if view is not None and (four := _heads(view)) is not None}
-        mask = None if self.mask is None else self.calls.view(self.mask)
-        return None if len(views) < len(found) else _asked(views, mask, self.scale)
+        scale *= _factor(calls, node)
+    views: dict[str, View | None] = {}
+    for name, (source, path) in zip("qkv", attention.operands, strict=True):
+        view: View | None = calls.view(source)
+        for node in reversed(path):
+            if isinstance(node.op, Transpose):
+                view = view and view.permuted(node.op.permutation)
+            elif isinstance(node.op, Reshape):
+                view = view and view.reshaped(calls.graph.types[node.outputs[0]].shape)
+            else:
+                view = None if name == "v" else view
+                scale *= _factor(calls, node)
+        if view is None:
+            return None
+        views[name] = _heads(view.permuted((*range(len(view.shape) - 2), -1, -2)) if name == "k" else view)
+    y = calls.values[end.outputs[0]]
+    if isinstance(end.op, Transpose):
+        y = y.permuted([end.op.permutation.index(axis) for axis in range(len(y.shape))])
+    views["y"] = _heads(y)
+    known = {name: view for name, view in views.items() if view is not None}
+    mask = None if attention.mask is None else calls.view(attention.mask)
+    return None if y.dtype.bytes != 2 or len(known) < len(views) else _asked(known, mask, scale)
 
-    def _inside(self, value: str) -> Node:
-        return self.calls.graph.producer[value]
 
-    def _is_inside(self, value: str) -> bool:
-        node = self.calls.graph.producer.get(value)
-        return node is not None and node.name in self.names
-
-    def _scores(self, value: str) -> Node | None:
-        """The product of queries and keys; None where a mask is scaled, which cuDNN does not do."""
-        node = self._inside(value)
-        while not isinstance(node.op, MatMul):
-            through = next(each for each in node.inputs if self._is_inside(each))
-            if isinstance(node.op, Add):
-                if self.scale != 1.0:
-                    return None
-                self.mask = next(each for each in node.inputs if each != through)
-            elif not isinstance(node.op, Cast):
-                self._take_factor(node, through)
-            node = self._inside(through)
-        return node
-
-    def _operand(self, value: str) -> View | None:
-        """Where an operand of a product lies, before its scales; None where strides cannot say it."""
-        if not self._is_inside(value):
-            return self.calls.view(value)
-        node = self._inside(value)
-        match node.op:
-            case Transpose():
-                view = self._operand(node.inputs[0])
-                return view and view.permuted(node.op.permutation)
-            case Reshape():
-                view = self._operand(node.inputs[0])
-                return view and view.reshaped(self.calls.graph.types[value].shape)
-            case Mul() | Nary():
-                through = next(each for each in node.inputs if not self.calls.weights.knows(each))
-                self._take_factor(node, through)
-                return self._operand(through)
-            case _:
-                return None
-
-    def _take_factor(self, node: Node, through: str) -> None:
-        number = self.calls.weights.number(next(each for each in node.inputs if each != through))
-        self.scale *= number if isinstance(node.op, Mul) else 1.0 / number
+def _factor(calls: UnitCalls, node: Node) -> float:
+    """The number by which an op between the products multiplies."""
+    if isinstance(node.op, Add | Cast):
+        return 1.0
+    number = calls.weights.number(next(each for each in node.inputs if calls.weights.knows(each)))
+    return number if isinstance(node.op, Mul) else 1.0 / number
 
 
 def attention_op(calls: UnitCalls, node: Node) -> None:

@@ -28,11 +28,17 @@ from iossim.ir.types import TensorType, permuted
 class SpeltAttention:
     """The ops of an attention, the last one first; the outputs of the others are read inside only.
 
-    ``types`` are queries, keys and values as :class:`Attention` takes them, and the mask if there is one.
+    ``types`` are queries, keys and values as :class:`Attention` takes them, and the mask if there is one. ``operands``
+    are the values that these are made of, each with the ops on its way to the product, the last one first: scales,
+    transposes and views. ``softened`` are those from the scores to the softmax, likewise: scales, casts and the sum
+    with ``mask``.
     """
 
     nodes: tuple[Node, ...]
     types: tuple[TensorType, ...]
+    operands: tuple[tuple[str, tuple[Node, ...]], ...]
+    softened: tuple[Node, ...]
+    mask: str | None
 
     @property
     def op(self) -> Attention:
@@ -70,15 +76,19 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
     first = found.scores(softmax.inputs[0], scores)
     if first is None or len(found.masks) > 1:
         return None
-    q, k, v = (graph.types[value] for value in (*first.inputs, product.inputs[1]))
-    sources = found.source(first.inputs[0]), found.source(first.inputs[1], True), found.source(product.inputs[1])
+    softened = tuple(reversed(found.nodes[found.nodes.index(first) + 1 :]))
+    values = (*first.inputs, product.inputs[1])
+    q, k, v = (graph.types[value] for value in values)
+    operands = tuple(map(found.source, values, (False, True, False)))
     k = permuted(k, (*range(len(k.shape) - 2), -1, -2))
     types = *map(_four, (q, k, v)), *(graph.types[value] for value in found.masks)
     try:
         fits = Attention().shape(types).scores == _four(graph.types[softmax.outputs[0]]).shape
     except GraphError:
         return None
-    return SpeltAttention(tuple(found.nodes), types) if fits and graph.constants.keys().isdisjoint(sources) else None
+    if not fits or not graph.constants.keys().isdisjoint(source for source, _ in operands):
+        return None
+    return SpeltAttention(tuple(found.nodes), types, operands, softened, next(iter(found.masks), None))
 
 
 @dataclass
@@ -113,11 +123,13 @@ class _Parts:
                 return product
         return None
 
-    def source(self, value: str, is_transposed: bool = False) -> str:
-        """The value from which scales, transposes and views of the same matrices make an operand; they join the parts.
+    def source(self, value: str, is_transposed: bool = False) -> tuple[str, tuple[Node, ...]]:
+        """The value from which scales, transposes and views of the same matrices make an operand, and these ops, the
+        last one first; they join the parts.
 
         ``is_transposed``: the features of a head are the operand's second to last axis.
         """
+        path: list[Node] = []
         while node := self.graph.private_producer(value):
             if isinstance(node.op, Transpose):
                 permutation = node.op.permutation
@@ -129,9 +141,10 @@ class _Parts:
                     break  # the reshape splits or joins heads
             elif not self._scales(node, node.inputs[1:]):
                 break
-            self.nodes.append(node)
+            path.append(node)
             value = node.inputs[0]
-        return value
+        self.nodes += path
+        return value, tuple(path)
 
     def _scales(self, node: Node, by: Sequence[str]) -> bool:
         """Whether an op multiplies or divides by one known number."""

@@ -42,6 +42,8 @@ def attention(
         k = b.add(Transpose((0, 2, 3, 1)), heads[1])
         if scaled == "operands":
             q, k = b.add(Mul(), q, number("of_q", 0.5)), b.add(Nary("div"), k, number("of_k", 1.5))
+        if scaled == "values":
+            v = b.add(Mul(), v, number("of_v", 3.0))
         scores = b.add(MatMul(), q, k)
         if scaled == "scores":
             scores = b.add(Nary("div"), scores, number("of_scores", 2.5))
