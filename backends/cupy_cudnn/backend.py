@@ -26,7 +26,7 @@ from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version,
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, offers_in_words
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -146,12 +146,8 @@ def offers() -> list[str]:
     """What cuDNN computes on this GPU by one call, a line for each precision; where it is usable."""
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
 
-    def library_of(precision: Precision) -> CudnnGraphs:
-        return CudnnGraphs(Allowed(tf32=precision is Precision.TF32))
-
-    lines = in_words(convolution_calls(library_of), attention_calls(library_of))
     return [
-        *lines,
+        *offers_in_words(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32))),
         "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
         "images of 16 bits: channels last where a network's channels suit it (option layout)",
     ]

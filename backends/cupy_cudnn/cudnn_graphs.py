@@ -219,17 +219,10 @@ class CudnnGraphs:
 
     def _described(self, asked: Asked, sms: int) -> Any:
         """The graph of the front end for so many SMs, not validated yet."""
-        match asked:
-            case Product():
-                return self._product_graph(asked, sms)
-            case FusedAttention():
-                return self._attention_graph(asked, sms)
-            case Convolution():
-                return self._graph(asked, sms)
-
-    def _begun(self, dtype: DType, sms: int) -> tuple[Any, Callable[[str, TensorLayout], Any]]:
-        """An empty graph for values of a type, and what adds an operand of a name to it."""
-        stored, made = self._types[dtype], self._made(dtype)
+        stored, types = self._types[asked.dtype], self._cudnn.data_type
+        is_whole = asked.dtype is DType.INT8
+        made = types.INT32 if is_whole else types.FLOAT  # between the steps
+        sums = types.HALF if self._sums_in_half(asked.dtype) else made
         graph = self._cudnn.pygraph(
             io_data_type=stored,
             intermediate_data_type=made,
@@ -243,67 +236,49 @@ class CudnnGraphs:
                 name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=stored, uid=UIDS[name]
             )
 
-        return graph, tensor
-
-    def _made(self, dtype: DType) -> Any:
-        """What is between the steps of a graph of a type."""
-        types = self._cudnn.data_type
-        return types.INT32 if dtype is DType.INT8 else types.FLOAT
-
-    def _sums(self, dtype: DType) -> Any:
-        """What products of a type are summed in."""
-        return self._cudnn.data_type.HALF if self._sums_in_half(dtype) else self._made(dtype)
+        match asked:
+            case Product():
+                y = graph.matmul(A=tensor("x", asked.x), B=tensor("w", asked.w), compute_data_type=sums)
+            case FusedAttention():
+                masked = {} if asked.mask is None else {"bias": tensor("m", asked.mask)}
+                masked |= {"use_causal_mask": True} if asked.is_causal else {}
+                q, k, v = tensor("q", asked.q), tensor("k", asked.k), tensor("v", asked.v)
+                y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
+            case Convolution():
+                y = _convolved(graph, tensor, asked, sums)
+        result = _shaped(y, asked.y).set_output(True)
+        result.set_data_type(made if is_whole else stored).set_uid(UIDS["y"])
+        return graph
 
     def _sums_in_half(self, dtype: DType) -> bool:
         return self._allowed.half_sums and dtype is DType.FLOAT16
 
-    def _attention_graph(self, asked: FusedAttention, sms: int) -> Any:
-        graph, tensor = self._begun(asked.dtype, sms)
-        masked = {} if asked.mask is None else {"bias": tensor("m", asked.mask)}
-        if asked.is_causal:
-            masked["use_causal_mask"] = True
-        q, k, v = tensor("q", asked.q), tensor("k", asked.k), tensor("v", asked.v)
-        y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
-        return _ended(graph, y, asked.y, self._types[asked.dtype])
 
-    def _product_graph(self, product: Product, sms: int) -> Any:
-        graph, tensor = self._begun(product.dtype, sms)
-        a, b = tensor("x", product.x), tensor("w", product.w)
-        y = graph.matmul(A=a, B=b, compute_data_type=self._sums(product.dtype))
-        return _ended(graph, y, product.y, self._types[product.dtype])
-
-    def _graph(self, convolution: Convolution, sms: int) -> Any:
-        dtype, of_y = convolution.dtype, convolution.y
-        graph, tensor = self._begun(dtype, sms)
-        x, w = tensor("x", convolution.x), tensor("w", convolution.w)
-        window = {
-            "pre_padding": list(convolution.pad_before),
-            "post_padding": list(convolution.pad_after),
-            "stride": list(convolution.strides),
-            "dilation": list(convolution.dilations),
-            "compute_data_type": self._sums(dtype),
-        }
-        if isinstance(convolution, BackwardData):
-            y = graph.conv_dgrad(loss=x, filter=w, **window)
-        else:
-            y = graph.conv_fprop(image=x, weight=w, **window)
-        if convolution.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
-            y = graph.add(a=_shaped(y, of_y), b=tensor("z", convolution.z))
-        if convolution.bias:
-            shape = (1, of_y.shape[1], *(1,) * (len(of_y.shape) - 2))
-            layout = TensorLayout(shape, channels_last(shape) if convolution.last else row_major(shape))
-            y = graph.add(a=_shaped(y, of_y), b=tensor("b", layout))
-        if convolution.activation:
-            y = getattr(graph, ACTIVATIONS[convolution.activation])(input=_shaped(y, of_y))
-        return _ended(graph, y, of_y, self._made(dtype) if dtype is DType.INT8 else self._types[dtype])
+def _convolved(graph: Any, tensor: Callable[[str, TensorLayout], Any], asked: Convolution, sums: Any) -> Any:
+    """The result of a convolution and of what follows on it; ``tensor`` adds an operand of a name to the graph."""
+    of_y, x, w = asked.y, tensor("x", asked.x), tensor("w", asked.w)
+    window = {
+        "pre_padding": list(asked.pad_before),
+        "post_padding": list(asked.pad_after),
+        "stride": list(asked.strides),
+        "dilation": list(asked.dilations),
+        "compute_data_type": sums,
+    }
+    if isinstance(asked, BackwardData):
+        y = graph.conv_dgrad(loss=x, filter=w, **window)
+    else:
+        y = graph.conv_fprop(image=x, weight=w, **window)
+    if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
+        y = graph.add(a=_shaped(y, of_y), b=tensor("z", asked.z))
+    if asked.bias:
+        shape = (1, of_y.shape[1], *(1,) * (len(of_y.shape) - 2))
+        layout = TensorLayout(shape, channels_last(shape) if asked.last else row_major(shape))
+        y = graph.add(a=_shaped(y, of_y), b=tensor("b", layout))
+    if asked.activation:
+        y = getattr(graph, ACTIVATIONS[asked.activation])(input=_shaped(y, of_y))
+    return y
 
 
 def _shaped(result: Any, layout: TensorLayout) -> Any:
     """A step's result with its layout; without, the front end would take intermediate ones to be channels-last."""
     return result.set_dim(list(layout.shape)).set_stride(list(layout.strides))
-
-
-def _ended(graph: Any, y: Any, layout: TensorLayout, dtype: Any) -> Any:
-    """The graph with ``y`` as its result."""
-    _shaped(y, layout).set_output(True).set_data_type(dtype).set_uid(UIDS["y"])
-    return graph

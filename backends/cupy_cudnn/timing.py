@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
@@ -60,26 +61,19 @@ class Conditions:
         if nvml is None:
             return {}
         handle = self._handle
-        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or getattr(
-            nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None
-        )
         readings: dict[str, Callable[[], float | str | bytes]] = {
             "sm_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
             "memory_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
             "temperature_c": lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "throttle_reasons": lambda: hex(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
+            "gpu": lambda: nvml.nvmlDeviceGetUUID(handle),
         }
-        if reasons is not None:
-            readings["throttle_reasons"] = lambda: hex(reasons(handle))
-        if hasattr(nvml, "nvmlDeviceGetUUID"):
-            readings["gpu"] = lambda: nvml.nvmlDeviceGetUUID(handle)
         found: dict[str, float | str] = {}
         for name, reading in readings.items():
-            try:
+            with suppress(nvml.NVMLError, AttributeError):  # the GPU does not tell, or this version does not ask
                 value = reading()
-            except nvml.NVMLError:
-                continue
-            found[name] = value.decode() if isinstance(value, bytes) else value
+                found[name] = value.decode() if isinstance(value, bytes) else value
         return found
 
 
@@ -90,8 +84,7 @@ def first_and_last(before: dict[str, float | str], after: dict[str, float | str]
         if isinstance(value, str):
             told[name] = value
         else:
-            if name in before:
-                told[f"{name}_first"] = before[name]
+            told |= {f"{name}_first": before[name]} if name in before else {}
             told[f"{name}_last"] = value
     return told
 

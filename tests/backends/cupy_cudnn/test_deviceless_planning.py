@@ -21,7 +21,7 @@ from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, offers_in_words
 from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
@@ -197,26 +197,17 @@ def test_a_residual_is_added_in_the_same_call(precision: Precision, last: bool, 
 
 
 @pytest.mark.usefixtures("graphs")
-@pytest.mark.parametrize("device", ["A100", "H100"])
+@pytest.mark.parametrize("device", ["A100", "H100", "H200"])
 def test_each_precision_has_both_layouts_and_all_fused_calls(device: str) -> None:
+    """An attention is computed apart here, since the driver that is missing compiles it."""
     description = describe(device)
-    found = convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32), description))
-    every = ["conv", "conv+bias+relu", "conv+residual+bias+relu"]
-    floating = {str(precision): {"nchw": every, "nhwc": every} for precision in PRECISIONS}
-    assert found == {**floating, "int8": {"nchw": [], "nhwc": ["conv"]}}
-    assert in_words(found, {"bf16": ""})[3] == f"bf16: nchw {', '.join(every)}; nhwc {', '.join(every)}; attention"
-    none = {"fp32": {"nchw": ["conv"]}, "fp16": {"nchw": [], "nhwc": ["conv"]}}
-    said = in_words(none, {"fp16": "too old"})
-    assert said == ["fp32: nchw conv", "fp16: nchw none; nhwc conv; attention apart (too old)"]
-
-
-@pytest.mark.usefixtures("graphs")
-def test_an_attention_that_is_computed_apart_says_why() -> None:
-    """Here: since the driver that is missing compiles it."""
-    description = describe("H200")
-    found = attention_calls(lambda precision: CudnnGraphs(Allowed(), description))
-    assert list(found) == ["fp16", "bf16"]
-    assert all(reason.startswith("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR") for reason in found.values())
+    said = offers_in_words(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32), description))
+    every = "conv, conv+bias+relu, conv+residual+bias+relu"
+    *floating, whole = said
+    assert whole == "int8: nchw none; nhwc conv"
+    for precision, line in zip(PRECISIONS, floating, strict=True):
+        apart = "; attention apart (CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR" * (precision.storage.bytes == 2)
+        assert line.startswith(f"{precision}: nchw {every}; nhwc {every}{apart}")
 
 
 @pytest.mark.usefixtures("graphs")
