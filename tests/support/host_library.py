@@ -33,14 +33,11 @@ class HostLibrary:
     refusals: tuple[type[Exception], ...] = (RefusalError, RuntimeError)
 
     def __init__(
-        self,
-        driver: HostDriver,
-        plans_of: Callable[[Asked], Mapping[EnginePlan, float]] | None = None,
-        planning_us: float = 0.0,
+        self, driver: HostDriver, plans_of: Callable[[Asked], Mapping[EnginePlan, float]] | None = None
     ) -> None:
         self._driver = driver
         self._plans_of = plans_of or default_plans
-        self._planning_us = planning_us
+        self.planning_us = 0.0
         self._built: set[tuple[Asked, str]] = set()
         self.asked: list[Asked] = []
         #: By the name of a plan the blocks of its kernel, and the part of an SM that each holds.
@@ -56,7 +53,7 @@ class HostLibrary:
 
     def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
         self.asked.append(convolution)
-        self._driver.now_us += self._planning_us
+        self._driver.now_us += self.planning_us
         known = {plan.name: plan for plan in self._plans_of(convolution) if target_of(plan.name) == sms}
         for plan in map(known.__getitem__, engines_first(known)):
             self._built.add((convolution, plan.name))

@@ -4,43 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import pytest
+from host_backend import HostBackend, always
 from host_device import KERNEL_US, HostDriver, Ramp
-from host_library import HostLibrary
-from random_networks import random_inputs, random_network, sequential_schedule
+from random_networks import random_inputs, random_network
 from small_networks import UNITS, of_op
 
 from iossim.backends.cupy_cudnn import candidate_timing, clock
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Convolution
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError, Choice, DeviceLostError, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Launch
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
 
 PlansOf = Callable[[Convolution], Mapping[EnginePlan, float]]
 
 
-def backend_with(plans_of: PlansOf, options: CudnnOptions | None = None) -> tuple[CupyCudnnBackend, HostLibrary]:
-    driver = HostDriver()
-    library = HostLibrary(driver, plans_of)
-    return CupyCudnnBackend(Precision.FP32, Engine.GRAPH, options or CudnnOptions(), driver, library), library
-
-
-def only_choice(network: Network, plans_of: PlansOf, options: CudnnOptions | None = None) -> Choice:
-    backend, _ = backend_with(plans_of, options)
+def only_choice(network: Network, plans_of: PlansOf, **options: int) -> Choice:
     (unit,) = network.units
-    return backend.choices(network)((unit.name,), Strategy.CONCURRENT)
+    return HostBackend(plans_of=plans_of, **options).choices(network)((unit.name,), Strategy.CONCURRENT)
 
 
 def plans(fused: float, apart: float) -> PlansOf:
@@ -64,7 +53,7 @@ def test_the_kernel_behind_a_plain_convolution_counts(apart: float, algorithm: s
 
 def test_plans_over_the_limit_are_not_taken() -> None:
     network = UNITS["conv and relu without bias"]()
-    assert only_choice(network, plans(5.0, 50.0), CudnnOptions(workspace_limit_bytes=511)).algorithm == "fused:slow"
+    assert only_choice(network, plans(5.0, 50.0), workspace_limit_bytes=511).algorithm == "fused:slow"
 
 
 @pytest.mark.parametrize("offered", [{}, {EnginePlan("refused", 0): 1.0}, {EnginePlan("eng0", 2**40): 1.0}])
@@ -90,32 +79,22 @@ def test_scratch_of_a_unit_holds_what_it_passes_on_and_the_workspace() -> None:
 
 def test_launches_run_by_the_algorithms_that_the_plan_names() -> None:
     network = UNITS["conv and relu without bias"]()
-    backend, _ = backend_with(plans(5.0, 50.0))
-    inputs = random_inputs(network)
-    expected = evaluate_graph(network.graph, inputs)
     for algorithm, heard in (
         ("apart:slow", ["slow"]),
         ("fused:slow", ["slow"]),
         ("fused:unheard of", ["eng1"]),
         ("", ["eng1"]),
     ):
-        driver = HostDriver()
-        library = HostLibrary(driver, plans(5.0, 50.0))
-        backend = CupyCudnnBackend(Precision.FP32, Engine.PAPER, CudnnOptions(), driver, library)
-        backend.choices(network)((network.units[0].name,), Strategy.CONCURRENT)
-        driver.calls.clear()
-        plan = lower_schedule(
-            sequential_schedule(network), network, in_place=True, choices=lambda *_, a=algorithm: Choice(a, 0)
-        )
-        outputs = backend.execute(network, plan, inputs)
-        assert [call.about for call in driver.calls if call.verb == "convolution"] == heard
-        for name, array in expected.items():
-            np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5)
+        backend = HostBackend(engine=Engine.PAPER, plans_of=plans(5.0, 50.0))
+        backend.algorithm(network)
+        backend.driver.calls.clear()
+        backend.agree(network, backend.lowered(network, choices=always(algorithm)))
+        assert backend.heard == heard
 
 
 def test_choices_of_merged_stages_name_the_stacked_convolution() -> None:
     network = load("squeezenet")
-    backend, library = backend_with(plans(5.0, 50.0))
+    backend = HostBackend(plans_of=plans(5.0, 50.0))
     fire = next(
         (first, second)
         for first in network.units
@@ -125,14 +104,14 @@ def test_choices_of_merged_stages_name_the_stacked_convolution() -> None:
     choice = backend.choices(network)(tuple(unit.name for unit in fire), Strategy.MERGE)
     assert choice.algorithm == "fused:eng1"
     filters = sum(network.graph.types[unit.outputs[0]].shape[1] for unit in fire)
-    assert library.asked[0].y.shape[1] == filters
+    assert backend.library.asked[0].y.shape[1] == filters
 
 
 def test_the_plan_reserves_what_the_choice_says() -> None:
     network = random_network(1)
-    backend, _ = backend_with(plans(5.0, 50.0))
+    backend = HostBackend(plans_of=plans(5.0, 50.0))
     choices = backend.choices(network)
-    plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True, choices=choices)
+    plan = backend.lowered(network, choices=choices)
     for launch in plan.launches:
         assert isinstance(launch, Launch)
         needed = choices(launch.units, launch.strategy).workspace_bytes
@@ -154,22 +133,15 @@ def two_convolutions() -> Network:
     return b.network([b.conv(x, 4, name="first"), b.conv(x, 5, name="second")])
 
 
-def backend_on(
-    driver: HostDriver,
-    plans_of: Callable[[Convolution], Mapping[EnginePlan, float]],
-    options: CudnnOptions | None = None,
-    planning_us: float = 0.0,
-) -> CupyCudnnBackend:
-    library = HostLibrary(driver, plans_of, planning_us)
-    return CupyCudnnBackend(Precision.FP32, Engine.GRAPH, options or CudnnOptions(), driver, library)
+def backend_on(driver: HostDriver, plans_of: PlansOf, **options: int) -> HostBackend:
+    return HostBackend(driver=driver, plans_of=plans_of, **options)
 
 
-def choose(backend: CupyCudnnBackend, network: Network) -> list[str]:
-    choices = backend.choices(network)
-    return [choices((unit.name,), Strategy.CONCURRENT).algorithm for unit in network.units]
+def choose(backend: HostBackend, network: Network) -> list[str]:
+    return [backend.algorithm(network, unit.name) for unit in network.units]
 
 
-def ranked(*times_us: float) -> Callable[[Convolution], Mapping[EnginePlan, float]]:
+def ranked(*times_us: float) -> PlansOf:
     """Plans ``eng0``, ``eng1``, ... in the order of the ranking."""
     return lambda _: {EnginePlan(f"eng{index}", 0): time_us for index, time_us in enumerate(times_us)}
 
@@ -212,7 +184,8 @@ def test_last_resorts_that_take_milliseconds_are_run_but_not_timed() -> None:
 @pytest.mark.usefixtures("_as_shipped")
 def test_a_device_that_idled_while_plans_were_ranked_is_warmed_up_again() -> None:
     driver = HostDriver(ramp=Ramp(**IDLING))
-    backend = backend_on(driver, ranked(40.0, 50.0), planning_us=400_000.0)
+    backend = backend_on(driver, ranked(40.0, 50.0))
+    backend.library.planning_us = 400_000.0
     choices = backend.choices(network := two_convolutions())
     for unit in network.units:
         before_us = backend.planning.warm_up_us
@@ -235,7 +208,7 @@ def test_a_clock_that_stays_low_is_taken_as_it_is() -> None:
 def test_the_first_few_of_the_ranking_are_built_and_timed() -> None:
     plans = ranked(50.0, 40.0, 30.0, 20.0, 10.0)
     for most, algorithm in ((1, "fused:eng0"), (2, "fused:eng1"), (4, "fused:eng3"), (9, "fused:eng4")):
-        backend = backend_on(HostDriver(), plans, CudnnOptions(plans=most))
+        backend = backend_on(HostDriver(), plans, plans=most)
         assert choose(backend, one_convolution()) == [algorithm]
         planning = backend.planning
         assert planning.convolutions == planning.chosen_by_timing == 1
@@ -250,7 +223,7 @@ def test_different_engines_are_timed_before_knobs_of_one() -> None:
     names = ["eng11_k2=0", "eng11_k2=1", "eng11_k2=2", "eng11_k2=3", "eng11_k2=4", "eng1", "eng1_k3=1", "eng57_k2=7"]
     assert engines_first(names) == ["eng11_k2=0", "eng1", "eng57_k2=7", "eng11_k2=1", "eng1_k3=1", *names[2:5]]
     plans = {EnginePlan(name, 0): 50.0 for name in names[:-1]} | {EnginePlan(names[-1], 0): 10.0}
-    backend = backend_on(HostDriver(), lambda _: plans, CudnnOptions(plans=3))
+    backend = backend_on(HostDriver(), lambda _: plans, plans=3)
     assert choose(backend, one_convolution()) == ["fused:eng57_k2=7"]
 
 

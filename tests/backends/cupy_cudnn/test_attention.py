@@ -9,51 +9,38 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from host_backend import HostBackend, always
 from host_device import HostDriver
 from host_kernels import host_kernel
 from host_library import HostLibrary, default_plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from precisions import stored_in
-from random_networks import sequential_schedule
 from small_networks import OPS, attention_op
 from spelt_attentions import FEATURES, HEADS, LENGTH, attention
 
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, literal
 from iossim.backends.cupy_cudnn.issue import How
-from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.views import Memory, View, coalesced, dense, row_major
-from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.backend import BackendError, Choice, Timing
+from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
-from iossim.execution.lower import lower_schedule
-from iossim.execution.made_inputs import made_arrays
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.schedule.batch import Strategy
 
 
 def ran(
     network: Network, engine: Engine = Engine.GRAPH, plans_of: object = default_plans, **options: object
 ) -> tuple[HostLibrary, str]:
     """Run it, and hold its outputs to NumPy's; the library, and the algorithm of its unit."""
-    driver = HostDriver(seed=3)
-    library = HostLibrary(driver, plans_of)  # type: ignore[arg-type]
-    backend = CupyCudnnBackend(network.precision, engine, CudnnOptions(**options), driver, library)  # type: ignore[arg-type]
-    inputs = made_arrays(network.graph.inputs, network.graph.types)
-    choices = backend.choices(network)
-    plan = lower_schedule(sequential_schedule(network), network, engine, in_place=True, choices=choices)
-    found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
-    assert found.relative <= tolerance(network), found
-    return library, choices((network.units[0].name,), Strategy.CONCURRENT).algorithm
+    backend = HostBackend(network.precision, engine, HostDriver(seed=3), plans_of, **options)
+    backend.agree(network)
+    return backend.library, backend.algorithm(network)
 
 
 def fused_of(library: HostLibrary) -> FusedAttention | None:
@@ -144,40 +131,24 @@ def test_the_choice_is_kept_and_found_again(slow: bool, tmp_path: Path) -> None:
 
 
 def test_each_way_computes_the_same_and_what_is_no_way_is_chosen_anew() -> None:
-    driver = HostDriver()
-    library = HostLibrary(driver)
-    backend = CupyCudnnBackend(Precision.BF16, Engine.GRAPH, CudnnOptions(), driver, library)
-    network = attention()
+    backend, network = HostBackend(Precision.BF16), attention()
     ways = backend.algorithms(network, "attention")
     assert {way.name.partition(":")[0] for way in ways} == {"fused", "apart"}
-    best = backend.choices(network)(("attention",), Strategy.CONCURRENT).algorithm
-    inputs = made_arrays(network.graph.inputs, network.graph.types)
-    expected = evaluate_graph(network.graph, inputs)
+    best = backend.algorithm(network)
     for text in (*(way.name for way in ways), "apart:fused:eng0", "apart:", "fused:eng77", best):
-        plan = lower_schedule(
-            sequential_schedule(network),
-            network,
-            Engine.GRAPH,
-            in_place=True,
-            choices=lambda *_, text=text: Choice(text),
-        )
+        plan = backend.lowered(network, choices=always(text))
         assert [launch.algorithm for launch in plan.launches] == [text]
-        found = largest_difference(backend.execute(network, plan, inputs), expected)
-        assert found.relative <= tolerance(network), text
+        backend.agree(network, plan)
 
 
 @pytest.mark.parametrize("units", ["", "fused"])
 def test_a_layer_of_bert_is_timed_with_its_attention_in_one_call(units: str) -> None:
     network = load("bert_layer", dtype="bf16", shapes={"tokens": (1, 16, 64)}, **({"units": units} if units else {}))
-    driver = HostDriver()
-    library = HostLibrary(driver)
-    backend = CupyCudnnBackend(Precision.BF16, Engine.GRAPH, CudnnOptions(), driver, library)
-    plan = lower_schedule(
-        sequential_schedule(network), network, Engine.GRAPH, in_place=True, choices=backend.choices(network)
-    )
+    backend = HostBackend(Precision.BF16)
+    plan = backend.lowered(network, choices=backend.choices(network))
     (samples,) = backend.measure(network, [plan], Timing(rounds=2, warm_up=0))
     assert len(samples.times_us) == 2
-    assert (fused_of(library) is not None) == (units == "fused")
+    assert (fused_of(backend.library) is not None) == (units == "fused")
 
 
 @pytest.mark.parametrize("name", [name for name in OPS if name.startswith("attention op")])

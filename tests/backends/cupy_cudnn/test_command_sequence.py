@@ -8,18 +8,16 @@ from functools import partial
 
 import numpy as np
 import pytest
+from host_backend import HostBackend
 from host_device import Call, DropsEdges, HostDriver, HostGraph, HostMemory, HostStream
-from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needed_waits import needed_waits
 from random_networks import random_inputs, random_network, random_schedule, random_streams
 
 from iossim.backends.cupy_cudnn import capture
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.capture import capturable, forks_at_root, orders
 from iossim.backends.cupy_cudnn.kernel_text import WAIT
-from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan, Run
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -30,9 +28,7 @@ from iossim.execution.lower import MAIN, lower_schedule
 from iossim.execution.measured_run import largest_error
 from iossim.execution.memory import plan_memory, with_memory
 from iossim.execution.plan import Command, Plan, Queue, Queued, Record, Synchronize, Wait, repeat, segments
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
 
 Step = tuple[str, int, int]
 
@@ -41,10 +37,8 @@ class Heard:
     """A plan made ready on the recording device, which has heard nothing yet of running it."""
 
     def __init__(self, network: Network, plan: Plan, engine: Engine) -> None:
-        self.driver = HostDriver()
-        self.library = HostLibrary(self.driver)
-        backend = CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), self.driver, self.library)
-        self.machine = backend.machine
+        backend = HostBackend(engine=engine)
+        self.driver, self.library, self.machine = backend.driver, backend.library, backend.machine
         self.prepared = PreparedPlan(self.machine, network, Weights(network.graph, self.driver), plan)
         self.driver.calls.clear()
         self.library.workspaces.clear()
@@ -130,11 +124,11 @@ def run_early(seed: int, kernel: Callable[[HostDriver, str, str], tuple[str, str
     """The largest difference of outputs where kernels start before those ahead of them have ended."""
     network, driver = random_network(seed, movers=True), HostDriver(seed, overlaps=True)
     driver.kernel = partial(kernel, driver)  # type: ignore[method-assign]
-    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
     plan = lower_schedule(random_schedule(network, seed), network, Engine.GRAPH, in_place=True)
     inputs = random_inputs(network)
-    found, expected = backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs)
-    return largest_difference(found, expected).relative
+    return largest_error(
+        HostBackend(driver=driver).execute(network, plan, inputs), evaluate_graph(network.graph, inputs)
+    )
 
 
 def test_kernels_that_start_early_wait_for_those_ahead_of_them() -> None:
@@ -153,10 +147,8 @@ def _without_wait(driver: HostDriver, source: str, name: str) -> tuple[str, str]
 def test_a_launch_works_in_workspaces_of_its_queue_alone(seed: int, merge: bool) -> None:
     """In those that the plan has for it, which its memory planner keeps apart from what runs beside it."""
     network = random_network(seed, units=8)
-    driver = HostDriver()
-    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
-    schedule = random_schedule(network, seed, merge)
-    plan = lower_schedule(schedule, network, Engine.GRAPH, in_place=True, choices=backend.choices(network))
+    backend = HostBackend()
+    plan = backend.lowered(network, random_schedule(network, seed, merge), backend.choices(network))
     device = Heard(network, plan, Engine.GRAPH)
     prepared = device.prepared
     Run(device.driver, prepared, device.main)
@@ -219,10 +211,7 @@ def test_streams_are_captured_with_their_own_work_first_too(monkeypatch: pytest.
     network = random_network(10, movers=True)
     plan = lower_schedule(random_streams(network, 10), network, Engine.GRAPH, in_place=True)
     monkeypatch.setattr(capture, "orders", lambda commands: orders(commands)[1:])
-    driver, inputs = HostDriver(), random_inputs(network)
-    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
-    for name, array in backend.execute(network, plan, inputs).items():
-        np.testing.assert_allclose(array, evaluate_graph(network.graph, inputs)[name], rtol=1e-4, atol=1e-5)
+    HostBackend().agree(network, plan)
 
 
 def test_each_event_of_streams_is_needed() -> None:
@@ -231,9 +220,7 @@ def test_each_event_of_streams_is_needed() -> None:
     for seed in range(20):
         network = random_network(seed, movers=True)
         plan = lower_schedule(random_streams(network, seed), network, Engine.GRAPH, in_place=True)
-        driver = HostDriver()
-        backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
-        found.append(needed_waits(network, with_memory(plan), backend))
+        found.append(needed_waits(network, with_memory(plan), HostBackend()))
     assert sum(one.nothing for one in found) == 0
     assert sum(one.races for one in found) > 50
     assert sum(one.captures for one in found) > 20
@@ -277,10 +264,6 @@ def lowered(seed: int, engine: Engine) -> tuple[Network, Plan]:
     return network, lower_schedule(random_schedule(network, seed), network, engine, in_place=True)
 
 
-def on(driver: HostDriver, engine: Engine) -> CupyCudnnBackend:
-    return CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), driver, HostLibrary(driver))
-
-
 @pytest.mark.parametrize("broken", [LaunchesNothing, DropsEdges])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_outputs_are_those_of_the_graph(seed: int, broken: type[HostDriver]) -> None:
@@ -288,8 +271,8 @@ def test_outputs_are_those_of_the_graph(seed: int, broken: type[HostDriver]) -> 
     network, plan = lowered(seed, Engine.GRAPH)
     inputs = random_inputs(network)
     expected = evaluate_graph(network.graph, inputs)
-    assert largest_error(on(HostDriver(seed), Engine.GRAPH).execute(network, plan, inputs), expected) < 1e-4
-    assert largest_error(on(broken(seed), Engine.GRAPH).execute(network, plan, inputs), expected) > 0.1
+    assert largest_error(HostBackend(driver=HostDriver(seed)).execute(network, plan, inputs), expected) < 1e-4
+    assert largest_error(HostBackend(driver=broken(seed)).execute(network, plan, inputs), expected) > 0.1
 
 
 @pytest.mark.parametrize("broken", [LaunchesNothing, DropsEdges])
@@ -297,9 +280,9 @@ def test_outputs_are_those_of_the_graph(seed: int, broken: type[HostDriver]) -> 
 def test_what_was_timed_is_held_to_its_outputs(seed: int, broken: type[HostDriver]) -> None:
     network, plan = lowered(seed, Engine.GRAPH)
     timing = Timing(rounds=2, warm_up=1, seed=seed)
-    assert len(on(HostDriver(seed), Engine.GRAPH).measure(network, [plan], timing)[0].times_us) == 2
+    assert len(HostBackend(driver=HostDriver(seed)).measure(network, [plan], timing)[0].times_us) == 2
     with pytest.raises(BackendError, match="computes other outputs than the same calls one by one"):
-        on(broken(seed), Engine.GRAPH).measure(network, [plan], timing)
+        HostBackend(driver=broken(seed)).measure(network, [plan], timing)
 
 
 class GivesArenasBack(HostDriver):
@@ -318,7 +301,7 @@ def test_right_answers_of_an_earlier_run_are_not_found_in_its_memory(engine: Eng
     network, plan = lowered(0, engine)
     plan = plan_memory(plan)
     inputs = random_inputs(network)
-    backend = on(GivesArenasBack(plan.arena_bytes), engine)
+    backend = HostBackend(engine=engine, driver=GivesArenasBack(plan.arena_bytes))
     assert largest_error(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs)) < 1e-4
     idle = replace(plan, commands=plan.commands[-1:])
     assert all(np.isnan(array).all() for array in backend.execute(network, idle, inputs).values())

@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from host_backend import HostBackend, always
 from host_device import HostDriver, HostMemory
-from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from precisions import stored_in
@@ -15,18 +15,11 @@ from random_networks import sequential_schedule
 from small_networks import IMAGE, OPS, UNITS, of_op
 
 from iossim.backends.cupy_cudnn import product_kernels
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
-from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.views import row_major
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.backend import Choice
-from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.execution.made_inputs import made_arrays
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
@@ -245,22 +238,10 @@ def one_convolution(
 
 def ways(network: Network, layout: str = "nhwc") -> Counter[str]:
     """Run each way of unit ``u``, hold its outputs to NumPy's, and count the ways by what they are called."""
-    driver = HostDriver(seed=3)
-    options = CudnnOptions(layout=layout)
-    backend = CupyCudnnBackend(network.precision, Engine.GRAPH, options, driver, HostLibrary(driver))
-    inputs = made_arrays(network.graph.inputs, network.graph.types)
-    expected = evaluate_graph(network.graph, inputs)
+    backend = HostBackend(network.precision, driver=HostDriver(seed=3), layout=layout)
     found = [way.name for way in backend.algorithms(network, "u")]
     for text in found:
-        plan = lower_schedule(
-            sequential_schedule(network),
-            network,
-            Engine.GRAPH,
-            in_place=True,
-            choices=lambda units, *_, text=text: Choice(text if units == ("u",) else ""),
-        )
-        difference = largest_difference(backend.execute(network, plan, inputs), expected)
-        assert difference.relative <= tolerance(network), (text, difference)
+        backend.agree(network, backend.lowered(network, choices=always(text)))
     return Counter(text.partition(":")[0] for text in found)
 
 

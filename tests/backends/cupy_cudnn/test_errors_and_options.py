@@ -13,40 +13,31 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from host_backend import HostBackend
 from host_device import HostDriver
-from host_library import HostLibrary
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 from small_networks import OPS, of_op
 
 from iossim.backends.cupy_cudnn import backend as module
-from iossim.backends.cupy_cudnn.backend import ENGINES, CupyCudnnBackend, fallbacks
+from iossim.backends.cupy_cudnn.backend import ENGINES, fallbacks
 from iossim.backends.cupy_cudnn.driver_api import DevResource, GreenContexts
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import divisions
-from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, IossimError, OptionError, PlanError, ScheduleError
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.backends import backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
-from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import plan_for
 from iossim.execution.plan import Copy, Launch, Plan, Queue
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.unary import Cast
+from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import Precision
-
-
-def host_backend(precision: Precision = Precision.FP32) -> CupyCudnnBackend:
-    driver = HostDriver()
-    versions = (("cudnn", "9.19.1"), ("cudnn-frontend", "1.28.0"))
-    return CupyCudnnBackend(precision, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver), versions)
 
 
 def plan_of(network: Network) -> Plan:
@@ -153,7 +144,7 @@ def test_options_are_part_of_what_measurements_are_kept_under() -> None:
 
 
 def test_the_context_names_device_driver_and_libraries() -> None:
-    context = host_backend().context
+    context = HostBackend(versions=(("cudnn", "9.19.1"), ("cudnn-frontend", "1.28.0"))).context
     assert (context.backend, context.device, context.driver) == ("cupy_cudnn", "h100-sxm", "580.1")
     assert [name for name, _ in context.libraries] == ["cuda", "cudnn", "cudnn-frontend", "cupy"]
     assert (context.precision, context.engine, context.layout) == ("fp32", "graph", "nchw")
@@ -179,26 +170,20 @@ def test_an_op_that_no_kernel_covers_is_named_with_its_unit(build: Callable[[], 
     network = build()
     (found,) = fallbacks(network)
     assert (found.op, found.unit, found.reason.startswith(says)) == ("op", "op", True), found
-    inputs = made_arrays(network.graph.inputs, network.graph.types)
-    made, expected = host_backend().execute(network, plan_of(network), inputs), evaluate_graph(network.graph, inputs)
-    for name, array in expected.items():
-        np.testing.assert_array_equal(made[name], array)
+    HostBackend().agree(network)
 
 
 def test_other_element_types_are_refused() -> None:
-    from iossim.ir.builder import GraphBuilder
-    from iossim.ir.ops.unary import Relu
-
     b = GraphBuilder("half", Precision.FP16)
     network = b.network([b.add(Relu(), b.input("x", (2, 3)), name="op")])
     with pytest.raises(BackendError, match="is stored in fp16, and this backend was made for fp32; give `dtype` fp16"):
-        host_backend().execute(network, plan_of(network), {"x": np.zeros((2, 3), np.float16)})
+        HostBackend().execute(network, plan_of(network), {"x": np.zeros((2, 3), np.float16)})
 
 
 def test_a_plan_of_another_graph_or_of_several_devices_is_refused() -> None:
     network, other = random_network(1), random_network(2)
     with pytest.raises(ScheduleError, match="the plan is for another graph"):
-        host_backend().execute(other, plan_of(network), random_inputs(other))
+        HostBackend().execute(other, plan_of(network), random_inputs(other))
     plan = plan_of(network)
     moved = replace(
         plan,
@@ -207,12 +192,12 @@ def test_a_plan_of_another_graph_or_of_several_devices_is_refused() -> None:
         ),
     )
     with pytest.raises(PlanError, match="of devices 0 and 1"):
-        host_backend().execute(network, moved, random_inputs(network))
+        HostBackend().execute(network, moved, random_inputs(network))
 
 
 def test_inputs_are_checked() -> None:
     network = OPS["clip"]()
-    backend, plan = host_backend(), plan_of(network)
+    backend, plan = HostBackend(), plan_of(network)
     with pytest.raises(GraphError, match="no array for input 'x0'"):
         backend.execute(network, plan, {})
     with pytest.raises(GraphError, match=r"input 'x0' is float64\[2x6x9x7\]; give an array of fp32"):
@@ -303,11 +288,9 @@ def test_divided_stages_compute_what_the_graph_does() -> None:
     for seed in range(12):
         network = random_network(seed, movers=seed % 2 == 0)
         driver = HostDriver(seed)
-        backend = CupyCudnnBackend(Precision.FP32, Engine.PARTITION, CudnnOptions(), driver, HostLibrary(driver))
+        backend = HostBackend(engine=Engine.PARTITION, driver=driver)
         plan = plan_for(random_schedule(network, seed, merge=True), network, backend)
-        inputs = made_arrays(network.graph.inputs, network.graph.types)
-        found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
-        assert found.relative <= tolerance(network), found
+        backend.agree(network, plan)
         wanted = {one.sms for one in plan.commands if isinstance(one, Launch | Copy) and one.sms is not None}
         used = [driver._streams[call.stream].sms for call in driver.calls if call.verb in ("launch", "convolution")]
         assert wanted == {sms for sms in used if sms is not None}

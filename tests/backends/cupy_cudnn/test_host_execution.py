@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boxed_plans import boxed
+from host_backend import HostBackend
 from host_device import HostDriver
-from host_library import HostLibrary
 from hrnet import hrnet
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,13 +18,12 @@ from random_networks import random_inputs, random_network, random_schedule, rand
 from small_networks import OPS, UNITS, of_op
 from torch_op_cases import MORE_CASES
 
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, fallbacks
+from iossim.backends.cupy_cudnn.backend import fallbacks
 from iossim.backends.cupy_cudnn.convolution import FusedAttention
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import say_once
 from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
@@ -52,11 +51,6 @@ from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule
 
 
-def host_backend(engine: Engine = Engine.GRAPH, seed: int = 0) -> CupyCudnnBackend:
-    driver = HostDriver(seed)
-    return CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), driver, HostLibrary(driver))
-
-
 def agree(
     network: Network,
     schedule: AnySchedule,
@@ -66,14 +60,9 @@ def agree(
     in_place: bool = True,
     seed: int = 0,
 ) -> None:
-    backend, inputs = host_backend(engine, seed), random_inputs(network)
+    backend = HostBackend(engine=engine, driver=HostDriver(seed))
     choices = backend.choices(network) if chosen else None
-    plan = lower_schedule(schedule, network, engine, in_place=in_place, choices=choices)
-    outputs = backend.execute(network, plan, inputs)
-    expected = evaluate_graph(network.graph, inputs)
-    assert set(outputs) == set(expected)
-    for name, array in expected.items():
-        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+    backend.agree(network, backend.lowered(network, schedule, choices, in_place=in_place))
 
 
 @settings(max_examples=25)
@@ -94,11 +83,8 @@ def test_random_streams(seed: int, engine: Engine) -> None:
 @given(seed=st.integers(0, 10**6), engine=st.sampled_from(UNDIVIDED))
 def test_values_in_boxes_along_any_axis(seed: int, engine: Engine) -> None:
     network = random_network(seed, movers=True)
-    inputs = random_inputs(network)
-    plan = boxed(lower_schedule(random_schedule(network, seed), network, engine, in_place=True), seed)
-    outputs = host_backend(engine, seed).execute(network, plan, inputs)
-    for name, array in evaluate_graph(network.graph, inputs).items():
-        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+    backend = HostBackend(engine=engine, driver=HostDriver(seed))
+    backend.agree(network, boxed(backend.lowered(network, random_schedule(network, seed)), seed))
 
 
 @pytest.mark.parametrize("name", [*OPS, *UNITS])
@@ -129,7 +115,7 @@ def test_pooling_windows(data: st.DataObject, average: bool) -> None:
 @pytest.mark.parametrize("synchronise", [True, False])
 def test_a_repeated_stage_computes_what_one_does(engine: Engine, synchronise: bool) -> None:
     network = UNITS["channels that cuDNN cannot be pointed at"]()
-    backend, inputs = host_backend(engine), random_inputs(network)
+    backend, inputs = HostBackend(engine=engine), random_inputs(network)
     groups = [[0], [1], [2]]
     plan = lower_stage(network, groups, Strategy.CONCURRENT, engine, in_place=True, choices=backend.choices(network))
     once = backend.execute(network, plan, inputs)
@@ -143,16 +129,8 @@ def test_a_repeated_stage_computes_what_one_does(engine: Engine, synchronise: bo
 @pytest.mark.parametrize("model", ["ios_sample", "randwire"])
 def test_networks_of_the_zoo(model: str) -> None:
     network = load(model)
-    driver = HostDriver()
-    library = HostLibrary(driver, lambda _: {EnginePlan("eng0", 0): 1.0})
-    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
-    inputs = random_inputs(network)
-    plan = lower_schedule(random_schedule(network, seed=1), network, Engine.GRAPH, in_place=True)
-    outputs = backend.execute(network, plan, inputs)
-    for name, array in evaluate_graph(network.graph, inputs).items():
-        largest = np.abs(array).max()
-        assert largest > 0
-        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-4 * largest)
+    backend = HostBackend(plans_of=lambda _: {EnginePlan("eng0", 0): 1.0})
+    backend.agree(network, backend.lowered(network, random_schedule(network, seed=1)))
 
 
 @pytest.mark.parametrize("model", ["ios_sample", "squeezenet", "inception_v3", "resnet18", "nasnet_a", "randwire"])
@@ -241,7 +219,7 @@ def test_what_no_kernel_computes_runs_on_the_host_with_a_remark(
         "no kernel computes hardmax",
     ]
     plan = lower_schedule(sequential_schedule(network), network, engine, in_place=True)
-    (samples,) = host_backend(engine).measure(network, [plan], Timing(rounds=2, warm_up=0))
+    (samples,) = HostBackend(engine=engine).measure(network, [plan], Timing(rounds=2, warm_up=0))
     assert len(samples.times_us) == 2
 
 
@@ -281,9 +259,7 @@ def unlike_units(network: Network) -> list[int]:
 @pytest.mark.parametrize("precision", [Precision.BF16, pytest.param(Precision.FP16, marks=pytest.mark.slow)])
 def test_units_of_transformers(model: str, options: dict[str, object], precision: Precision) -> None:
     network = load(model, dtype=str(precision), **options)
-    driver = HostDriver(seed=1)
-    library = HostLibrary(driver)
-    backend = CupyCudnnBackend(precision, Engine.GRAPH, CudnnOptions(), driver, library)
+    backend = HostBackend(precision, driver=HostDriver(seed=1))
     tried = unlike_units(network)
     assert {"Attention", "Gather-Mul"} & {network.units[index].kind for index in tried}
     for index in tried:
@@ -292,4 +268,4 @@ def test_units_of_transformers(model: str, options: dict[str, object], precision
         expected = execute(plan, network, inputs)
         found = largest_difference(backend.execute(network, plan, inputs), expected)
         assert found.relative <= tolerance(network), (network.units[index].name, found)
-    assert any(isinstance(asked, FusedAttention) for asked in library.asked) == (model != "moe_shared")
+    assert any(isinstance(asked, FusedAttention) for asked in backend.library.asked) == (model != "moe_shared")

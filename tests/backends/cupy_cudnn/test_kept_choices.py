@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from host_device import HostDriver
-from host_library import HostLibrary
+from host_backend import HostBackend
 from small_networks import UNITS
 
 from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices, Timed
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options, usual_choices
@@ -33,21 +32,15 @@ def backend(
     plans: dict[EnginePlan, float] | None = None,
     options: CudnnOptions | None = None,
     **versions: str,
-) -> CupyCudnnBackend:
-    driver = HostDriver()
-    settings = options or CudnnOptions(choices=path)
-    library = HostLibrary(driver, lambda _: plans or PLANS)
+) -> HostBackend:
     given = {**VERSIONS, **{name.replace("_", "-"): version for name, version in versions.items()}}
-    return CupyCudnnBackend(Precision.FP32, engine, settings, driver, library, tuple(given.items()))
+    settings = asdict(options or CudnnOptions(choices=path))
+    return HostBackend(engine=engine, plans_of=lambda _: plans or PLANS, versions=tuple(given.items()), **settings)
 
 
-def chosen(made: CupyCudnnBackend) -> list[str]:
-    found = []
-    for name in ("conv and relu without bias", "separable conv of a sum"):
-        network = UNITS[name]()
-        choices = made.choices(network)
-        found += [choices((unit.name,), Strategy.CONCURRENT).algorithm for unit in network.units]
-    return found
+def chosen(made: HostBackend) -> list[str]:
+    networks = [UNITS[name]() for name in ("conv and relu without bias", "separable conv of a sum")]
+    return [made.algorithm(network, unit.name) for network in networks for unit in network.units]
 
 
 def test_a_second_backend_times_nothing(tmp_path: Path) -> None:

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from host_backend import HostBackend
 from host_device import KERNEL_US, HostDriver, HostGraph, HostStream, Node, Ramp
 from host_kernels import host_kernel
-from host_library import HostLibrary
 from random_networks import random_network
 
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.clock import FLUSH
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS, Conditions
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.stored_measurements import measurement_set
@@ -28,7 +26,6 @@ from iossim.execution.lower import MAIN, lower_stage
 from iossim.execution.plan import Plan, Record, Wait, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy
 
 CONVOLUTION_US = 40.0
@@ -51,8 +48,7 @@ def measured(
     driver: HostDriver | None = None,
 ) -> tuple[list[Samples], HostDriver, list[tuple[int, int]]]:
     driver = driver or HostDriver(free_bytes=free_bytes)
-    library = HostLibrary(driver, lambda _: {EnginePlan("eng0", 0): CONVOLUTION_US})
-    backend = CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), driver, library)
+    backend = HostBackend(engine=engine, driver=driver, plans_of=lambda _: {EnginePlan("eng0", 0): CONVOLUTION_US})
     told: list[tuple[int, int]] = []
     found = backend.measure(network, plans, timing, lambda *done: told.append(done))
     return found, driver, told

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from host_backend import HostBackend
 from host_device import DropsEdges, HostDriver
 from host_kernels import host_kernel
 from host_library import HostLibrary
@@ -20,11 +21,9 @@ from quantised_networks import QUANTISED, convolution, scales, whole
 from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule
 from small_networks import OPS, UNITS
 
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import copy
-from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.views import Memory, dense
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import say_once
@@ -45,34 +44,20 @@ from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule
 
 SIXTEEN = (Precision.FP16, Precision.BF16)
 
 
-def on_host(
-    precision: Precision, engine: Engine = Engine.GRAPH, layout: str = "", seed: int = 0
-) -> tuple[CupyCudnnBackend, HostLibrary]:
-    driver = HostDriver(seed)
-    library = HostLibrary(driver)
-    return CupyCudnnBackend(precision, engine, CudnnOptions(layout=layout), driver, library), library
-
-
 def agree(
     network: Network, schedule: AnySchedule, engine: Engine = Engine.GRAPH, layout: str = "", seed: int = 0
 ) -> HostLibrary:
     """Outputs are within the tolerance; the library, with all that it was asked for."""
-    backend, library = on_host(network.precision, engine, layout, seed)
-    inputs = made_arrays(network.graph.inputs, network.graph.types)
-    plan = lower_schedule(schedule, network, engine, in_place=True, choices=backend.choices(network))
-    outputs = backend.execute(network, plan, inputs)
-    expected = evaluate_graph(network.graph, inputs)
-    assert {name: array.dtype for name, array in outputs.items()} == {n: a.dtype for n, a in expected.items()}
-    found = largest_difference(outputs, expected)
-    assert found.relative <= tolerance(network), found
-    return library
+    backend = HostBackend(network.precision, engine, HostDriver(seed), layout=layout)
+    backend.agree(network, backend.lowered(network, schedule, backend.choices(network)))
+    return backend.library
 
 
 @pytest.mark.parametrize("name", [*OPS, *UNITS])
@@ -123,13 +108,12 @@ def convolved(channels: int, count: int = 2) -> Network:
 
 @pytest.mark.parametrize(("channels", "layout"), [(16, "nhwc"), (78, "nchw"), (3, "nchw")])
 def test_images_lie_as_suits_the_channels_of_their_network(channels: int, layout: str) -> None:
-    backend, library = on_host(Precision.BF16)
+    backend = HostBackend(Precision.BF16)
     network = convolved(channels)
     assert context_of(backend, network) == replace(backend.context, layout=layout)
-    agree(network, sequential_schedule(network))
-    backend.choices(network)(("conv0",), Strategy.CONCURRENT)
-    assert {asked.last for asked in library.asked} == {layout == "nhwc"}
-    given, _ = on_host(Precision.BF16, layout="nhwc")
+    backend.agree(network)
+    assert {asked.last for asked in backend.library.asked} == {layout == "nhwc"}
+    given = HostBackend(Precision.BF16, layout="nhwc")
     assert context_of(given, network) == given.context
 
 
@@ -140,7 +124,7 @@ def test_networks_of_the_zoo_lie_as_their_channels_say() -> None:
 
 
 def test_times_are_kept_under_the_layout_of_their_network(tmp_path: Path) -> None:
-    backend, _ = on_host(Precision.BF16)
+    backend = HostBackend(Precision.BF16)
     with MeasurementStore(tmp_path / "store.sqlite") as store:
         for channels in (16, 78):
             network = convolved(channels)
@@ -177,7 +161,7 @@ def test_what_runs_in_no_order_is_further_off_than_rounding_explains(seed: int, 
     expected = evaluate_graph(network.graph, inputs)
     off = []
     for driver in (HostDriver(seed), DropsEdges(seed)):
-        backend = CupyCudnnBackend(precision, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
+        backend = HostBackend(precision, driver=driver)
         off.append(largest_difference(backend.execute(network, plan, inputs), expected).relative)
     assert off[0] <= tolerance(network) < off[1] / 2
 
@@ -187,7 +171,7 @@ def test_plans_in_16_bits_have_no_race_and_events_taken_away_make_one() -> None:
     found = []
     for seed in range(6):
         network = stored_in(random_network(seed, units=6), Precision.BF16)
-        backend, _ = on_host(Precision.BF16)
+        backend = HostBackend(Precision.BF16)
         plan = plan_for(random_streams(network, seed), network, backend)
         assert {plan.buffers[name].type.dtype for name in (*plan.inputs, *plan.outputs)} == {DType.BFLOAT16}
         found.append(needed_waits(network, plan, backend))
@@ -207,9 +191,7 @@ def test_networks_from_onnx_in_bf16_under_random_interleavings(model: str, tmp_p
     file = tmp_path / f"{model}.onnx"
     onnx.save(export_graph(load(model, shapes=shapes).graph), file)
     network = load(file, dtype="bf16", units="fused")
-    driver = HostDriver(seed=5)
-    library = HostLibrary(driver, lambda _: {EnginePlan("eng0", 0): 1.0})
-    backend = CupyCudnnBackend(Precision.BF16, Engine.GRAPH, CudnnOptions(), driver, library)
+    backend = HostBackend(Precision.BF16, driver=HostDriver(seed=5), plans_of=lambda _: {EnginePlan("eng0", 0): 1.0})
     inputs = made_arrays(network.graph.inputs, network.graph.types)
     plan = plan_for(random_streams(network, seed=1), network, backend)
     expected = evaluate_graph(network.graph, inputs)
@@ -247,24 +229,16 @@ def test_a_slice_is_written_packed_and_copied_where_that_is_faster(
         return {EnginePlan("eng0", 0): (gaps_us if has_gaps else packed_us) + (0.0 if fused else 50.0)}
 
     network = two_branches(precision)
-    driver = HostDriver(seed=1)
-    backend = CupyCudnnBackend(precision, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver, plans_of))
-    choices = backend.choices(network)
-    assert [choices((name,), Strategy.CONCURRENT).algorithm for name in ("left", "right")] == [f"{kind}eng0"] * 2
-    inputs = made_arrays(network.graph.inputs, network.graph.types)
-    plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True, choices=choices)
-    found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
-    assert found.relative <= tolerance(network)
+    backend = HostBackend(precision, driver=HostDriver(seed=1), plans_of=plans_of)
+    assert [backend.algorithm(network, name) for name in ("left", "right")] == [f"{kind}eng0"] * 2
+    backend.agree(network)
 
 
 def agree_in_whole_numbers(network: Network, *, has_plans: bool = True) -> HostLibrary:
     """Outputs are NumPy's, but for a step where scales multiply in fp32; the library, with all that it was asked for."""
-    driver = HostDriver()
-    library = HostLibrary(driver) if has_plans else HostLibrary(driver, lambda _: {})
-    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
+    backend = HostBackend(plans_of=None if has_plans else lambda _: {})
     inputs = random_inputs(network)
-    plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, choices=backend.choices(network))
-    outputs = backend.execute(network, plan, inputs)
+    outputs = backend.execute(network, backend.lowered(network, choices=backend.choices(network)), inputs)
     for name, array in evaluate_graph(network.graph, inputs).items():
         found = outputs[name]
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
@@ -277,7 +251,7 @@ def agree_in_whole_numbers(network: Network, *, has_plans: bool = True) -> HostL
         assert off.mean() <= 0.01, name
     found_most = largest_difference(outputs, evaluate_graph(network.graph, inputs))
     assert found_most.relative <= tolerance(network), found_most
-    return library
+    return backend.library
 
 
 @pytest.mark.parametrize("name", QUANTISED)

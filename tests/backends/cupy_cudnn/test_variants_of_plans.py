@@ -6,20 +6,16 @@ import ctypes
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from host_device import HostDriver
-from host_library import HostLibrary
-from random_networks import random_inputs, sequential_schedule
+from host_backend import HostBackend
+from random_networks import sequential_schedule
 from small_networks import OPS, UNITS, branches, of_op
 
 from iossim import api
 from iossim.backends.cupy_cudnn import driver_api
 from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
+from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.base.errors import OptionError, PlanError
 from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
@@ -56,11 +52,11 @@ def backend(
     precision: Precision = Precision.FP32,
     plans: dict[str, float] = PLANS,
     held: dict[str, tuple[int, float]] = HELD,
-) -> tuple[CupyCudnnBackend, HostDriver]:
-    driver = HostDriver()
-    library = HostLibrary(driver, lambda _: {EnginePlan(name, 0): time_us for name, time_us in plans.items()})
-    library.held = held
-    return CupyCudnnBackend(precision, engine, CudnnOptions(choices=path, plans=8), driver, library), driver
+) -> HostBackend:
+    offered = {EnginePlan(name, 0): time_us for name, time_us in plans.items()}
+    made = HostBackend(precision, engine, plans_of=lambda _: offered, choices=path, plans=8)
+    made.library.held = held
+    return made
 
 
 def convolution() -> Network:
@@ -68,7 +64,7 @@ def convolution() -> Network:
 
 
 def test_variants_are_what_holds_less_of_an_sm_or_of_the_device() -> None:
-    made, _ = backend()
+    made = backend()
     assert isinstance(made, OffersVariants)
     network = convolution()
     found = made.variants(network, network.units[0].name)
@@ -82,12 +78,12 @@ def test_variants_are_what_holds_less_of_an_sm_or_of_the_device() -> None:
 
 def test_names_are_the_same_in_another_process_and_nothing_is_timed_again(tmp_path: Path) -> None:
     path = tmp_path / "choices.json"
-    first, _ = backend(path)
+    first = backend(path)
     network = UNITS["separable conv of a sum"]()
     (unit,) = network.units
     expected = first.variants(network, unit.name)
     assert [one.name for one in expected][1:] == ["own1x1 fused:eng0", "own1x1 fused:eng41_k2=5@16"]
-    second, _ = backend(path, Engine.PAPER)
+    second = backend(path, Engine.PAPER)
     assert second.variants(network, unit.name) == expected
     assert second.planning.candidates_timed == 0
     (place,) = json.loads(path.read_text())["places"]
@@ -96,18 +92,15 @@ def test_names_are_the_same_in_another_process_and_nothing_is_timed_again(tmp_pa
 
 @pytest.mark.parametrize("engine", [Engine.GRAPH, Engine.PAPER])
 def test_a_schedule_runs_by_the_variants_that_it_names(engine: Engine) -> None:
-    network, (made, driver) = convolution(), backend(engine=engine)
+    network, made = convolution(), backend(engine=engine)
     schedule = sequential_schedule(network)
     varied = with_variants(schedule, {network.units[0].name: "fused:eng41_k2=5@16"})
     read = Schedule.model_validate_json(varied.model_dump_json())
     assert read == varied
-    inputs = random_inputs(network)
     plan = plan_for(read, network, made)
-    driver.calls.clear()
-    outputs = made.execute(network, plan, inputs)
-    assert {call.about for call in driver.calls if call.verb == "convolution"} == {"eng41_k2=5@16"}
-    for name, array in evaluate_graph(network.graph, inputs).items():
-        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5)
+    made.driver.calls.clear()
+    made.agree(network, plan)
+    assert set(made.heard) == {"eng41_k2=5@16"}
 
 
 def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() -> None:
@@ -126,7 +119,7 @@ def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() 
     light = min((one for one in others if one.alone_us < 2 * fastest.alone_us), key=lambda one: one.blocks)
     assert light.blocks < 0.8 * fastest.blocks
     plans = {"eng41": 2 * fastest.alone_us, "eng0": 2 * light.alone_us}
-    made, driver = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": fastest[3:], "eng0": light[3:]})
+    made = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": fastest[3:], "eng0": light[3:]})
     named = with_variants(schedule, {"light": light.name, "usual": usual.name})
     assert schedule.device == made.context.device
     found, remark = for_backend(named, network, made)
@@ -134,9 +127,9 @@ def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() 
     assert "runs 2 units with its own kernels, 1 of them not with the fastest but with the most alike" in remark
     assert light.name in remark
     assert for_backend(found, network, made) == (found, "")
-    driver.calls.clear()
+    made.driver.calls.clear()
     assert output_difference(network, found, made, numpy_outputs).relative < 2e-2
-    assert {call.about for call in driver.calls if call.verb == "convolution"} == {"eng0", "eng41"}
+    assert set(made.heard) == {"eng0", "eng41"}
     unheard = with_variants(schedule, {"light": "unheard", "usual": usual.name})
     left, _ = for_backend(unheard, network, made)
     with pytest.raises(PlanError, match="'unheard', which no plans of cuDNN are called here"):
@@ -145,7 +138,7 @@ def test_kernels_that_the_simulator_named_run_as_the_most_alike_of_the_device() 
 
 @pytest.mark.parametrize("variant", ["fused:eng99", "gemm 64x64", "fused:eng0 fused:eng0"])
 def test_a_variant_that_is_no_plan_here_is_refused_in_one_line(variant: str) -> None:
-    made, _ = backend()
+    made = backend()
     network = convolution()
     with pytest.raises(PlanError, match="search again on this device, or leave the variant out") as error:
         made.choices(network)((network.units[0].name,), Strategy.CONCURRENT, variant)
@@ -154,7 +147,7 @@ def test_a_variant_that_is_no_plan_here_is_refused_in_one_line(variant: str) -> 
 
 
 def test_a_unit_without_convolutions_runs_as_the_fastest_alone() -> None:
-    made, _ = backend()
+    made = backend()
     network = OPS["sigmoid"]()
     assert [one.name for one in made.variants(network, network.units[0].name)] == [FASTEST]
 
@@ -163,7 +156,7 @@ def test_a_measured_search_runs_what_the_simulator_likes_side_by_side_by_what_th
     """The fastest kernels fill the device and run one after another; slower ones of fewer blocks run at once."""
     network = branches(Precision.BF16)
     plans = {"eng41": 100.0, "eng0": 130.0}
-    made, driver = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": (200, 1.0), "eng0": (48, 0.53)})
+    made = backend(None, Engine.GRAPH, Precision.BF16, plans, {"eng41": (200, 1.0), "eng0": (48, 0.53)})
     with MeasurementStore(tmp_path / "store.sqlite") as store:
         truth = MeasuredCostModel(made, store, Timing(rounds=1, warm_up=0), target_us=1.0)
         everything = Budget(everything=True)
@@ -192,10 +185,9 @@ def test_a_measured_search_runs_what_the_simulator_likes_side_by_side_by_what_th
         options = api.search_options(company=True)
         with pytest.raises(OptionError, match="`company`: backend numpy_reference knows one kernel of each unit"):
             api.optimize(network, "h100-sxm", cost_model=numpy, options=options, budget="9")
-    driver.calls.clear()
+    made.driver.calls.clear()
     made.measure(network, [plan_for(chosen, network, made)], Timing(rounds=1, warm_up=0))
-    names = {call.about for call in driver.calls if call.verb == "convolution"}
-    assert "eng0" in names
+    assert "eng0" in made.heard
 
 
 class _Driver:
