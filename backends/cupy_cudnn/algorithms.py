@@ -19,7 +19,6 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
-from iossim.backends.cupy_cudnn.options import usual_choices
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError, PlanError, warn_once
 from iossim.base.user_files import read_json, read_text, write_atomically
@@ -59,21 +58,16 @@ class Timed:
 
 
 class KeptChoices:
-    """The choices of one place in the file at ``path``, which need not be there yet.
+    """The choices of one place in the file at ``path``, which is made when it is needed, with its folder.
 
-    Raises OptionError where there is a file of something else, or no folder for it; it is never written over. The usual
-    file's folder is made when it is needed, and where that cannot be written a warning says so.
+    Raises OptionError where there is a file of something else; it is never written over. Where the file cannot be
+    written a warning says so.
     """
 
     def __init__(self, path: Path, where: Mapping[str, str]) -> None:
         self._path, self._where = path, json.dumps(dict(where), sort_keys=True)
         self._places: dict[str, dict[str, dict[str, Any]]] = {}
         self._read_at: tuple[int, int] | None = None
-        self._is_usual = path == usual_choices()
-        if not self._is_usual and not path.parent.is_dir():
-            raise OptionError(
-                f"backend option choices: there is no folder {path.parent}; make it, or name another file"
-            )
         self._read()
 
     def find(self, key: Hashable) -> Timed | None:
@@ -90,9 +84,7 @@ class KeptChoices:
         return None if found is None else [Timed.of(row) for row in found]
 
     def keep(self, key: Hashable, about: str, fastest: Timed, lighter: Sequence[Timed] | None = None) -> None:
-        """Add a choice, and its variants; when this returns they are in the file. Raises BackendError where that cannot
-        be written.
-        """
+        """Add a choice, and its variants; when this returns they are in the file, or cannot be."""
         self._read()
         self._own[_name(key)] = {"of": about, **fastest.row}
         if lighter is not None:
@@ -101,14 +93,13 @@ class KeptChoices:
         places = [{"where": json.loads(where), "choices": choices} for where, choices in sorted(self._places.items())]
         text = json.dumps({"format": FORMAT, "places": places}, indent=1, sort_keys=True) + "\n"
         try:
-            if self._is_usual:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._path, text)
         except OSError as error:
-            why = f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; give option choices off, "
-            if not self._is_usual:
-                raise BackendError(f"{why}or name another file") from None
-            warn_once(f"{why}or set IOSSIM_DATA_DIR")
+            warn_once(
+                f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; give option choices off, or "
+                "name another file"
+            )
 
     @property
     def _own(self) -> dict[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
 from iossim.backends.cupy_cudnn.host_calls import HostCall, remarks
-from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, issue_convolution, issue_kernel
+from iossim.backends.cupy_cudnn.issue import Issue, Lane, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
@@ -152,19 +152,20 @@ class PreparedPlan:
         """What the queues need of which a launch needs more than its workspace in the plan."""
         sizes: dict[Queue, int] = {}
         for launch, work in self._work.items():
-            if work.scratch_bytes > self._given_bytes(launch):
+            if not self._has_room(launch):
                 sizes[launch.queue] = max(sizes.get(launch.queue, 0), work.scratch_bytes)
         return dict(sorted(sizes.items()))
 
-    def _given_bytes(self, launch: Launch) -> int:
-        return 0 if launch.workspace is None else self.plan.buffers[launch.workspace].bytes
+    def _has_room(self, launch: Launch) -> bool:
+        given_bytes = 0 if launch.workspace is None else self.plan.buffers[launch.workspace].bytes
+        return self._work[launch].scratch_bytes <= given_bytes
 
-    def _scratch(self, launch: Launch, needed_bytes: int) -> int:
-        if needed_bytes == 0:
-            return 0
-        if needed_bytes > self._given_bytes(launch):
+    def _scratch(self, launch: Launch) -> int:
+        """Where a launch works; 0 where it needs nothing."""
+        if not self._has_room(launch):
             return self._extra[launch.queue].address
-        assert launch.workspace is not None
+        if launch.workspace is None:
+            return 0
         assert self.plan.offsets is not None
         return self.arena.address + self.plan.offsets[launch.workspace]
 
@@ -173,9 +174,11 @@ class PreparedPlan:
         if isinstance(command, Copy):
             copied = element_kernels.copy(self.view(command.source), self.view(command.target))
             return [issue_kernel(machine.driver, copied, self.address, lane)]
-        work = self._work[command]
-        scratch = self._scratch(command, work.scratch_bytes)
-        address = self._with_scratch(scratch)
+        work, scratch = self._work[command], self._scratch(command)
+
+        def address(view: View) -> int:
+            return scratch + view.offset_bytes if view.memory.kind == "scratch" else self.address(view)
+
         issues: list[Issue] = []
         timed = iter(work.timed)
         for call in work.program.calls:
@@ -188,12 +191,6 @@ class PreparedPlan:
             else:
                 issues.append(issue_kernel(machine.driver, call, address, lane))
         return issues
-
-    def _with_scratch(self, scratch: int) -> Address:
-        def address(view: View) -> int:
-            return scratch + view.offset_bytes if view.memory.kind == "scratch" else self.address(view)
-
-        return address
 
 
 def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weights) -> UnitProgram:

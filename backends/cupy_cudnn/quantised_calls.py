@@ -95,7 +95,8 @@ def _convolved(
 ) -> tuple[str, Operands]:
     """A convolution around the zero points, of ``y``'s shape: an expression in int32, and what is in it."""
     x, shift = calls.view(image), _shift(calls.view(image))
-    zero = (0 if x_zero is None else _number(calls, x_zero)) - shift
+    _check_constants(calls, x_zero, bias)
+    zero = (0 if x_zero is None else int(calls.weights.number(x_zero))) - shift
     if zero and any(op.pads):
         x, op = _as_int8(calls, x, op.pads, zero), replace(op, pads=(0,) * len(op.pads))
     elif shift:
@@ -108,8 +109,6 @@ def _convolved(
     sums = operands.symbol(made)
     if not zero and bias is None:
         return sums, operands
-    if bias is not None and not calls.weights.knows(bias):
-        raise BackendError(f"its bias {bias!r} is computed at run time; give a constant, or use another backend")
 
     def added() -> Array:
         own = 0 if bias is None else calls.weights.load(bias).astype(np.int64)
@@ -200,9 +199,7 @@ def _around(calls: UnitCalls, value: str, zero: str | None) -> View:
 
 def _around_zero(calls: UnitCalls, weight: str, zero: str | None) -> Callable[[], Array]:
     """What loads a constant less its zero point, which is one number or one for each filter."""
-    for name in (weight, *([] if zero is None else [zero])):
-        if not calls.weights.knows(name):
-            raise BackendError(f"{name!r} is computed at run time; give a constant, or use `backend` onnxruntime_cpu")
+    _check_constants(calls, weight, zero)
 
     def load() -> Array:
         whole = calls.weights.load(weight).astype(np.int32)
@@ -217,10 +214,10 @@ def _around_zero(calls: UnitCalls, weight: str, zero: str | None) -> Callable[[]
     return load
 
 
-def _number(calls: UnitCalls, zero: str) -> int:
-    if not calls.weights.knows(zero):
-        raise BackendError(f"its zero point {zero!r} is computed at run time; give a constant, or use another backend")
-    return int(calls.weights.number(zero))
+def _check_constants(calls: UnitCalls, *names: str | None) -> None:
+    for name in names:
+        if name is not None and not calls.weights.knows(name):
+            raise BackendError(f"{name!r} is computed at run time; give a constant, or use `backend` onnxruntime_cpu")
 
 
 def _shift(x: View) -> int:

@@ -52,7 +52,7 @@ def missing() -> str:
 def usable_device(name: str | None = None) -> str:
     """``cuda`` where torch can use it, else ``cpu``; a given name is checked.
 
-    Raises BackendError without torch, for an unknown device, and for CUDA where torch cannot use it.
+    Raises OptionError for an unknown device, BackendError without torch, and for CUDA where torch cannot use it.
     """
     if find_spec("torch") is None:
         raise BackendError(_NOT_INSTALLED)
@@ -60,7 +60,7 @@ def usable_device(name: str | None = None) -> str:
     if name is None:
         return "cpu" if reason else "cuda"
     if name not in DEVICES:
-        raise BackendError(f"torch runs on no device {name!r} here; {did_you_mean(name, DEVICES)}")
+        raise OptionError(f"torch runs on no device {name!r}; {did_you_mean(name, DEVICES)}")
     if name == "cuda" and reason:
         raise BackendError(f"torch cannot use CUDA here: {reason}")
     return name
@@ -74,10 +74,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
     for name in options:
         if name != "device":
             raise OptionError(f"backend torch_cuda has no setting {name!r}; {did_you_mean(name, ['device'])}")
-    device = options.get("device", "cuda")
-    if device not in DEVICES:
-        raise OptionError(f"backend torch_cuda runs on no device {device!r}; {did_you_mean(device, DEVICES)}")
-    return TorchBackend(precision, engine, usable_device(device))
+    return TorchBackend(precision, engine, usable_device(options.get("device", "cuda")))
 
 
 class TorchBackend:

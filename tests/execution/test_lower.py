@@ -136,14 +136,6 @@ def test_what_a_plan_says_of_itself(diamond: Network) -> None:
     assert plan.region("x") == Region("x", Box.whole(diamond.graph.types["x"].shape))
 
 
-def test_an_unknown_engine(diamond: Network) -> None:
-    schedule = one_block(diamond, make_stage([["a"]]))
-    with pytest.raises(
-        OptionError, match="unknown engine 'graphs'; did you mean 'graph'\\? known: auto, graph, onnxruntime, paper"
-    ):
-        lower_schedule(schedule, diamond, "graphs")
-
-
 def test_a_schedule_that_does_not_fit_is_not_lowered(diamond: Network) -> None:
     with pytest.raises(ScheduleError, match="'b' \\(and 2 more\\) is in no stage"):
         lower_schedule(one_block(diamond, make_stage([["a"]])), diamond)
@@ -202,17 +194,12 @@ def test_streams_are_not_divided(diamond: Network) -> None:
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("engine", Engine)
-def test_names(engine: Engine) -> None:
-    assert Engine.named(engine.value) is engine
-
-
 @pytest.mark.parametrize("name", ["", "graphs", "Paper"])
-def test_unknown_names(name: str) -> None:
+def test_engines_that_are_not_known(name: str) -> None:
     with pytest.raises(
         OptionError, match=rf"unknown engine '{name}'; .*known: auto, graph, onnxruntime, paper, partition"
     ):
-        Engine.named(name)
+        lower_schedule(random_streams(network := random_network(0), 0), network, name)
 
 
 @pytest.mark.parametrize("name", ["onnxruntime_cpu", "torch_cuda"])

@@ -183,9 +183,10 @@ def test_what_runs_one_device_refuses_two() -> None:
         run_plan(plan, network, V100)
     with pytest.raises(OptionError, match="crosses devices, and nothing joins them; give a link"):
         run_plan_on(plan, network, (V100, V100))
-    for name in ("onnxruntime_cpu",):
-        with pytest.raises(PlanError, match=f"the plan is of devices 0 and 1, and backend {name} runs device 0 alone"):
-            create_backend(name).execute(network, plan, random_inputs(network))
+    with pytest.raises(
+        PlanError, match="the plan is of devices 0 and 1, and backend onnxruntime_cpu runs device 0 alone"
+    ):
+        create_backend("onnxruntime_cpu").execute(network, plan, random_inputs(network))
 
 
 @settings(max_examples=25, deadline=None)
@@ -223,7 +224,8 @@ def test_a_shifted_view_is_caught_where_it_matters(network: int, schedule: int) 
         inputs = random_inputs(drawn)
         expected, made = execute(plan, drawn, inputs), execute(changed, drawn, inputs)
         for name in expected:
-            np.testing.assert_array_equal(made[name], expected[name], strict=True)
+            # The last bit of a sum may depend on where its terms are aligned.
+            np.testing.assert_allclose(made[name], expected[name], rtol=1e-5, atol=1e-6, strict=True)
 
 
 def chain() -> tuple[Network, Plan]:
@@ -276,22 +278,15 @@ def test_a_merged_convolution_holds_its_parts_in_order() -> None:
         check_contents(replace(plan, buffers=swapped), network)
 
 
-def planned(network: int, schedule: int, engine: str, in_arena: bool) -> Plan:
-    drawn = random_network(network, movers=True)
-    plan = lower_schedule(
-        random_schedule(drawn, schedule),
-        drawn,
-        engine,
-        in_place=True,
-        choices=lambda units, strategy, variant: Choice("some", 100 * len(units)),
-    )
-    return plan_memory(plan) if in_arena else plan
-
-
 @settings(max_examples=20, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_there_and_back(network: int, schedule: int, engine: str, in_arena: bool) -> None:
-    plan = boxed(planned(network, schedule, engine, False), network)
+    drawn = random_network(network, movers=True)
+    chosen = random_schedule(drawn, schedule)
+    plan = lower_schedule(
+        chosen, drawn, engine, in_place=True, choices=lambda units, *_: Choice("some", 100 * len(units))
+    )
+    plan = boxed(plan, network)
     plan = plan_memory(plan) if in_arena else plan
     back = plan_from_json(plan_to_json(plan))
     assert (back.commands, dict(back.buffers), back.offsets) == (plan.commands, dict(plan.buffers), plan.offsets)

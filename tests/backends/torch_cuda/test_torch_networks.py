@@ -10,6 +10,7 @@ from exported_networks import NETWORKS
 from random_networks import random_inputs, random_network
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.constants import ArrayConstant
@@ -90,7 +91,7 @@ def test_tf32_only_where_the_precision_says_so_and_settings_are_put_back() -> No
 
 def test_a_device_that_cannot_be_used_is_refused() -> None:
     network = random_network(0)
-    with pytest.raises(BackendError, match="'tpu'"):
+    with pytest.raises(OptionError, match="'tpu'"):
         outputs(network, random_inputs(network), "tpu")
     if not torch.cuda.is_available():
         with pytest.raises(BackendError, match="CUDA"):
