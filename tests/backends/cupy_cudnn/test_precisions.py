@@ -49,6 +49,8 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule
 
 SIXTEEN = (Precision.FP16, Precision.BF16)
+#: A step of whole numbers over the largest value, of outputs that take a range of few steps.
+LARGEST_STEP = 0.05
 
 
 def agree(
@@ -248,9 +250,9 @@ def agree_in_whole_numbers(network: Network, *, has_plans: bool = True) -> HostL
             off = found != array
             np.testing.assert_allclose(found, array, rtol=0, atol=1, err_msg=name)
             assert array.size == 1 or len(np.unique(array)) > 2, "so that something is compared"
-        assert off.mean() <= 0.01, name
+        assert off.sum() <= 2 + 0.01 * off.size, name
     found_most = largest_difference(outputs, evaluate_graph(network.graph, inputs))
-    assert found_most.relative <= tolerance(network), found_most
+    assert found_most.relative <= max(tolerance(network), LARGEST_STEP), found_most
     return backend.library
 
 
