@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,7 @@ class Job:
 
         for engine, backend in self._backends.items():
             if isinstance(backend, CupyCudnnBackend):
-                self.record("counts", section=self.section, engine=engine, **backend.planning.to_json())
+                self.record("counts", section=self.section, engine=engine, **asdict(backend.planning))
 
 
 def probe_torch() -> None:

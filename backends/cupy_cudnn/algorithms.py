@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """How a convolution runs, its workspace, and how long it took alone (0 where it was named, not timed).
+    """A way to run a convolution, its workspace, and its time alone (0 where it was named, not timed).
 
     ``blocks`` and ``sm_share`` as of a :class:`~iossim.schedule.batch.UnitVariant`. Rows of a file of choices have no
     workspace: 0 is read.
@@ -139,7 +139,7 @@ def _name(key: Hashable) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """What it took to choose algorithms so far: counts, and the time for which the device was warmed up.
+    """Cost of choosing algorithms so far: counts, and the time for which the device was warmed up.
 
     ``convolutions`` are distinct ones that a choice was made for: ``chosen_by_timing`` among ``candidates_timed``, or
     ``recalled`` from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered and did not
@@ -154,9 +154,6 @@ class Planning:
     refused: int
     first_refusal: str
     warm_up_us: float
-
-    def to_json(self) -> dict[str, int | float | str]:
-        return asdict(self)
 
 
 class Algorithms:
@@ -282,7 +279,7 @@ class Algorithms:
                     parts = [self.fastest(part) for part in call.parts(way)]
                 except BackendError:
                     continue
-                yield How.joined(way, [part.how for part in parts]), _most_workspace(parts)
+                yield How(way, "+".join(str(part.how) for part in parts)), _most_workspace(parts)
                 continue
             for sms in (0, *targets):
                 plans = self._library.plans(asked, sms)
@@ -351,5 +348,5 @@ def _joined(timed: Sequence[Timed]) -> str:
 
 
 def _most_workspace(parts: Sequence[Timed]) -> int:
-    """What calls in a row work in."""
+    """The workspace of calls in a row: the largest."""
     return max((part.workspace_bytes for part in parts), default=0)

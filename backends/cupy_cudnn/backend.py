@@ -106,7 +106,7 @@ def created(
 
 
 def missing() -> str:
-    """What is not there of CuPy and its compiler, the GPU with its driver, cuDNN and its front end, with the remedy.
+    """The missing one of CuPy and its compiler, the GPU with its driver, cuDNN and its front end, with the remedy.
 
     Empty if all is there.
     """
@@ -143,7 +143,7 @@ def missing() -> str:
 
 
 def offers() -> list[str]:
-    """What cuDNN computes on this GPU by one call, a line for each precision; where it is usable."""
+    """The calls that cuDNN has on this GPU, a line for each precision; where it is usable."""
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
 
     return [
@@ -212,12 +212,12 @@ class CupyCudnnBackend:
         )
 
     def context_of(self, network: Network) -> Context:
-        """What times of a network depend on, with the layout of its images."""
+        """The conditions that times of a network depend on, with the layout of its images."""
         return replace(self.context, layout=self._options.layout_of(network.graph, self._precision))
 
     @property
     def planning(self) -> Planning:
-        """What it took to choose algorithms so far."""
+        """Cost of choosing algorithms so far."""
         return self._algorithms.planning(self._clock.spent_us)
 
     def choices(self, network: Network) -> Choices:
@@ -307,7 +307,7 @@ class CupyCudnnBackend:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What the device or cuDNN fails of, in one line: DeviceLostError where nothing can run any more."""
+        """Failures of the device or of cuDNN in one line: DeviceLostError where nothing can run any more."""
         failures = self._driver.failures
         try:
             yield
@@ -429,7 +429,7 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
 
 
 def _devices() -> int:
-    """How many there are; raises BackendError for a CuPy that is too old to tell."""
+    """Number of visible devices; raises BackendError for a CuPy that is too old to tell."""
     from iossim.backends.cupy_cudnn.cupy_driver import device_count, version
 
     check_version("cupy", version())

@@ -1,4 +1,4 @@
-"""How long each of several ways to run a convolution takes: alone, all of them in interleaved rounds.
+"""Times of several ways to run a convolution: alone, all of them in interleaved rounds.
 
 Each way is a captured graph of several copies, with the kernel behind the convolution where that is apart. In each
 round every way runs once, in an order drawn anew, so that the device's clock, wherever it is, meets all alike; the

@@ -140,5 +140,5 @@ class WorkingClock:
 
 
 def cycles(driver: Driver, rated_us: float) -> np.int64:
-    """How many cycles of its rated clock the device has in that time: what the spinning kernel counts."""
+    """Cycles of the device's rated clock in that time, as the spinning kernel counts them."""
     return np.int64(rated_us * driver.facts.clock_khz / 1e3)

@@ -38,7 +38,7 @@ MOST_COMPILED = 4
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a plan may do: multiply in TF32, give other bits from run to run, be compiled when built, sum in fp16."""
+    """Permissions of a plan: multiply in TF32, give other bits from run to run, be compiled when built, sum in fp16."""
 
     tf32: bool = False
     nondeterministic: bool = False
@@ -124,7 +124,7 @@ class CudnnGraphs:
         return planned.plans[name]
 
     def refusal(self, convolution: Asked) -> str:
-        """What cuDNN said where it has no plan, or could not build one; empty where it said nothing."""
+        """cuDNN's own reason for having no plan, or not building one; empty where it gave none."""
         return next(iter(self._planned(convolution, 0).refused), "")
 
     def bind(self, convolution: Asked, plan: str) -> _Executable:

@@ -119,7 +119,7 @@ def version_text(number: int) -> str:
 
 
 def _version_of(path: str) -> str:
-    """What a library that is loaded says of itself."""
+    """The version that a loaded library gives of itself."""
     library = ctypes.CDLL(path)
     library.cudnnGetVersion.restype = ctypes.c_size_t
     return version_text(int(library.cudnnGetVersion()))

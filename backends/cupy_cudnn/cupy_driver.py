@@ -218,7 +218,7 @@ def version() -> str:
 
 
 def device_count() -> int:
-    """How many devices are visible; 0 where there is no driver."""
+    """Number of visible devices; 0 where there is no driver."""
     try:
         return int(runtime.getDeviceCount())
     except runtime.CUDARuntimeError:

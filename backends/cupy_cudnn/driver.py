@@ -1,4 +1,4 @@
-"""What the backend asks of a GPU, and nothing else: the boundary behind which CuPy and cuDNN stand.
+"""The boundary between the backend and a GPU, behind which CuPy and cuDNN stand.
 
 Addresses and sizes are plain integers, so that nothing above this boundary imports either. :mod:`.cupy_driver` and
 :mod:`.cudnn_graphs` answer on a GPU; the tests answer on the host.
@@ -26,7 +26,7 @@ Executable = Any
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs.
+    """Facts about the device, by its driver: the product's name, the driver's version, and sizes that timing needs.
 
     ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``. Where it
     ``overlaps``, a kernel may start while the one ahead of it ends (programmatic dependent launch). There are ``sms``
@@ -95,7 +95,7 @@ class Driver(Protocol):
         """Capture what is issued from now on; ``overlapped``: kernels start early whose text waits for those ahead."""
 
     def end_capture(self, stream: Stream) -> Graph:
-        """What was issued to the stream, and to those that it forked to, as a graph ready to launch."""
+        """Everything issued to the stream, and to those that it forked to, as a graph ready to launch."""
 
     def abandon_capture(self, stream: Stream) -> None:
         """End a capture in which something failed, and forget it."""
@@ -159,7 +159,7 @@ class ConvolutionLibrary(Protocol):
 
     @property
     def built(self) -> int:
-        """How many plans were built so far."""
+        """Number of plans built so far."""
 
     def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
@@ -175,7 +175,7 @@ class ConvolutionLibrary(Protocol):
         """The plan of that name alone, built; None where it is not among :meth:`plans` for its SMs."""
 
     def refusal(self, convolution: Asked) -> str:
-        """What cuDNN said where it has no plan, or could not build one; empty where it said nothing."""
+        """The library's reason for having no plan, or not building one; empty where it gave none."""
 
     def bind(self, convolution: Asked, plan: str) -> Executable:
         """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""

@@ -1,4 +1,4 @@
-"""From calls to what the host really does: prepared calls of the driver or of cuDNN, to be issued repeatedly."""
+"""Prepared calls of the driver or of a library, made of a unit's calls, to be issued repeatedly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Address = Callable[[View], int]
 
 
 class How(NamedTuple):
-    """How a convolution runs: in which of ``ConvolutionCall.ways``, and by which plan of a library.
+    """A way to run a convolution: one of ``ConvolutionCall.ways``, and a plan of a library.
 
     Where a way consists of several calls, its plan is how each of them runs, joined by ``+``: an attention apart is two
     products.
@@ -34,14 +34,9 @@ class How(NamedTuple):
         way, _, plan = text.partition(":")
         return How(way, plan)
 
-    @staticmethod
-    def joined(way: str, parts: Sequence[How]) -> How:
-        """A way of several calls, by the ways of each."""
-        return How(way, "+".join(map(str, parts)))
-
     @property
     def parts(self) -> list[How]:
-        """The ways that were joined."""
+        """The way of each of several calls."""
         return [How.parsed(text) for text in self.plan.split("+") if text]
 
 
@@ -68,7 +63,7 @@ def issue_convolution(
     workspace: int,
     lane: Lane,
 ) -> list[Issue]:
-    """What the call does in one of its ways; raises KeyError where a library has no plan of the name."""
+    """The steps of a call in one of its ways; raises KeyError where a library has no plan of the name."""
     issues: list[Issue] = []
     ways = iter(how.parts)
     for step in call.ways[how.way]:

@@ -145,7 +145,7 @@ def definitions(dtypes: Iterable[DType]) -> str:
 
 
 def access_width(view: View, strides: Sequence[int]) -> int:
-    """How many neighbours along the last of ``strides`` an aligned access moves; 1 where they are no neighbours.
+    """Number of neighbours along the last of ``strides`` that an aligned access moves; 1 where they are none.
 
     The other strides lead from ``view``'s first element to where accesses begin.
     """
@@ -156,7 +156,7 @@ def access_width(view: View, strides: Sequence[int]) -> int:
 
 
 def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size: int) -> tuple[int, list[int]]:
-    """How many of ``size`` neighbours a thread takes of each view, and how many by one access of each.
+    """Number of ``size`` neighbours that a thread takes of each view, and the number by one access of each.
 
     The last of the views is written, and by whole accesses.
     """

@@ -1,5 +1,5 @@
-"""What cuDNN offers on a device: in which precisions and layouts, what it takes into one call with a convolution, and
-whether an attention is one call.
+"""cuDNN's calls on a device: by precision and layout what is computed with a convolution, and whether an attention is
+one call.
 
 Asked for with operands of usual size, as networks ask for theirs: by its plans, of which the first is built.
 """

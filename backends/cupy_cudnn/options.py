@@ -44,11 +44,11 @@ class CudnnOptions:
     sums: str = "fp32"
 
     def layout_for(self, precision: Precision) -> str:
-        """How the images of all networks lie; ``auto`` where each network has what suits it."""
+        """Layout of the images of all networks; ``auto`` where each network has the one that suits it."""
         return self.layout or ("auto" if prefers_channels_last(precision) else "nchw")
 
     def layout_of(self, graph: Graph, precision: Precision) -> str:
-        """How the images of a network lie."""
+        """Layout of the images of a network."""
         layout = self.layout_for(precision)
         return layout if layout != "auto" else "nhwc" if suits_channels_last(graph) else "nchw"
 

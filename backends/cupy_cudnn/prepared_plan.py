@@ -135,7 +135,7 @@ class PreparedPlan:
         return buffer_view(self.plan, name, self._weights.layout)
 
     def address(self, view: View) -> int:
-        """Of a view of a buffer of the plan, or of a weight."""
+        """Address of a view of a buffer of the plan, or of a weight."""
         kind, name = view.memory
         if kind == "weight":
             begin = self._weights.address(view.memory)
@@ -149,7 +149,7 @@ class PreparedPlan:
         return self._machine.lane(command.queue, self._parts.get(command))
 
     def _extra_scratch_bytes(self) -> dict[Queue, int]:
-        """What the queues need of which a launch needs more than its workspace in the plan."""
+        """Scratch of the queues with a launch that needs more than its workspace in the plan."""
         sizes: dict[Queue, int] = {}
         for launch, work in self._work.items():
             if not self._has_room(launch):
@@ -161,7 +161,7 @@ class PreparedPlan:
         return self._work[launch].scratch_bytes <= given_bytes
 
     def _scratch(self, launch: Launch) -> int:
-        """Where a launch works; 0 where it needs nothing."""
+        """Address of a launch's scratch; 0 where it needs none."""
         if not self._has_room(launch):
             return self._extra[launch.queue].address
         if launch.workspace is None:

@@ -190,7 +190,7 @@ def convolutions(
 
 
 def _width(view: View, channels: int) -> int:
-    """How many of so many channels an aligned access moves, anywhere in images."""
+    """Number of channels that an aligned access moves, anywhere in images; it divides ``channels``."""
     steps = [stride if size > 1 else 0 for size, stride in zip(view.shape, view.strides, strict=True)]
     return math.gcd(access_width(view, (steps[0], *steps[2:], view.strides[1])), channels)
 
@@ -214,7 +214,7 @@ def _load(index: int, view: View, width: int) -> str:
 
 
 def _at(view: View) -> str:
-    """Where the channels of a thread begin in the first of its columns.
+    """Place at which the channels of a thread begin in the first of its columns.
 
     In 32 bits: from sums of several signed numbers the compiler does not see that accesses are of neighbours.
     """

@@ -198,7 +198,7 @@ def _around(calls: UnitCalls, value: str, zero: str | None) -> View:
 
 
 def _around_zero(calls: UnitCalls, weight: str, zero: str | None) -> Callable[[], Array]:
-    """What loads a constant less its zero point, which is one number or one for each filter."""
+    """Function that loads a constant less its zero point, which is one number or one for each filter."""
     _check_constants(calls, weight, zero)
 
     def load() -> Array:

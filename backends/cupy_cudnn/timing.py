@@ -1,4 +1,4 @@
-"""How plans are timed on the GPU.
+"""Timing of plans on the GPU.
 
 The device is brought to its working clock first. In each round every plan runs once, in a random order, so that drift
 meets all alike. Around each round a *sentinel* is timed, a kernel of fixed arithmetic, whose time follows the clock
@@ -193,7 +193,7 @@ class Stopwatch:
         return taken_us, 0, True
 
     def _empty_graph_us(self) -> float:
-        """What a graph without a node takes behind a flush."""
+        """Time of a graph without a node behind a flush."""
         self._driver.synchronize()
         launch = partial(self._driver.launch_graph, captured(self._driver, self._main, []), self._main)
         lead = Lead()

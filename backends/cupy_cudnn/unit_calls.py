@@ -1,4 +1,4 @@
-"""What a unit's program grows of: where its values lie, copies where they must lie otherwise, and calls of cuDNN.
+"""Parts of a unit's program: places of its values, copies where these must lie otherwise, and calls of cuDNN.
 
 A convolution is asked for in the layout that most of its operands have, that of the network where it does not matter;
 what lies otherwise is copied, in scratch. Filters that are constant are laid out once, when they are uploaded.
@@ -58,7 +58,7 @@ class UnitProgram:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is done to ``y`` behind a convolution or a product: ``act(y + bias + factor * addend)``.
+    """Operation on ``y`` after a convolution or a product: ``act(y + bias + factor * addend)``.
 
     ``bias`` has one value a filter (or column), ``addend`` is of ``y``'s shape.
     """
@@ -120,7 +120,7 @@ class UnitCalls:
         return self.values[value] if value in self.values else self.weights.value(value)
 
     def target(self, value: str) -> View:
-        """Where a value is written: its place, or scratch."""
+        """Place at which a value is written: its own, or scratch."""
         if value not in self.values:
             of_type, place = self.graph.types[value], self.places.get(value)
             last = value in self.weights.layout.values

@@ -260,7 +260,7 @@ class _Lowering(UnitCalls):
     # Convolutions and fully connected layers
 
     def _epilogue(self, node: Node, bias: View | None = None) -> tuple[Epilogue, str]:
-        """What follows on a convolution or product and is computed with it, and the value that is there afterwards.
+        """Ops after a convolution or product that are computed with it, and the value that they make.
 
         A sum with a constant, one value a filter or column, is a bias; one with a value of the same shape that is
         there already, a residual; then comes an activation, SiLU as two ops, too.
@@ -416,7 +416,7 @@ class _Lowering(UnitCalls):
 
 
 def _moved(op: Slice | Split | Transpose, x: View) -> list[View]:
-    """Where the outputs of an op that only moves data lie in its input."""
+    """Views of the outputs of an op that only moves data, in its input."""
     match op:
         case Transpose():
             return [x.permuted(op.permutation)]

@@ -1,4 +1,4 @@
-"""Where a tensor lies: a place in a named memory, a shape, and strides. Everything that runs on the device reads
+"""Views of tensors: a place in a named memory, a shape, and strides. Everything that runs on the device reads
 views, and a launch of one of our own kernels names them before their addresses are known.
 """
 

@@ -22,7 +22,7 @@ from iossim.ir.types import DType, TensorType
 
 
 class Weights:
-    """What is constant in one graph, which of its values lie channels last, and whether TF32 will do for fp32.
+    """Constants of one graph, its values that lie channels last, and whether TF32 will do for fp32.
 
     Views name what they need; :meth:`address` uploads it. Without a driver there is nothing but the names.
     """
@@ -121,7 +121,7 @@ class Weights:
         return self.form(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
 
     def causal(self, queries: int, keys: int, dtype: DType) -> View:
-        """What is added to scores ``[queries, keys]`` so that no query sees later keys."""
+        """Mask that is added to scores ``[queries, keys]`` so that no query sees later keys."""
         shape = TensorType((queries, keys), dtype)
         return self.form(
             f"causal {queries} {keys} {dtype}",
@@ -164,7 +164,7 @@ class Weights:
         return weight, bias
 
     def address(self, memory: Memory) -> int:
-        """Where a form begins; loads and uploads it the first time."""
+        """Address of a form; loads and uploads it the first time."""
         name = memory.name
         if name not in self._uploaded and (found := self.at_hand(*self._orders.get(name, ("", ())))) is not None:
             self._uploaded[name] = found

@@ -104,15 +104,16 @@ def time_programs(
             for _ in range(timing.warm_up):
                 for number in generator.permutation(len(programs)):
                     run(number, -1)
+
+            def lacking() -> list[int]:
+                return [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
+
             for round_number in range(MOST_ROUNDS * timing.rounds):
-                lacking = [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
-                if not lacking:
-                    # Judge the last window.
-                    window = _judge(window, cores)
-                    lacking = [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
-                    if not lacking:
+                if not lacking():
+                    window = _judge(window, cores)  # the last one
+                    if not lacking():
                         break
-                for number in generator.permutation(lacking):
+                for number in generator.permutation(lacking()):
                     sample = run(number, round_number)
                     taken[number].append(sample)
                     window.samples.append(sample)

@@ -1,4 +1,4 @@
-"""What a user of PyTorch gets without iossim: outputs, and named baselines of a whole network on one stream.
+"""PyTorch without iossim: outputs, and named baselines of a whole network on one stream.
 
 Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module
 issues, replayed. Max-autotune is compiled by Inductor's own search, channels last, and captured. Each is the same
@@ -25,7 +25,7 @@ from iossim.ir.op import Array
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """How PyTorch runs a module."""
+    """A way in which PyTorch runs a module."""
 
     compiled: bool
     captured: bool

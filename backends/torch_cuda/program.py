@@ -102,7 +102,7 @@ class TorchProgram:
 
     @property
     def timed(self) -> Run:
-        """How it is timed: where it is one CUDA graph as a replay, without the host."""
+        """The run that is timed: where it is one CUDA graph a replay, without the host."""
         return Run(self._graphs[0].replay, replay=True) if len(self._graphs) == 1 else Run(self.run)
 
     def capture(self) -> None:

@@ -1,4 +1,4 @@
-"""What moves elements and computes nothing."""
+"""Operators that move elements and compute nothing."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def constant(numbers: Array, like: Operand, dtype: DType | None = None) -> torch
 
 
 def floating_only(op: Op, types: Types) -> str:
-    """What torch's own function computes on floating-point numbers alone."""
+    """Refusal of ops that torch's own function computes on floating-point numbers alone."""
     if not types[0].dtype.is_floating:
         return f"{op.kind} is computed on floating-point numbers only, not on {types[0].dtype}"
     return ""

@@ -1,4 +1,4 @@
-"""What slides a window over images, and what resamples them."""
+"""Operators that slide a window over images, or resample them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _average_pool_backward(op: AveragePoolBackward, types: Types, grad_output: O
 
 
 def _reach(forward: MaxPool | AveragePool, out: Sequence[int]) -> tuple[int, ...]:
-    """How far so many windows reach, from the beginning of the first."""
+    """Extent of so many windows, from the beginning of the first."""
     return tuple(
         (count - 1) * stride + dilation * (taps - 1) + 1
         for count, stride, dilation, taps in zip(out, forward.strides, forward.dilations, forward.kernel, strict=True)
@@ -140,7 +140,7 @@ def _reach(forward: MaxPool | AveragePool, out: Sequence[int]) -> tuple[int, ...
 
 
 def _inside(x: Operand, have: Sequence[int], before: Sequence[int], size: Sequence[int]) -> Operand:
-    """What is left of a padded image whose spatial size is ``have``; zero behind the last window."""
+    """The image without its padding, of spatial size ``have`` with it; zero behind the last window."""
     short = tuple(max(0, first + length - own) for first, length, own in zip(before, size, have, strict=True))
     x = padded(x, (0,) * len(short), short, 0.0)
     for axis, (first, length) in enumerate(zip(before, size, strict=True), 2):
@@ -170,7 +170,7 @@ def _has_torch_padding(op: MaxPool | AveragePool) -> bool:
 
 
 def _reach_behind(op: MaxPool | AveragePool, x: TensorType) -> tuple[int, ...]:
-    """How far the last window reaches beyond the input, axis by axis; negative where it ends before it.
+    """Extent of the last window beyond the input, axis by axis; negative where it ends before it.
 
     Elements that no window reaches are cut off, so that the windows that fit are those of the op.
     """

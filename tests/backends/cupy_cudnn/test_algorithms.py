@@ -237,7 +237,6 @@ def test_equal_convolutions_are_planned_once_and_counted_once() -> None:
     planning = backend.planning
     # Two convolutions with a bias: each fused and apart, two plans of each.
     assert (planning.convolutions, planning.candidates_timed, planning.plans_built) == (2, 8, 8)
-    assert planning.to_json()["candidates_timed"] == 8
 
 
 @pytest.mark.parametrize("name", ["refused", "uncaptured"])
