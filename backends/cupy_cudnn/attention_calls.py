@@ -13,6 +13,7 @@ from dataclasses import replace
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
 from iossim.backends.cupy_cudnn.convolution import FusedAttention, TensorLayout, fused_or_apart
 from iossim.backends.cupy_cudnn.host_calls import HostCall
+from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View
 from iossim.ir.attention import SpeltAttention
@@ -67,13 +68,12 @@ def _factor(calls: UnitCalls, node: Node) -> float:
     return number if isinstance(node.op, Mul) else 1.0 / number
 
 
-def attention_op(calls: UnitCalls, node: Node) -> None:
+@OP_CALLS.register(Attention)
+def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
     """The op as one call of cuDNN where that may have one, or as two products with a softmax between them.
 
     Raises BackendError for a mask of truth values that lets a query see nothing, or that is no constant.
     """
-    op = node.op
-    assert isinstance(op, Attention)
     shape = op.shape(calls.graph.input_types(node))
     views = {
         name: _split(view, heads)

@@ -1,4 +1,4 @@
-"""Ops that are calls of their own kernels, or copies between views: moved, resampled, ordered, normalised by groups."""
+"""Ops that are calls of their own kernels, views, or copies between views: each in a function, found by its kind."""
 
 from __future__ import annotations
 
@@ -8,22 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn import ordering_kernels
-from iossim.backends.cupy_cudnn.element_kernels import chain, literal
+from iossim.backends.cupy_cudnn import ordering_kernels, window_kernels
+from iossim.backends.cupy_cudnn.element_kernels import chain, gather, literal
 from iossim.backends.cupy_cudnn.image_kernels import resample
-from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, reduction
+from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, layer_norm, reduction, softmax
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import View
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
-from iossim.ir.op import KindTable, normal_axis
-from iossim.ir.ops.gather import GatherElements
-from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
+from iossim.ir.op import KindTable, Op, normal_axis
+from iossim.ir.ops.channels_last import (
+    AveragePoolNhwc,
+    ChannelsLast,
+    GlobalAveragePoolNhwc,
+    GlobalMaxPoolNhwc,
+    MaxPoolNhwc,
+)
+from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
-from iossim.ir.ops.reshape import DepthToSpace, Expand, Pad, SpaceToDepth, Tile
+from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Pad, Reshape, SpaceToDepth, Tile, Transpose
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.softmax import LogSoftmax
-from iossim.ir.types import DType
+from iossim.ir.ops.slice import Slice, Split
+from iossim.ir.ops.softmax import LogSoftmax, Softmax
+from iossim.ir.ops.unary import Identity
+from iossim.ir.types import TO_FIRST, DType
 
 #: Functions that make the calls of an op, by its kind; each raises BackendError for ops that it does not cover.
 OP_CALLS: KindTable[Callable[[UnitCalls, Node, Any], None]] = KindTable()
@@ -35,6 +45,90 @@ _BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
     "log_sum": ("a0", "sum", "logf(a0)"),
     "sum_square": ("a0 * a0", "sum", "a0"),
 }
+
+
+@OP_CALLS.register(Slice, Split, Transpose)
+def _move(calls: UnitCalls, node: Node, op: Slice | Split | Transpose) -> None:
+    for value, view in zip(node.outputs, _moved(op, calls.read(node)), strict=True):
+        calls.pass_on(value, view)
+
+
+def _moved(op: Slice | Split | Transpose, x: View) -> list[View]:
+    """Views of the outputs of an op that only moves data, in its input."""
+    match op:
+        case Transpose():
+            return [x.permuted(op.permutation)]
+        case Split():
+            axis = normal_axis(op.axis, len(x.shape))
+            begins = [sum(op.sizes[:index]) for index in range(len(op.sizes))]
+            return [x.part(axis, begin, size) for begin, size in zip(begins, op.sizes, strict=True)]
+        case Slice():
+            for given, start, end, step in zip(op.axes, op.starts, op.ends, op.steps, strict=True):
+                axis = normal_axis(given, len(x.shape))
+                taken = range(*slice(start, end, step).indices(x.shape[axis]))
+                x = x.part(axis, taken.start, len(taken), step)
+            return [x]
+
+
+@OP_CALLS.register(Reshape, Flatten, Identity)
+def _reshape(calls: UnitCalls, node: Node, op: Op) -> None:
+    value, view = node.outputs[0], calls.read(node)
+    shape = calls.graph.types[value].shape
+    if value not in calls.places:
+        calls.values[value] = calls.flat(view, shape)
+        return
+    target = calls.target(value)
+    as_input = target.reshaped(view.shape)
+    calls.copy(*((calls.flat(view, shape), target) if as_input is None else (view, as_input)))
+
+
+@OP_CALLS.register(MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool)
+@OP_CALLS.register(MaxPoolNhwc, AveragePoolNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc)
+def _pool(calls: UnitCalls, node: Node, op: Op) -> None:
+    x, y = calls.read(node), calls.written(node)
+    if isinstance(op, ChannelsLast):
+        op, x, y = op.channels_first, x.permuted(TO_FIRST), y.permuted(TO_FIRST)
+    if isinstance(op, MaxPool | AveragePool):
+        calls.calls.append(window_kernels.pool(op, x, y))
+    else:
+        function = "mean" if isinstance(op, GlobalAveragePool) else "max"
+        calls.calls.append(reduction(function, x, y, range(2, len(x.shape))))
+
+
+@OP_CALLS.register(LocalResponseNorm)
+def _local_response_norm(calls: UnitCalls, node: Node, op: LocalResponseNorm) -> None:
+    calls.calls.append(window_kernels.local_response_norm(op, calls.read(node), calls.written(node)))
+
+
+@OP_CALLS.register(Softmax)
+def _softmax(calls: UnitCalls, node: Node, op: Softmax) -> None:
+    x, y = calls.read(node), calls.written(node)
+    first = normal_axis(op.axis, len(x.shape))
+    axes = range(first, len(x.shape)) if op.flatten else [first]
+    x = calls.dense_copy(x) if op.flatten and not x.is_dense else x
+    with calls.written_as(y, y.shape, dense_only=op.flatten) as made:
+        calls.calls.append(softmax(x, made, axes))
+
+
+@OP_CALLS.register(LayerNorm, RmsNorm)
+def _layer_norm(calls: UnitCalls, node: Node, op: LayerNorm | RmsNorm) -> None:
+    x, scale = calls.read(node), calls.read(node, 1)
+    shift = calls.read(node, 2) if len(node.inputs) > 2 else None
+    if shift is None and isinstance(op, LayerNorm):
+        shift = calls.weights.zeros(scale.elements, x.dtype)
+    first = normal_axis(op.axis, len(x.shape))
+    calls.calls.append(layer_norm(x, calls.written(node), scale, shift, first, op.epsilon))
+
+
+@OP_CALLS.register(Gather)
+def _gather(calls: UnitCalls, node: Node, op: Gather) -> None:
+    x, y = calls.read(node), calls.written(node)
+    axis, shape = normal_axis(op.axis, len(x.shape)), calls.graph.types[node.inputs[1]].shape
+    given = calls.read(node, 1)
+    indices = given if given.is_dense else calls.dense_copy(given)
+    flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
+    with calls.written_as(y, flat) as made:
+        calls.calls.append(gather(x, made, indices, axis))
 
 
 @OP_CALLS.register(Expand)

@@ -15,13 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from iossim.backends.cupy_cudnn.element_kernels import Operands, chain, literal, rounded
+from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.product_kernels import product
 from iossim.backends.cupy_cudnn.reduction_kernels import reduction
 from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, UnitCalls
 from iossim.backends.cupy_cudnn.views import View, dense
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
-from iossim.ir.op import Array, normal_axis
+from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.quantize import (
     Dequantize,
@@ -35,6 +36,7 @@ from iossim.ir.ops.quantize import (
 )
 from iossim.ir.types import DType, TensorType
 
+QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul)
 #: By how much numbers of each type are moved to be of int8.
 _SHIFTS = {DType.INT8: 0, DType.UINT8: 128}
 
@@ -50,12 +52,12 @@ def rescaled(calls: UnitCalls, node: Node, value: str, operands: Operands) -> st
     return rounded(f"{value} / {scale}", zeros[0] if zeros else "0.0f", calls.graph.types[node.outputs[0]].dtype)
 
 
-def quantised_op(calls: UnitCalls, node: Node) -> None:
+@OP_CALLS.register(*QUANTISED)
+def quantised_op(calls: UnitCalls, node: Node, op: Op) -> None:
     """A product of whole numbers, or a quantisation by a tensor's own range.
 
     Raises BackendError for filters that are no constants, or are not of 8 bits around their zero point.
     """
-    op = node.op
     x_zero: str | None
     w_zero: str | None
     scales: list[str] = []
@@ -67,11 +69,9 @@ def quantised_op(calls: UnitCalls, node: Node) -> None:
         case IntegerMatMul() | IntegerConv():
             x, w, *zeros = node.inputs
             x_zero, w_zero = (zeros[at] if at < len(zeros) else None for at in range(2))
-        case DynamicQuantize():
+        case _:
             _quantised_by_range(calls, node)
             return
-        case _:
-            raise BackendError(f"no kernel computes {op.kind}; use `backend` onnxruntime_cpu")
     y = calls.written(node)
     if isinstance(op, QuantizedConv | IntegerConv):
         sums, operands = _convolved(calls, op.product, y, x, x_zero, w, w_zero, *bias)

@@ -13,13 +13,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, window_kernels
-from iossim.backends.cupy_cudnn.attention_calls import attention_op, fused_attention
+from iossim.backends.cupy_cudnn import element_kernels
+from iossim.backends.cupy_cudnn.attention_calls import fused_attention
 from iossim.backends.cupy_cudnn.convolution import fused_or_apart
 from iossim.backends.cupy_cudnn.element_kernels import Operands
 from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
-from iossim.backends.cupy_cudnn.quantised_calls import quantised_op, rescaled
+from iossim.backends.cupy_cudnn.quantised_calls import QUANTISED, rescaled
 from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, Epilogue, Prologue, UnitCalls, UnitProgram
 from iossim.backends.cupy_cudnn.views import View
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -29,28 +29,22 @@ from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op, normal_axis
-from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.channels_last import ChannelsLast, ConvNhwc
+from iossim.ir.ops.channels_last import ConvNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 from iossim.ir.ops.functions import Nary, Unary
-from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
-from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.quantize import Dequantize, Quantize
-from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
-from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
 from iossim.ir.types import TO_FIRST, DType
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
 _ELEMENTWISE = (Add, Mul, Nary, Where, PRelu, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)
 #: Kinds that kernels compute of whole numbers, too, and of numbers of any type.
-_QUANTISED = {"dynamic_quantize", "integer_conv", "integer_matmul", "quantized_conv", "quantized_matmul"}
-_OF_WHOLE_NUMBERS = _QUANTISED | {"max_pool", "global_max_pool"}
+_OF_WHOLE_NUMBERS = {"max_pool", "global_max_pool", *(op.kind for op in QUANTISED)}
 _OF_ALL = {
     *("concat", "slice", "split", "transpose", "reshape", "flatten", "identity", "expand", "tile", "depth_to_space"),
     *("space_to_depth", "pad", "gather", "gather_elements", "cumsum", "arg_extreme", "top_k"),
@@ -151,37 +145,8 @@ class _Lowering(UnitCalls):
                 self._matrix_product(node)
             case Concat():
                 self._concat(node, node.op)
-            case ChannelsLast():
-                self._pool(
-                    node.op.channels_first, self.read(node).permuted(TO_FIRST), self.written(node).permuted(TO_FIRST)
-                )
-            case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool():
-                self._pool(node.op, self.read(node), self.written(node))
-            case LocalResponseNorm():
-                self.calls.append(window_kernels.local_response_norm(node.op, self.read(node), self.written(node)))
-            case Softmax():
-                self._softmax(node, node.op)
-            case LayerNorm() | RmsNorm():
-                x, scale = self.read(node), self.read(node, 1)
-                shift = self.read(node, 2) if len(node.inputs) > 2 else None
-                if shift is None and isinstance(node.op, LayerNorm):
-                    shift = self.weights.zeros(scale.elements, x.dtype)
-                first = normal_axis(node.op.axis, len(x.shape))
-                made = reduction_kernels.layer_norm(x, self.written(node), scale, shift, first, node.op.epsilon)
-                self.calls.append(made)
-            case Attention():
-                attention_op(self, node)
-            case _ if node.op.kind in _QUANTISED:
-                quantised_op(self, node)
-            case Gather():
-                self._gather(node, node.op)
             case _ if node.op.kind in OP_CALLS:
                 OP_CALLS[node.op.kind](self, node, node.op)
-            case Slice() | Split() | Transpose():
-                for value, view in zip(node.outputs, _moved(node.op, self.read(node)), strict=True):
-                    self.pass_on(value, view)
-            case Reshape() | Flatten() | Identity():
-                self._reshape(node)
             case _ if isinstance(node.op, _ELEMENTWISE):
                 if self._absorbing_reader(node) is None:
                     self._chain(node.outputs[0], self.written(node), sink=True)
@@ -375,58 +340,3 @@ class _Lowering(UnitCalls):
             addend = replace(view, shape=images[1].shape, strides=(*view.strides, 0, 0))
             epilogue = replace(epilogue, addend=addend)
         self.convolve(POINTWISE, images[0], w, images[1], epilogue)
-
-    # The rest
-
-    def _pool(self, op: Op, x: View, y: View) -> None:
-        if isinstance(op, MaxPool | AveragePool):
-            self.calls.append(window_kernels.pool(op, x, y))
-        else:
-            function = "mean" if isinstance(op, GlobalAveragePool) else "max"
-            self.calls.append(reduction_kernels.reduction(function, x, y, range(2, len(x.shape))))
-
-    def _softmax(self, node: Node, op: Softmax) -> None:
-        x, y = self.read(node), self.written(node)
-        first = normal_axis(op.axis, len(x.shape))
-        axes = range(first, len(x.shape)) if op.flatten else [first]
-        x = self.dense_copy(x) if op.flatten and not x.is_dense else x
-        with self.written_as(y, y.shape, dense_only=op.flatten) as made:
-            self.calls.append(reduction_kernels.softmax(x, made, axes))
-
-    def _gather(self, node: Node, op: Gather) -> None:
-        x, y = self.read(node), self.written(node)
-        axis, shape = normal_axis(op.axis, len(x.shape)), self.graph.types[node.inputs[1]].shape
-        given = self.read(node, 1)
-        indices = given if given.is_dense else self.dense_copy(given)
-        flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
-        with self.written_as(y, flat) as made:
-            self.calls.append(element_kernels.gather(x, made, indices, axis))
-
-    def _reshape(self, node: Node) -> None:
-        value = node.outputs[0]
-        shape = self.graph.types[value].shape
-        view = self.read(node)
-        if value in self.places:
-            target = self.target(value)
-            as_input = target.reshaped(view.shape)
-            copied = (self.flat(view, shape), target) if as_input is None else (view, as_input)
-            self.copy(*copied)
-        else:
-            self.values[value] = self.flat(view, shape)
-
-
-def _moved(op: Slice | Split | Transpose, x: View) -> list[View]:
-    """Views of the outputs of an op that only moves data, in its input."""
-    match op:
-        case Transpose():
-            return [x.permuted(op.permutation)]
-        case Split():
-            axis = normal_axis(op.axis, len(x.shape))
-            begins = [sum(op.sizes[:index]) for index in range(len(op.sizes))]
-            return [x.part(axis, begin, size) for begin, size in zip(begins, op.sizes, strict=True)]
-        case Slice():
-            for given, start, end, step in zip(op.axes, op.starts, op.ends, op.steps, strict=True):
-                axis = normal_axis(given, len(x.shape))
-                taken = range(*slice(start, end, step).indices(x.shape[axis]))
-                x = x.part(axis, taken.start, len(taken), step)
-            return [x]
