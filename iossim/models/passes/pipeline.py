@@ -10,6 +10,7 @@ from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.integer_products import IntegerProducts
+from iossim.models.passes.norm_recognition import NormRecognition
 from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
@@ -24,15 +25,16 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     """An imported graph in its form for scheduling, after the standard passes.
 
     Products of quantised tensors are recognised first, while weights still have their quantisation. For training,
-    the ``trained`` weights are unchanged, and batch norms use batch statistics. The parts of a recognised softmax are
-    dead. Dead readers and identities are removed before the rest, since either would separate a batch norm from its
-    convolution. No later pass makes work for an earlier one: this is a fixed point.
+    the ``trained`` weights are unchanged, and batch norms use batch statistics. The parts of a recognised softmax or
+    norm are dead. Dead readers and identities are removed before the rest, since either would separate a batch norm
+    from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
     kept = trained or frozenset()
     passes = (
         *([IntegerProducts()] if trained is None else []),
         ConstantFolding(kept),
         SoftmaxRecognition(),
+        *([NormRecognition()] if trained is None else []),
         DeadOpElimination(),
         GatherSlicing(),
         IdentityElimination(),

@@ -1,0 +1,110 @@
+"""Layer norms and RMS norms as exporters write them, and what is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.graph import Graph
+from iossim.ir.ops.functions import Nary, Unary
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.normalization import LayerNorm, RmsNorm
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.unary import Cast, Relu
+from iossim.ir.types import DType
+from iossim.models.passes.norm_recognition import NormRecognition
+from iossim.models.passes.simplification import DeadOpElimination
+
+SHAPE = (2, 3, 4, 8)
+
+
+def number(b: GraphBuilder, value: float) -> str:
+    return b.numbers(f"number {value}", np.float32(value))
+
+
+def square(b: GraphBuilder, x: str) -> str:
+    return b.add(Nary("pow"), x, number(b, 2.0))
+
+
+def over_root(b: GraphBuilder, x: str, v: str) -> str:
+    return b.add(Nary("div"), x, b.add(Unary("sqrt"), v))
+
+
+WAYS: dict[str, Callable[[GraphBuilder, str, str], str]] = {
+    "quotient": over_root,
+    "reciprocal": lambda b, x, v: b.add(Mul(), b.add(Unary("reciprocal"), b.add(Unary("sqrt"), v)), x),
+    "one over": lambda b, x, v: b.add(Mul(), x, b.add(Nary("div"), number(b, 1.0), b.add(Unary("sqrt"), v))),
+    "power": lambda b, x, v: b.add(Mul(), x, b.add(Nary("pow"), v, number(b, -0.5))),
+    "root as a power": lambda b, x, v: b.add(Nary("div"), x, b.add(Nary("pow"), v, number(b, 0.5))),
+}
+
+
+def spelt(
+    *,
+    mean: bool = True,
+    axes: tuple[int, ...] = (-1,),
+    squared: Callable[[GraphBuilder, str], str] = square,
+    divided: Callable[[GraphBuilder, str, str], str] = over_root,
+    scale: tuple[int, ...] = (8,),
+    bias: bool = True,
+    casts: bool = False,
+    keepdims: bool = True,
+    of: Callable[[GraphBuilder, str], str] = lambda b, x: x,
+) -> Graph:
+    """A norm by its parts; ``of`` makes what the squares are taken of."""
+    b = GraphBuilder("norm")
+    x = b.add(Relu(), b.input("x", SHAPE))
+    value = b.add(Cast(DType.FLOAT32), x) if casts else x
+    if mean:
+        value = b.add(Nary("sub"), value, b.add(Reduce("mean", axes, True), value))
+    total = b.add(Reduce("mean", axes, keepdims), squared(b, of(b, value)))
+    normal = divided(b, value, b.add(Add(), number(b, 1e-3), total))
+    y = b.add(Mul(), b.constant("scale", scale), b.add(Cast(DType.FLOAT32), normal) if casts else normal)
+    y = b.add(Add(), y, b.constant("bias", scale)) if bias else y
+    return b.graph([b.add(Relu(), y)])
+
+
+def recognised(graph: Graph) -> Graph:
+    after = DeadOpElimination().apply(NormRecognition().apply(graph))
+    inputs = {"x": np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)}
+    before, now = evaluate_graph(graph, inputs), evaluate_graph(after, inputs)
+    for name, array in before.items():
+        np.testing.assert_allclose(now[name], array, rtol=1e-5, atol=1e-5)
+    return after
+
+
+@pytest.mark.parametrize("casts", [False, True])
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_norm_however_it_is_divided(way: str, mean: bool, casts: bool) -> None:
+    after = recognised(spelt(mean=mean, divided=WAYS[way], casts=casts))
+    op = LayerNorm(-1, pytest.approx(1e-3)) if mean else RmsNorm(-1, pytest.approx(1e-3))
+    assert [node.op for node in after.nodes] == [Relu(), op, *([] if mean else [Add()]), Relu()]
+
+
+@pytest.mark.parametrize("axes", [(3, 2), (-2, -1)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_several_axes_and_squares_as_products(axes: tuple[int, ...], bias: bool) -> None:
+    graph = spelt(axes=axes, squared=lambda b, x: b.add(Mul(), x, x), scale=(4, 8), bias=bias)
+    (norm,) = recognised(graph).of_kind["layer_norm"]
+    assert (norm.op.axis, len(norm.inputs)) == (-2, 2 + bias)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        pytest.param(spelt(axes=(1,), scale=(1, 1)), id="not the last axis"),
+        pytest.param(spelt(scale=(4, 8)), id="a scale of more axes"),
+        pytest.param(spelt(scale=(1,)), id="one scale"),
+        pytest.param(spelt(squared=lambda b, x: b.add(Nary("pow"), x, number(b, 3.0))), id="cubes"),
+        pytest.param(spelt(squared=lambda b, x: b.add(Mul(), x, b.add(Relu(), x))), id="other products"),
+        pytest.param(spelt(of=lambda b, x: b.add(Relu(), x)), id="squares of something else"),
+        pytest.param(spelt(divided=lambda b, x, v: b.add(Nary("div"), x, v)), id="no root"),
+    ],
+)
+def test_what_is_no_norm_stays(graph: Graph) -> None:
+    assert NormRecognition().apply(graph) is graph
