@@ -6,19 +6,22 @@ and sequences of these as one unit, in blocks with one input and one output. Any
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from iossim.base.errors import ScheduleError
 from iossim.ir.graph import Node as GraphNode
 from iossim.ir.graph import free_name
 from iossim.ir.merging import merged_convolution
-from iossim.ir.network import Block, Network, Unit
+from iossim.ir.network import Block, Network, Unit, boundary
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Identity, Relu
+from iossim.ir.types import TensorType
 from iossim.models.ios_engine.file import (
     ConvNode,
     FileBlock,
@@ -55,13 +58,16 @@ def ios_file(schedule: Schedule, network: Network) -> IosFile:
 
 
 class _Writer:
-    """Creates nodes in execution order; ``_reads`` maps a value to its name in the file."""
+    """Creates nodes in execution order; ``_reads`` maps a value to the slice of a node's output that holds it."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._graph = network.graph
         self._reads: dict[str, Read] = {}
-        self._names = _node_names(network)
+        #: Node name of each unit: the unit's, without spaces, which separate names in a file.
+        self._names: dict[str, str] = {}
+        for unit in network.units:
+            self._names[unit.name] = free_name(_plain(unit.name), self._names.values())
 
     def file(self, schedule: Schedule) -> IosFile:
         if len(self._graph.inputs) != 1:
@@ -84,144 +90,102 @@ class _Writer:
         self, block: Block, schedule: BlockSchedule, enter: Placeholder | Node, entry: str
     ) -> tuple[FileBlock, str]:
         """A block, and the name of its output."""
-        network = self._network
-        members = set(block.units)
-        units = [network.units[index] for index in block.units]
-        made = {value for unit in units for value in unit.outputs}
-        read = {value for unit in units for value in unit.inputs} - made
-        if read != {entry}:
-            others = ", ".join(sorted(read - {entry})) or "nothing"
+        units = [self._network.units[index] for index in block.units]
+        read, made = boundary(self._graph, [node for unit in units for node in self._network.unit_nodes(unit)])
+        if read != (entry,):
+            others = ", ".join(sorted({*read} - {entry})) or "nothing"
             raise ScheduleError(f"block {block.name!r} reads {others}, not only {entry!r}, the value before it")
-        outside = {value for at, unit in enumerate(network.units) if at not in members for value in unit.inputs}
-        outside |= set(self._graph.outputs)
-        results = [value for unit in units for value in unit.outputs if value in outside]
-        if len(results) != 1:
-            raise ScheduleError(f"block {block.name!r} makes {len(results)} values for others, the format has one")
+        if len(made) != 1:
+            raise ScheduleError(f"block {block.name!r} makes {len(made)} values for others, the format has one")
         nodes: list[Node] = []
-        stages: list[StageNames] = []
-        for stage in schedule.stages:
-            stages.append(self._stage(stage, nodes))
-        (result,) = results
-        (last,) = [node for node in nodes if node.name == self._reads[result][0]]
-        if self._reads[result] != (last.name, 0, last.output_shape[0]):
+        stages = [self._stage(stage, nodes) for stage in schedule.stages]
+        (last,) = (node for node in nodes if node.name == self._reads[made[0]][0])
+        if self._reads[made[0]] != (last.name, 0, last.output_shape[0]):
             raise ScheduleError(f"block {block.name!r} ends in a merged convolution, which the format cannot say")
         inner = [node for node in nodes if node is not last]
-        return (
-            FileBlock(enter_name=enter.name, enter_node=enter, inner_nodes=inner, exit_node=last, stages=stages),
-            result,
-        )
+        found = FileBlock(enter_name=enter.name, enter_node=enter, inner_nodes=inner, exit_node=last, stages=stages)
+        return found, made[0]
 
     def _stage(self, stage: Stage, nodes: list[Node]) -> StageNames:
         """Add the nodes of a stage; returns the names of its groups."""
-        network = self._network
         if stage.strategy is Strategy.MERGE:
-            nodes.append(self._merged(stage.units))
+            nodes.append(self._merged([self._network.unit_index[name] for name in stage.units]))
             return [[nodes[-1].name]]
-        groups: StageNames = []
-        for group in stage.groups:
-            groups.append([])
-            for name in group:
-                nodes.append(self._unit(network.units[network.unit_index[name]]))
-                groups[-1].append(nodes[-1].name)
-        return groups
+        groups = [[self._unit(self._network.units[self._network.unit_index[name]]) for name in g] for g in stage.groups]
+        nodes += [node for group in groups for node in group]
+        return [[node.name for node in group] for group in groups]
 
-    def _merged(self, names: list[str]) -> ConvNode:
-        network, graph = self._network, self._graph
-        units = [network.units[network.unit_index[name]] for name in names]
-        merged = merged_convolution(network, [network.unit_index[name] for name in names])
+    def _merged(self, indices: list[int]) -> ConvNode:
+        units = [self._network.units[index] for index in indices]
+        merged = merged_convolution(self._network, indices)
         if merged.activation not in ("", Relu().signature):
-            raise ScheduleError(f"unit {names[0]!r} has another activation than ReLU")
-        name = self._names[names[0]]
+            raise ScheduleError(f"unit {units[0].name!r} has another activation than ReLU")
+        name = self._names[units[0].name]
         for unit, begin, end in zip(units, merged.channel_begin[:-1], merged.channel_begin[1:], strict=True):
             self._reads[unit.outputs[0]] = (name, begin, end)
-        return self._convolution(
-            name,
-            " ".join(self._names[unit.name] for unit in units),
-            merged.op,
-            merged.weight.shape,
-            [[self._reads[merged.input]]],
-            graph.types[merged.input].shape,
-            merged.activation != "",
+        return ConvNode(
+            name=name,
+            hint_name=" ".join(self._names[unit.name] for unit in units),
+            inputs=[[self._reads[merged.input]]],
+            output_shape=_without_batch(merged.output.shape),
+            act="relu" if merged.activation else "identity",
+            **_convolution(merged.op, [self._graph.types[merged.input], merged.weight]),
         )
 
     def _unit(self, unit: Unit) -> Node:
         if len(unit.outputs) != 1:
             raise ScheduleError(f"unit {unit.name!r} makes {len(unit.outputs)} values, a node makes one")
-        name = self._names[unit.name]
         ops = self._network.unit_nodes(unit)
         heads = {node.outputs[0]: node for node in ops if isinstance(node.op, Add | Concat | Identity)}
-        body = [node for node in ops if node.outputs[0] not in heads]
-        shape = self._shape(unit.outputs[0])
-        self._reads[unit.outputs[0]] = (name, 0, shape[0])
-        if not body:
-            terms = self._terms(unit, unit.outputs[0], heads)
-            return IdentityNode(name=name, hint_name=name, inputs=terms, output_shape=shape)
-        x = body[0].inputs[0]
-        terms = self._terms(unit, x, heads)
+        chain = [node for node in ops if node.outputs[0] not in heads]
+        value = chain[0].inputs[0] if chain else unit.outputs[0]
+        terms = own_terms = self._terms(unit, value, heads)
         nodes: list[ConvNode | PoolNode | ReluNode] = []
-        at = 0
-        while at < len(body):
-            node = body[at]
-            after = body[at + 1] if at + 1 < len(body) else None
-            if node.inputs[0] != x:
+        for node in chain:
+            if node.inputs[0] != value:
                 raise ScheduleError(f"unit {unit.name!r} is no chain of ops: {node.name!r} reads {node.inputs[0]!r}")
-            fused = isinstance(node.op, Conv) and after is not None and isinstance(after.op, Relu)
-            fused = fused and after is not None and after.inputs == node.outputs
-            own = _plain(node.name)
-            nodes.append(self._op(unit, own, node.op, node.inputs, terms, fused))
-            at += 2 if fused else 1
-            x = body[at - 1].outputs[0]
-            terms = [[(own, 0, self._shape(x)[0])]]
-        if x != unit.outputs[0]:
+            (value,) = node.outputs
+            before = nodes[-1] if nodes else None
+            if isinstance(node.op, Relu) and isinstance(before, ConvNode) and before.act == "identity":
+                nodes[-1] = before.model_copy(update={"act": "relu"})
+                continue
+            try:
+                nodes.append(self._node(node, terms))
+            except ScheduleError as error:
+                raise ScheduleError(f"unit {unit.name!r}: {error}") from None
+            terms = [[(nodes[-1].name, 0, nodes[-1].output_shape[0])]]
+        if value != unit.outputs[0]:
             raise ScheduleError(
                 f"unit {unit.name!r} does not return what its last op makes; keep joins apart with `units` apart"
             )
+        name, shape = self._names[unit.name], self._shape(value)
+        self._reads[value] = (name, 0, shape[0])
+        if not nodes:
+            return IdentityNode(name=name, hint_name=name, inputs=own_terms, output_shape=shape)
         if len(nodes) == 1:
             return nodes[0].model_copy(update={"name": name, "hint_name": name})
-        return SequentialNode(name=name, hint_name=name, nodes=nodes, output_shape=shape, inputs=nodes[0].inputs)
+        return SequentialNode(name=name, hint_name=name, nodes=nodes, output_shape=shape, inputs=own_terms)
 
-    def _op(
-        self, unit: Unit, name: str, op: Op, inputs: tuple[str, ...], terms: list[list[Read]], fused: bool
-    ) -> ConvNode | PoolNode | ReluNode:
-        graph = self._graph
-        x = graph.types[inputs[0]]
-        try:
-            if isinstance(op, Relu):
-                return ReluNode(name=name, hint_name=name, inputs=terms, output_shape=self._shape(inputs[0]))
-            if isinstance(op, Conv) and all(value in graph.constants for value in inputs[1:]):
-                return self._convolution(name, name, op, graph.types[inputs[1]].shape, terms, x.shape, fused)
-            if isinstance(op, GlobalAveragePool | GlobalMaxPool):
-                kind: Literal["global_avg", "global_max"]
-                kind = "global_avg" if isinstance(op, GlobalAveragePool) else "global_max"
-                whole = self._shape(inputs[0])
-                return PoolNode(
-                    name=name, hint_name=name, inputs=terms, pool_type=kind, kernel=whole[1:], stride=(1, 1),
-                    padding=(0, 0), output_shape=(whole[0], 1, 1),
-                )  # fmt: skip
-            if isinstance(op, MaxPool | AveragePool):
-                return _window(name, op, x.shape, op.infer([x])[0].shape, terms)
-        except ScheduleError as error:
-            raise ScheduleError(f"unit {unit.name!r}: {error}") from None
-        raise ScheduleError(f"unit {unit.name!r}: the format has no node for {op.kind}")
-
-    def _convolution(
-        self,
-        name: str,
-        hint: str,
-        op: Conv,
-        weight: tuple[int, ...],
-        terms: list[list[Read]],
-        x: tuple[int, ...],
-        has_relu: bool,
-    ) -> ConvNode:
-        if len(op.strides) != 2 or set(op.dilations) != {1}:
-            raise ScheduleError("a convolution of the format is 2-D and has no dilation")
-        kernel, stride, padding = (weight[2], weight[3]), (op.strides[0], op.strides[1]), (op.pads[0], op.pads[1])
-        shape = (weight[0], *_symmetric_size(op.pads, x, kernel, stride))
-        return ConvNode(
-            name=name, hint_name=hint, inputs=terms, out_channels=weight[0], kernel=kernel, stride=stride,
-            padding=padding, groups=op.groups, act="relu" if has_relu else "identity", output_shape=shape,
-        )  # fmt: skip
+    def _node(self, node: GraphNode, terms: list[list[Read]]) -> ConvNode | PoolNode | ReluNode:
+        """One op as a node that reads these terms."""
+        graph, op, name = self._graph, node.op, _plain(node.name)
+        named: dict[str, Any] = {
+            "name": name, "hint_name": name, "inputs": terms, "output_shape": self._shape(node.outputs[0])
+        }  # fmt: skip
+        if isinstance(op, Relu):
+            return ReluNode(**named)
+        types = graph.input_types(node)
+        if isinstance(op, Conv) and all(value in graph.constants for value in node.inputs[1:]):
+            return ConvNode(**named, act="identity", **_convolution(op, types))
+        if isinstance(op, GlobalAveragePool | GlobalMaxPool):
+            kind = "global_avg" if isinstance(op, GlobalAveragePool) else "global_max"
+            return PoolNode(**named, pool_type=kind, kernel=types[0].shape[2:], stride=(1, 1), padding=(0, 0))
+        if isinstance(op, AveragePool) and any(op.pads) and not op.count_include_pad:
+            raise ScheduleError("an average of the format counts its padding")
+        if isinstance(op, MaxPool | AveragePool):
+            kind = "avg" if isinstance(op, AveragePool) else "max"
+            return PoolNode(**named, pool_type=kind, **_window(op, op.kernel, types))
+        raise ScheduleError(f"the format has no node for {op.kind}")
 
     def _terms(self, unit: Unit, value: str, heads: dict[str, GraphNode]) -> list[list[Read]]:
         """A value as a concat of sums of other units' outputs."""
@@ -253,7 +217,7 @@ class _Writer:
         shape = self._graph.types[value].shape
         if len(shape) != 4:
             raise ScheduleError(f"{value!r} has {len(shape)} dimensions, a value of the format has four")
-        return shape[1], shape[2], shape[3]
+        return _without_batch(shape)
 
 
 def _side_by_side(terms: list[list[Read]]) -> list[list[Read]]:
@@ -267,43 +231,29 @@ def _side_by_side(terms: list[list[Read]]) -> list[list[Read]]:
     return found
 
 
+def _convolution(op: Conv, inputs: Sequence[TensorType]) -> dict[str, Any]:
+    """The fields of a convolution of its own; raises as :func:`_window`."""
+    weight = inputs[1].shape
+    return {"out_channels": weight[0], "groups": op.groups, **_window(op, weight[2:], inputs)}
+
+
 def _window(
-    name: str, op: MaxPool | AveragePool, x: tuple[int, ...], y: tuple[int, ...], terms: list[list[Read]]
-) -> PoolNode:
-    if len(op.kernel) != 2 or set(op.dilations) != {1}:
-        raise ScheduleError("a pooling of the format is 2-D and has no dilation")
-    is_average = isinstance(op, AveragePool)
-    if isinstance(op, AveragePool) and any(op.pads) and not op.count_include_pad:
-        raise ScheduleError("an average of the format counts its padding")
-    kernel, stride, padding = (op.kernel[0], op.kernel[1]), (op.strides[0], op.strides[1]), (op.pads[0], op.pads[1])
-    if _symmetric_size(op.pads, x, kernel, stride) != y[2:]:
-        raise ScheduleError("windows that hang over the end have no words in the format")
-    return PoolNode(
-        name=name, hint_name=name, inputs=terms, pool_type="avg" if is_average else "max", kernel=kernel,
-        stride=stride, padding=padding, output_shape=(y[1], y[2], y[3]),
-    )  # fmt: skip
+    op: Conv | MaxPool | AveragePool, kernel: tuple[int, ...], inputs: Sequence[TensorType]
+) -> dict[str, tuple[int, ...]]:
+    """Kernel, stride and padding; raises ScheduleError for a window that the format cannot say."""
+    if len(kernel) != 2 or set(op.dilations) != {1}:
+        raise ScheduleError("a window of the format is 2-D and has no dilation")
+    padding = op.pads[:2]
+    symmetric: Op = replace(op, pads=padding * 2)
+    if isinstance(op, MaxPool | AveragePool):
+        symmetric = replace(op, pads=padding * 2, ceil_mode=False)
+    if symmetric.infer(inputs) != op.infer(inputs):
+        raise ScheduleError("padding of the format is the same on both sides, and no window hangs over the end")
+    return {"kernel": kernel, "stride": op.strides, "padding": padding}
 
 
-def _symmetric_size(
-    pads: tuple[int, ...], x: tuple[int, ...], kernel: tuple[int, int], stride: tuple[int, int]
-) -> tuple[int, int]:
-    """Height and width of the result; raises ScheduleError if symmetric padding makes another size."""
-    sizes = []
-    for axis in (0, 1):
-        before, after, size = pads[axis], pads[axis + 2], x[axis + 2]
-        own, symmetric = ((size + before + behind - kernel[axis]) // stride[axis] + 1 for behind in (after, before))
-        if own != symmetric:
-            raise ScheduleError("padding of the format is the same on both sides")
-        sizes.append(own)
-    return sizes[0], sizes[1]
-
-
-def _node_names(network: Network) -> dict[str, str]:
-    """Node name of each unit: the unit's, without spaces, which separate names in a file."""
-    found: dict[str, str] = {}
-    for unit in network.units:
-        found[unit.name] = free_name(_plain(unit.name), found.values())
-    return found
+def _without_batch(shape: tuple[int, ...]) -> Shape:
+    return shape[1], shape[2], shape[3]
 
 
 def _plain(name: str) -> str:

@@ -82,34 +82,25 @@ def values_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
             yield from (value.name for value in graph.output)
 
 
-def taken_branch(
-    node: NodeProto, condition: bool, prefix: str, where: str
-) -> tuple[list[TensorProto], list[NodeProto]]:
-    """The weights and nodes of the branch that an ``If`` takes, then identities that produce its outputs.
-
-    Names defined in the branch are prefixed by ``prefix``, to avoid clashes with outer names. A ModelError's message
-    begins with ``where``.
-    """
+def taken_branch(node: NodeProto, condition: bool, prefix: str, where: str) -> list[NodeProto]:
+    """The nodes of the branch that an ``If`` takes, as in :func:`unrolled`, then identities that make its outputs."""
     wanted = "then_branch" if condition else "else_branch"
     branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
-    if branch is None or len(branch.output) != len(node.output) or branch.sparse_initializer:
+    if branch is None or len(branch.output) != len(node.output):
         raise ModelError(f"{where} has no {wanted} that makes its outputs; the file is damaged")
-    names = {value: prefix + value for value in _defined(branch)}
-    weights: list[TensorProto] = []
-    for tensor in branch.initializer:
-        weights.append(deepcopy(tensor))
-        weights[-1].name = names[tensor.name]
-    nodes = [_renamed(inner, names, prefix) for inner in branch.node]
-    for made, value in zip(branch.output, node.output, strict=True):
-        if value:
-            nodes.append(helper.make_node("Identity", [names.get(made.name, made.name)], [value], f"{prefix}{value}"))
-    return weights, nodes
+    nodes, made = unrolled(branch, (), prefix, where)
+    pairs = [(value, output) for value, output in zip(made, node.output, strict=True) if output]
+    return nodes + [helper.make_node("Identity", [value], [output], prefix + output) for value, output in pairs]
 
 
 def unrolled(
     body: GraphProto, given: Sequence[str], prefix: str, where: str
 ) -> tuple[list[NodeProto], tuple[str, ...]]:
-    """The nodes of one iteration of a body on given values, weights as constants among them, and the output names."""
+    """The nodes of one run of a body on given values, weights as constants among them, and the output names.
+
+    Names defined in the body are prefixed by ``prefix``, to avoid clashes with outer names. A ModelError's message
+    begins with ``where``.
+    """
     if len(body.input) != len(given) or body.sparse_initializer:
         raise ModelError(f"{where} has a body that does not take its inputs; the file is damaged")
     names = {value: prefix + value for value in _defined(body)}

@@ -7,13 +7,13 @@ cannot be read. Value names are the model's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 
 import onnx
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
@@ -183,9 +183,8 @@ class _Importer:
         with _made_model_errors(where):
             condition = self._constants[given].load()
         self._branches += 1
-        weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
-        self._add_weights(weights, where)
-        self._read_instead(nodes, f"{name}.{self._branches}")
+        prefix = f"{name}.{self._branches}"
+        self._read_instead(taken_branch(node, bool(condition.item()), f"{prefix}.", where), prefix)
 
     def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
         """Import the nodes that replace one."""
@@ -196,12 +195,9 @@ class _Importer:
     def _with_weights_outside(self, node: NodeProto, name: str, where: str) -> NodeProto:
         """The node with the weights of its subgraphs imported as constants, like all others."""
         kept, weights = with_weights_outside(node, f"{name}.", where)
-        self._add_weights(weights, where)
-        return kept
-
-    def _add_weights(self, weights: Iterable[TensorProto], where: str) -> None:
         for tensor in weights:
             self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
+        return kept
 
     def _add_constant(self, name: str, constant: Constant) -> None:
         if name in self._types:

@@ -8,8 +8,9 @@ inferred from the slices that are read, or halved, and kernels are as large as t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from iossim.base.errors import GraphError, IossimError, OptionError, ScheduleError
@@ -19,7 +20,6 @@ from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.unary import Identity, Relu
-from iossim.ir.types import Precision
 from iossim.models.catalogue import BuildOptions, zoo_models
 from iossim.models.ios_engine.file import (
     ConvNode,
@@ -63,45 +63,37 @@ def load(model: str | Path, options: LoadOptions) -> Network:
     if options.shapes or options.dimensions or options.graphs is not None:
         raise OptionError(f"an IOS file holds all of its shapes: give {str(model)!r} none, and no graphs")
     file = read_ios_file(Path(model))
-    batch, precision = options.batch or 1, options.precision
     name, _ = network_and_scheduler(file.name)
     original = None
     for zoo in zoo_models():
         if zoo.name == name and zoo.input_shape == file.input.output_shape:
-            original = zoo.build(BuildOptions((batch, *zoo.input_shape), precision, seed=options.seed))
-    network = network_of_file(file, Path(model), batch, precision, options.seed, original)
-    return partition_network(network, str(model), options)
+            shape = (options.batch or 1, *zoo.input_shape)
+            original = zoo.build(BuildOptions(shape, options.precision, seed=options.seed))
+    return partition_network(network_of_file(file, Path(model), options, original), str(model), options)
 
 
-def network_of_file(
-    file: IosFile,
-    path: Path,
-    batch: int = 1,
-    precision: Precision = Precision.FP32,
-    seed: int = 0,
-    original: Network | None = None,
-) -> Network:
+def network_of_file(file: IosFile, path: Path, options: LoadOptions, original: Network | None = None) -> Network:
     """The network of a file, one unit per node, merged convolutions split; ``path`` names it in errors.
 
     ``original`` is a network of that name: if it equals the file's, it determines the parts. Raises ScheduleError
     naming the invalid node.
     """
     try:
-        if original is not None:
-            found = _as_original(file, batch, precision, seed, original)
-            if found is not None:
-                return found
+        if original is not None and (parts := _parts_as_in(file, original)) is not None:
+            with suppress(GraphError):
+                network = _Builder(file, options, parts).network()
+                if network.graph.hash == original.graph.hash:
+                    return network
         parts, notes = _parts_by_slices(file)
-        network = _Builder(file, batch, precision, seed, parts).network()
-        return replace(network, reading=tuple(notes))
+        return replace(_Builder(file, options, parts).network(), reading=tuple(notes))
     except IossimError as error:
         raise ScheduleError(f"IOS schedule {path}: {error}; give a file that the IOS engine saved") from None
 
 
-def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, original: Network) -> Network | None:
-    """The file's network with merged convolutions split as in ``original``; None if the two differ.
+def _parts_as_in(file: IosFile, original: Network) -> _Parts | None:
+    """The parts of merged convolutions as in ``original``; None if the two networks differ.
 
-    Units correspond by name, or in the order of the engine's numbers; the hash of the whole verifies it.
+    Units correspond by name, or in the order of the engine's numbers.
     """
     names = [name for node in file.nodes() for name in (_merged_names(node) or [node.name])]
     if len(names) != len(original.units):
@@ -114,27 +106,21 @@ def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, ori
         return None
     parts: _Parts = {}
     for node in file.nodes():
-        found, begin = [], 0
+        begin = 0
         for name in _merged_names(node):
             first = original.unit_nodes(units[name])[0]
             if not isinstance(first.op, Conv) or len(first.op.strides) != 2:
                 return None
             channels, _, height, width = original.graph.types[first.inputs[1]].shape
-            found.append(_Part(name, begin, begin + channels, (height, width), (first.op.pads[0], first.op.pads[1])))
-            begin += channels
-        if found:
-            parts[node.name] = found
-    try:
-        network = _Builder(file, batch, precision, seed, parts).network()
-    except GraphError:
-        return None
-    return network if network.graph.hash == original.graph.hash else None
+            part = _Part(name, begin, begin + channels, (height, width), (first.op.pads[0], first.op.pads[1]))
+            parts.setdefault(node.name, []).append(part)
+            begin = part.end
+    return parts
 
 
 def schedule_of_file(file: IosFile, path: Path, network: Network) -> Schedule:
     """The stages of a file as an unpriced schedule of its network; raises ScheduleError naming the invalid stage."""
     merged = {node.name: names for node in file.nodes() if (names := _merged_names(node))}
-    _, scheduler = network_and_scheduler(file.name)
     source = network.source
     try:
         schedule = Schedule(
@@ -145,12 +131,15 @@ def schedule_of_file(file: IosFile, path: Path, network: Network) -> Schedule:
             precision=str(network.precision),
             engine="paper",
             cost_model={},
-            scheduler=scheduler,
+            scheduler=network_and_scheduler(file.name)[1],
             latency_us=0.0,
             blocks=[
                 BlockSchedule(
-                    name=_block_name(number),
-                    stages=[_stage(names, merged, number, at) for at, names in enumerate(block.stages)],
+                    name=f"block{number}",
+                    stages=[
+                        _stage(names, merged, f"block 'block{number}', stage {at}")
+                        for at, names in enumerate(block.stages)
+                    ],
                 )
                 for number, block in enumerate(file.blocks)
             ],
@@ -161,21 +150,15 @@ def schedule_of_file(file: IosFile, path: Path, network: Network) -> Schedule:
     return schedule
 
 
-def _stage(names: StageNames, merged: dict[str, list[str]], block: int, at: int) -> Stage:
-    for group in names:
-        for name in group:
-            if name in merged:
-                if names != [[name]]:
-                    raise ScheduleError(
-                        f"block {_block_name(block)!r}, stage {at}: the merged convolution {name!r} shares it with "
-                        "others; give it a stage of its own"
-                    )
-                return Stage(strategy=Strategy.MERGE, groups=[merged[name]], latency_us=0.0)
+def _stage(names: StageNames, merged: dict[str, list[str]], where: str) -> Stage:
+    for name in chain.from_iterable(names):
+        if name in merged:
+            if names != [[name]]:
+                raise ScheduleError(
+                    f"{where}: the merged convolution {name!r} shares it with others; give it a stage of its own"
+                )
+            return Stage(strategy=Strategy.MERGE, groups=[merged[name]], latency_us=0.0)
     return Stage(strategy=Strategy.CONCURRENT, groups=[list(group) for group in names], latency_us=0.0)
-
-
-def _block_name(number: int) -> str:
-    return f"block{number}"
 
 
 def _merged_names(node: Node) -> list[str]:
@@ -202,14 +185,10 @@ def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
     for name, node in merged.items():
         names, ends = _merged_names(node), sorted(cuts[name])
         while len(ends) <= len(names):
-            widths = [
-                (end - begin, -begin)
-                for begin, end in pairwise(ends)
-                if end - begin > 1 and (name, begin, end) not in single
-            ]
-            if not widths:
+            free = [(end - begin, -begin) for begin, end in pairwise(ends) if (name, begin, end) not in single]
+            width, begin = max(free, default=(0, 0))
+            if width < 2:
                 break
-            width, begin = max(widths)
             ends = sorted([*ends, -begin + width // 2])
         if len(ends) != len(names) + 1 or ends[-1] != node.out_channels:
             raise ScheduleError(
@@ -218,58 +197,53 @@ def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
             )
         if len(cuts[name]) < len(ends):
             notes.append(f"the file does not say which channels of {name!r} are whose; those read as one are halved")
-        parts[name] = [
-            _Part(part, begin, end, node.kernel, node.padding)
-            for part, begin, end in zip(names, ends[:-1], ends[1:], strict=True)
-        ]
         if node.kernel != (1, 1):
             notes.append(f"the file does not say how large the kernels of {node.hint_name} were; taken as {name!r} has")
+        parts[name] = [
+            _Part(part, begin, end, node.kernel, node.padding)
+            for part, (begin, end) in zip(names, pairwise(ends), strict=True)
+        ]
     return parts, notes
 
 
 class _Builder:
     """Creates the nodes of a file in order; ``_made`` holds for each node the values of its slices."""
 
-    def __init__(self, file: IosFile, batch: int, precision: Precision, seed: int, parts: _Parts) -> None:
-        self._file = file
-        self._batch = batch
-        self._parts = parts
-        name, _ = network_and_scheduler(file.name)
-        self._b = GraphBuilder(name, precision, seed)
+    def __init__(self, file: IosFile, options: LoadOptions, parts: _Parts) -> None:
+        self._file, self._parts, self._batch = file, parts, options.batch or 1
+        self._b = GraphBuilder(network_and_scheduler(file.name)[0], options.precision, options.seed)
         self._made: dict[str, dict[tuple[int, int], str]] = {}
         self._units: set[str] = set()
 
     def network(self) -> Network:
-        file = self._file
-        self._made[file.input.name] = {
-            (0, file.input.output_shape[0]): self._b.input(file.input.name, (self._batch, *file.input.output_shape))
-        }
-        self._check_size(file.input.name, file.input.name)
-        before: object = file.input
-        for number, block in enumerate(file.blocks):
+        entry = self._file.input
+        image = self._b.input(entry.name, (self._batch, *entry.output_shape))
+        self._made[entry.name] = {(0, entry.output_shape[0]): image}
+        before: object = entry
+        for number, block in enumerate(self._file.blocks):
             if block.enter_node != before or block.enter_name != block.enter_node.name:
                 raise GraphError(f"block {number} starts from {block.enter_name!r}, which is not the node before it")
-            with self._b.block(_block_name(number)):
+            with self._b.block(f"block{number}"):
                 for node in block.nodes:
                     self._make(node)
             before = block.exit_node
-        return self._b.network([*self._made[file.blocks[-1].exit_node.name].values()])
+        return self._b.network([*self._made[block.exit_node.name].values()])
 
     def _make(self, node: Node) -> None:
         if node.name in self._made:
             raise GraphError(f"two nodes are named {node.name!r}")
+        parts = self._parts.get(node.name)
+        if parts is None:
+            self._made[node.name] = {(0, node.output_shape[0]): self._unit(node.name, node, node.output_shape)}
+            return
+        assert isinstance(node, ConvNode), "only convolutions are merged"
+        if node.groups != 1:
+            raise GraphError(f"node {node.name!r} is merged and has {node.groups} groups, which never merge")
         slices: dict[tuple[int, int], str] = {}
-        if node.name in self._parts and isinstance(node, ConvNode):
-            if node.groups != 1:
-                raise GraphError(f"node {node.name!r} is merged and has {node.groups} groups, which never merge")
-            for part in self._parts[node.name]:
-                channels = part.end - part.begin
-                alone = node.model_copy(
-                    update={"out_channels": channels, "kernel": part.kernel, "padding": part.padding}
-                )
-                slices[part.begin, part.end] = self._unit(part.name, alone, (channels, *node.output_shape[1:]))
-        else:
-            slices[0, node.output_shape[0]] = self._unit(node.name, node, node.output_shape)
+        for part in parts:
+            own = {"out_channels": part.end - part.begin, "kernel": part.kernel, "padding": part.padding}
+            shape = (part.end - part.begin, *node.output_shape[1:])
+            slices[part.begin, part.end] = self._unit(part.name, node.model_copy(update=own), shape)
         self._made[node.name] = slices
 
     def _unit(self, name: str, node: Node, expected: Shape) -> str:
@@ -310,7 +284,6 @@ class _Builder:
             )
         weight = b.constant(f"{name}.weight", (node.out_channels, channels // node.groups, *node.kernel))
         bias = b.constant(f"{name}.bias", (node.out_channels,))
-        self._check_size(node.name, weight)
         y = b.add(Conv(node.stride, node.padding * 2, (1, 1), node.groups), x, weight, bias, name=name)
         return b.add(Relu(), y, name=activation) if node.act == "relu" else y
 
@@ -346,18 +319,10 @@ class _Builder:
 
     def _check_shape(self, name: str, value: str, expected: Shape) -> None:
         shape = self._b.types[value].shape[1:]
-        self._check_size(name, value)
         if shape != expected:
             raise GraphError(f"node {name!r} makes {_text(shape)}, its output_shape is {_text(expected)}")
 
-    def _check_size(self, name: str, value: str) -> None:
-        value_type = self._b.types[value]
-        if value_type.elements > _MOST_ELEMENTS:
-            raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
 
-
-#: Limit for a value or a weight: 4 TiB at 32 bits. Counts of bytes and operations then stay within 64 bits.
-_MOST_ELEMENTS = 2**40
 #: Kinds of units by the type of the node that they are made from.
 _KINDS = {"conv": "Conv-Relu", "pool": "Pool", "identity": "Concat", "relu": "Relu", "sequential": "Relu-SepConv"}
 
