@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 from iossim.base.errors import ModelError, OptionError, did_you_mean, is_count
 from iossim.ir.graph import Graph
@@ -21,26 +21,6 @@ TORCH = "torch:"
 _DECLARED = "declared"
 
 
-@dataclass(frozen=True)
-class _Text:
-    """An option in a :class:`~iossim.ir.network.ModelSource`: its key, and its conversion to text and back.
-
-    The ``omitted`` value is left out, as is one without text. ``read`` gets the name, for errors, and the text. For a
-    mapping ``each`` item is an option ``KEY.NAME``.
-    """
-
-    key: str
-    read: Callable[[str, str], Any]
-    write: Callable[[Any], str] = str
-    omitted: Any = None
-    each: bool = False
-
-    def written(self, value: Any) -> list[tuple[str, str]]:
-        items = sorted(value.items()) if self.each else [("", value)]
-        texts = ((name, "" if item == self.omitted else self.write(item)) for name, item in items)
-        return [(f"{self.key}.{name}" if self.each else self.key, text) for name, text in texts if text]
-
-
 def _plain(_: str, text: str) -> str:
     return text
 
@@ -52,38 +32,40 @@ def _integer(name: str, text: str) -> int:
         raise ModelError(f"option {name!r} is {text!r}, which is not a whole number") from None
 
 
-_PRECISION = _Text("dtype", lambda _, text: Precision.named(text), omitted=Precision.FP32)
-_TRAINING = _Text("training", lambda _, text: text == "True", omitted=False)
-_PASSES = _Text("passes", lambda _, text: tuple(filter(None, text.split(","))), ",".join)
-_SHAPE = _Text(
-    "shape",
-    lambda name, text: tuple(_integer(name, size) for size in text.split("x")),
-    lambda shape: "x".join(map(str, shape)),
-    each=True,
-)
-_BATCH = _Text(
-    "batch",
-    lambda name, text: None if text == _DECLARED else _integer(name, text),
-    lambda batch: "" if batch else _DECLARED,
-    omitted=0,
-)
+#: Options kept in a source, and the function from name (for errors) and text to the value.
+_READ: dict[str, Callable[[str, str], Any]] = {
+    "dtype": lambda _, text: Precision.named(text),
+    "graphs": _plain,
+    "units": _plain,
+    "max_block": _integer,
+    "seed": _integer,
+    "passes": lambda _, text: tuple(filter(None, text.split(","))),
+    "batch": lambda name, text: None if text == _DECLARED else _integer(name, text),
+    "training": lambda _, text: text == "True",
+    "block": _plain,
+}
+#: Options that are mappings, each item an option ``KEY.NAME`` of a source: by key the field, and the function.
+_READ_ITEMS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "shape": ("shapes", lambda name, text: tuple(_integer(name, size) for size in text.split("x"))),
+    "dimension": ("dimensions", _integer),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Arguments of :func:`iossim.load` besides the model; those with a text are kept in a network's source."""
+    """Arguments of :func:`iossim.load` besides the model; most are kept as text in a network's source."""
 
-    dtype: Annotated[Precision | None, _PRECISION] = None
-    graphs: Annotated[str | Path | None, _Text("graphs", _plain)] = None
-    units: Annotated[str, _Text("units", _plain, omitted=MODEL)] = MODEL
-    max_block: Annotated[int | None, _Text("max_block", _integer)] = None
-    seed: Annotated[int, _Text("seed", _integer, omitted=0)] = 0
-    passes: Annotated[tuple[str, ...], _PASSES] = ()
-    shapes: Annotated[Mapping[str, tuple[int, ...]], _SHAPE] = field(default_factory=dict)
-    dimensions: Annotated[Mapping[str, int], _Text("dimension", _integer, each=True)] = field(default_factory=dict)
-    batch: Annotated[int | None, _BATCH] = None
-    training: Annotated[bool, _TRAINING] = False
-    block: Annotated[str | int | None, _Text("block", _plain)] = None
+    dtype: Precision | None = None
+    graphs: str | Path | None = None
+    units: str = MODEL
+    max_block: int | None = None
+    seed: int = 0
+    passes: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    batch: int | None = None
+    training: bool = False
+    block: str | int | None = None
     strict: bool = False
     example_inputs: Any = None
     onnx_file: Path | None = None
@@ -106,27 +88,35 @@ class LoadOptions:
         """The options that a network was loaded with; raises ModelError for text that :meth:`source` does not write."""
         given: dict[str, Any] = {"batch": source.batch, "dtype": Precision.FP32}
         for option, text in source.options:
-            key, dot, item = option.partition(".")
-            name, kept = _KEPT.get(key, ("", None))
-            if kept is None or kept.each != bool(dot):
-                raise ModelError(f"model {source.model!r}: unknown option {option!r}; {did_you_mean(option, _KEPT)}")
-            value = kept.read(option, text)
-            given[name] = {**given.get(name, {}), item: value} if kept.each else value
+            key, _, item = option.partition(".")
+            if option in _READ:
+                given[option] = _READ[option](option, text)
+            elif item and key in _READ_ITEMS:
+                name, read = _READ_ITEMS[key]
+                given.setdefault(name, {})[item] = read(option, text)
+            else:
+                known = {*_READ, *_READ_ITEMS}
+                raise ModelError(f"model {source.model!r}: unknown option {option!r}; {did_you_mean(option, known)}")
         return cls(**given)
 
     def source(self, network: Network) -> ModelSource:
         """The source of ``network``, loaded with these options; its own source has the model only."""
-        bound = replace(self, dtype=network.precision, batch=self.batch or _common_batch(network.graph))
-        options = [option for name, kept in _KEPT.values() for option in kept.written(getattr(bound, name))]
-        return ModelSource(network.source.model, bound.batch or 1, tuple(options))
-
-
-#: By key in a source: each kept option's name here, and its text.
-_KEPT: dict[str, tuple[str, _Text]] = {
-    text.key: (name, text)
-    for name, hint in get_type_hints(LoadOptions, include_extras=True).items()
-    for text in getattr(hint, "__metadata__", ())
-}
+        batch = self.batch or _common_batch(network.graph)
+        texts = {
+            "dtype": network.precision if network.precision is not Precision.FP32 else "",
+            "graphs": self.graphs or "",
+            "units": self.units if self.units != MODEL else "",
+            "max_block": self.max_block or "",
+            "seed": self.seed or "",
+            "passes": ",".join(self.passes),
+            **{f"shape.{name}": "x".join(map(str, shape)) for name, shape in sorted(self.shapes.items())},
+            **{f"dimension.{name}": size for name, size in sorted(self.dimensions.items())},
+            "batch": "" if batch else _DECLARED,
+            "training": self.training or "",
+            "block": "" if self.block is None else self.block,
+        }
+        options = tuple((name, str(value)) for name, value in texts.items() if value != "")
+        return ModelSource(network.source.model, batch or 1, options)
 
 
 def _common_batch(graph: Graph) -> int | None:
