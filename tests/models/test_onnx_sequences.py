@@ -23,11 +23,6 @@ node = helper.make_node
 NUMBERS = {str(value): np.array(value) for value in (-1, 0, 1, 2, 4, 9)} | {"sizes": np.array([1, 5])}
 
 
-def body(op_type: str, *inputs: str) -> object:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (*inputs, "out")]
-    return helper.make_graph([node(op_type, inputs, ["out"])], "body", values[:-1], values[-1:])
-
-
 SPLIT = node("SplitToSequence", ["x", "4"], ["s"], axis=1)
 MODELS: dict[str, list[NodeProto]] = {
     "parts of four, the last smaller": [
@@ -54,9 +49,6 @@ MODELS: dict[str, list[NodeProto]] = {
         SPLIT, node("SequenceLength", ["s"], ["count"]), node("Cast", ["count"], ["n"], to=TensorProto.FLOAT),
         node("Mul", ["x", "n"], ["y"]),
     ],
-    "each of them": [
-        SPLIT, node("SequenceMap", ["s"], ["m"], body=body("Exp", "each")), node("ConcatFromSequence", ["m"], ["y"], axis=1),
-    ],
     "an optional": [
         node("Optional", ["x"], ["o"]), node("OptionalHasElement", ["o"], ["has"]), node("OptionalGetElement", ["o"], ["g"]),
         node("Cast", ["has"], ["n"], to=TensorProto.FLOAT), node("Mul", ["g", "n"], ["y"]),
@@ -65,7 +57,7 @@ MODELS: dict[str, list[NodeProto]] = {
 
 
 #: Models whose operators came, or took sequences, after operator set 12.
-LATER = ("joined again", "each of them", "an optional")
+LATER = ("joined again", "an optional")
 
 
 @pytest.mark.parametrize(

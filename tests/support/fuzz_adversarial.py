@@ -30,7 +30,6 @@ from fuzz_hostile_models import (
     no_outputs,
     node,
     of_graphs,
-    sequence_of,
     set_ir,
     too_deep,
     twice_initialised,
@@ -110,7 +109,6 @@ CASES = {name: read(case) for name, case in yaml.safe_load(FILE.read_text(encodi
     "window": Hostile(
         made_huge(node("HannWindow", ["s"], ["big"], "n"), {"s": np.array(2**40)}), "op 'n' (foreign) would be"
     ),
-    "weights in a map": Hostile(sequence_of(1024, 1 << 20), "its body is written out 1024 times, which is too large"),
     "list of terabytes": Hostile(
         model(
             [

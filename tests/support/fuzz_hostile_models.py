@@ -145,23 +145,6 @@ def circling() -> bytes:
     return model([node("Loop", ["n", "", "x"], ["y"], "l", body=body)], {"n": np.array(3)}, opset=13)
 
 
-def sequence_of(count: int, body_bytes: int) -> bytes:
-    """A map over a sequence whose body holds weights, written out for each of its tensors."""
-    body = helper.make_graph(
-        [node("Mul", ["each", "held"], ["scaled"])],
-        "body",
-        [helper.make_empty_tensor_value_info("each")],
-        [helper.make_empty_tensor_value_info("scaled")],
-        [numpy_helper.from_array(floats(body_bytes // 4), "held")],
-    )
-    nodes = [
-        node("SplitToSequence", ["x"], ["parts"], "split", axis=0),
-        node("SequenceMap", ["parts"], ["mapped"], "map", body=body),
-        node("ConcatFromSequence", ["mapped"], ["y"], "join", axis=0),
-    ]
-    return model(nodes, shape=(count, 1))
-
-
 def conv(**attributes: Any) -> bytes:
     return model([node("Conv", ["x", "w"], ["y"], "c", **attributes)], {"w": floats(4, 3, 3, 3)})
 

@@ -96,18 +96,17 @@ def taken_branch(node: NodeProto, condition: bool, prefix: str, where: str) -> l
 def unrolled(
     body: GraphProto, given: Sequence[str], prefix: str, where: str
 ) -> tuple[list[NodeProto], tuple[str, ...]]:
-    """The nodes of one run of a body on given values, weights as constants among them, and the output names.
+    """The nodes of one run of a body without weights on given values, and the names of its outputs.
 
     Names defined in the body are prefixed by ``prefix``, to avoid clashes with outer names. A ModelError's message
     begins with ``where``.
     """
-    if len(body.input) != len(given) or body.sparse_initializer:
+    if len(body.input) != len(given):
         raise ModelError(f"{where} has a body that does not take its inputs; the file is damaged")
-    names = {value: prefix + value for value in _defined(body)}
+    names = {value: prefix + value for node in body.node for value in node.output if value}
     names |= {value.name: outside for value, outside in zip(body.input, given, strict=True)}
-    weights = [helper.make_node("Constant", [], [names[each.name]], value=each) for each in body.initializer]
     nodes = [_renamed(node, names, prefix) for node in body.node]
-    return [*weights, *nodes], tuple(names.get(value.name, value.name) for value in body.output)
+    return nodes, tuple(names.get(value.name, value.name) for value in body.output)
 
 
 def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[NodeProto, list[TensorProto]]:
@@ -131,11 +130,6 @@ def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[Node
     return kept, weights
 
 
-def _defined(graph: GraphProto) -> Iterator[str]:
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (value for node in graph.node for value in node.output if value)
-
-
 def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProto:
     """The node with other value names, including those that its subgraphs capture."""
     kept = deepcopy(node)
@@ -145,7 +139,8 @@ def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProt
         operands.extend(renamed)
     kept.name = prefix + node.name if node.name else ""
     for graph in graphs_in(kept):
-        inner = set(_defined(graph)) | {value.name for value in graph.input}
+        inner = {value.name for value in (*graph.input, *graph.initializer)}
+        inner |= {value for each in graph.node for value in each.output}
         outer = {name: new for name, new in names.items() if name not in inner}
         nodes = [_renamed(each, outer, "") for each in graph.node]
         del graph.node[:]

@@ -12,19 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from onnx import NodeProto, helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.onnx_spelling import NotCoveredError
+from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
 from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import Known, attributes_of, constant_node, nodes_with_list
+from iossim.models.onnx.constants import Known, constant_node, node_view, nodes_with_list
 from iossim.models.onnx.file import is_standard
-from iossim.models.onnx.inlining import unrolled
 
 #: Ops that may make an empty tensor from a non-empty one; for any other kind, the input is too small.
 _MAY_MAKE_EMPTY = ("expand", "foreign", "slice", "tile")
@@ -93,8 +90,8 @@ def _split_without(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
 #: Names of a sequence's tensors, in order. None for an empty optional.
 Parts = tuple[str, ...] | None
 
-#: Limits on the tensors of a resolved sequence, on the nodes of all unrolled bodies, and on the bytes of each.
-_LONGEST, _MOST_NODES, _MOST_BYTES = 1024, 100_000, 1 << 28
+#: Limits on the tensors of a resolved sequence, and on the nodes that all sequences are replaced by.
+_LONGEST, _MOST_NODES = 1024, 100_000
 
 
 class Sequences:
@@ -121,7 +118,7 @@ class Sequences:
         """
         if not is_standard(node.domain) or node.op_type not in _READERS:
             raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
-        reading = _Reading(node, name, where, self._opset, self._parts, known)
+        reading = _Reading(node_view(node, name, known, self._opset), where, self._parts)
         made, nodes = _READERS[node.op_type](reading)
         self._written_out += len(nodes)
         if any(len(parts or ()) > _LONGEST for parts in made.values()) or self._written_out > _MOST_NODES:
@@ -140,20 +137,13 @@ _Made = tuple[dict[str, Parts], list[NodeProto]]
 class _Reading:
     """One node with the context for reading it."""
 
-    node: NodeProto
-    name: str
+    node: OnnxNode
     where: str
-    opset: int
     parts: Mapping[str, Parts]
-    known: Known
-
-    @cached_property
-    def attributes(self) -> dict[str, Any]:
-        return attributes_of(self.node)
 
     def given(self, index: int) -> str:
         """The name of an input, empty if omitted."""
-        return self.node.input[index] if index < len(self.node.input) else ""
+        return self.node.inputs[index] if index < len(self.node.inputs) else ""
 
     def sequence(self) -> tuple[str, ...]:
         found = self.parts.get(self.given(0))
@@ -163,9 +153,9 @@ class _Reading:
 
     def array(self, index: int, what: str) -> Array:
         name = self.given(index)
-        if name not in self.known.constants:
+        if name not in self.node.constants:
             raise NotCoveredError(f"its {what} ({name!r}) is computed at run time")
-        return self.known.parameter(name)
+        return self.node.load(name)
 
     def position(self, index: int, count: int, last: int) -> int:
         """A position in a sequence of ``count`` tensors; defaults to ``last``, the largest allowed."""
@@ -182,7 +172,7 @@ class _Reading:
 
     @property
     def output(self) -> str:
-        return str(self.node.output[0])
+        return self.node.outputs[0]
 
     def constant(self, value: Array) -> _Made:
         return {}, [constant_node(self.output, value)]
@@ -191,7 +181,7 @@ class _Reading:
         """The output aliases another value, tensor or not."""
         if source in self.parts:
             return {self.output: self.parts[source]}, []
-        return {}, [helper.make_node("Identity", [source], [self.output], self.name)]
+        return {}, [helper.make_node("Identity", [source], [self.output], self.node.name)]
 
 
 def _insert(reading: _Reading) -> _Made:
@@ -224,10 +214,10 @@ def _has_element(reading: _Reading) -> _Made:
 
 def _split(reading: _Reading) -> _Made:
     """Parts of size one, of a given size (the last may be smaller), or of given sizes."""
-    x = reading.known.types[reading.given(0)]
-    axis = normal_axis(int(reading.attributes.get("axis", 0)), len(x.shape))
+    x = reading.node.types[reading.given(0)]
+    axis = normal_axis(int(reading.node.attribute("axis", 0)), len(x.shape))
     length = x.shape[axis]
-    split_type = reading.known.types.get(reading.given(1))
+    split_type = reading.node.types.get(reading.given(1))
     if split_type is None:
         sizes = [1] * _at_most(length)
     elif length == 0 and len(split_type.shape) == 1:
@@ -245,12 +235,12 @@ def _split(reading: _Reading) -> _Made:
     parts = tuple(f"{reading.output}[{index}]" for index in range(len(sizes)))
     if not parts:
         return {reading.output: ()}, []
-    squeezes = not reading.given(1) and not int(reading.attributes.get("keepdims", 1))
+    squeezes = not reading.given(1) and not int(reading.node.attribute("keepdims", 1))
     split_parts = [f"{part}.kept" for part in parts] if squeezes else list(parts)
-    nodes = nodes_with_list("Split", reading.given(0), split_parts, ("split", sizes), reading.opset, axis=axis)
+    nodes = nodes_with_list("Split", reading.given(0), split_parts, ("split", sizes), reading.node.opset, axis=axis)
     if squeezes:
         for kept, part in zip(split_parts, parts, strict=True):
-            nodes += nodes_with_list("Squeeze", kept, [part], ("axes", [axis]), reading.opset)
+            nodes += nodes_with_list("Squeeze", kept, [part], ("axes", [axis]), reading.node.opset)
     return {reading.output: parts}, nodes
 
 
@@ -265,49 +255,26 @@ def _concat(reading: _Reading) -> _Made:
     parts = list(reading.sequence())
     if not parts:
         raise reading.invalid("its sequence is empty")
-    axis = int(reading.attributes.get("axis", 0))
-    if not int(reading.attributes.get("new_axis", 0)):
-        return {}, [helper.make_node("Concat", parts, [reading.output], reading.name, axis=axis)]
-    axis = normal_axis(axis, len(reading.known.types[parts[0]].shape) + 1)
+    axis = int(reading.node.attribute("axis", 0))
+    if not int(reading.node.attribute("new_axis", 0)):
+        return {}, [helper.make_node("Concat", parts, [reading.output], reading.node.name, axis=axis)]
+    axis = normal_axis(axis, len(reading.node.types[parts[0]].shape) + 1)
     stacked = [f"{reading.output}[{index}]" for index in range(len(parts))]
     nodes = [
         node
         for part, made in zip(parts, stacked, strict=True)
-        for node in nodes_with_list("Unsqueeze", part, [made], ("axes", [axis]), reading.opset)
+        for node in nodes_with_list("Unsqueeze", part, [made], ("axes", [axis]), reading.node.opset)
     ]
-    return {}, [*nodes, helper.make_node("Concat", stacked, [reading.output], reading.name, axis=axis)]
-
-
-def _map(reading: _Reading) -> _Made:
-    """The body once for each tensor of the first sequence, and the tensors of other sequences at its position."""
-    (body,) = (each.g for each in reading.node.attribute if each.name == "body")
-    count = _at_most(len(reading.sequence()))
-    if count * len(body.node) > _MOST_NODES or count * body.ByteSize() > _MOST_BYTES:
-        raise NotCoveredError(f"its body is written out {count} times, which is too large")
-    outputs: list[list[str]] = [[] for _ in reading.node.output]
-    nodes: list[NodeProto] = []
-    for index in range(count):
-        given = []
-        for name in reading.node.input:
-            parts = reading.parts.get(name, (name,) * count)
-            if parts is None or len(parts) != count:
-                raise reading.invalid("its sequences are not equally long")
-            given.append(parts[index])
-        inner, made = unrolled(body, given, f"{reading.name}[{index}].", reading.where)
-        nodes += inner
-        for output, value in zip(outputs, made, strict=False):
-            output.append(value)
-    return {name: tuple(parts) for name, parts in zip(reading.node.output, outputs, strict=True) if name}, nodes
+    return {}, [*nodes, helper.make_node("Concat", stacked, [reading.output], reading.node.name, axis=axis)]
 
 
 _READERS: dict[str, Callable[[_Reading], _Made]] = {
     "SequenceEmpty": lambda reading: ({reading.output: ()}, []),
-    "SequenceConstruct": lambda reading: ({reading.output: tuple(reading.node.input)}, []),
+    "SequenceConstruct": lambda reading: ({reading.output: tuple(reading.node.inputs)}, []),
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
     "SequenceAt": _at,
     "SequenceLength": lambda reading: reading.constant(np.array(len(reading.sequence()), dtype=np.int64)),
-    "SequenceMap": _map,
     "SplitToSequence": _split,
     "ConcatFromSequence": _concat,
     "Identity": lambda reading: reading.same(reading.given(0)),

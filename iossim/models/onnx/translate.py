@@ -7,8 +7,7 @@ cannot be read. Value names are the model's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -102,7 +101,7 @@ class _Importer:
         for index, node in enumerate(self._proto.node):
             name = node.name or f"{node.op_type}_{index}"
             try:
-                self._read(node, name)
+                self._read(self._with_weights_outside(node, name), name)
                 if self._rebatching:
                     self._refuse_unknown()
             except ModelError:
@@ -124,8 +123,20 @@ class _Importer:
             raise ModelError(f"{self._path}: {error}") from None
 
     def _read(self, node: NodeProto, name: str) -> None:
-        """Import one node: as constants if its outputs are known now, else as an op."""
+        """Import one node: as constants if its outputs are known now, else as an op.
+
+        Exceptions for invalid operands become a ModelError that names the node.
+        """
         where = f"{self._path}: {node.op_type} {name!r}"
+        try:
+            self._read_valid(node, name, where)
+        except GraphError as error:
+            raise ModelError(f"{where}: {error}") from None
+        except NONSENSE as error:
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise ModelError(f"{where} is not valid: its operands or attributes make no sense ({reason})") from None
+
+    def _read_valid(self, node: NodeProto, name: str, where: str) -> None:
         check_numbers(node, where)
         op_class = onnx_class(node.op_type) if is_standard(node.domain) else None
         inputs = operands(node)
@@ -138,53 +149,44 @@ class _Importer:
         for value in inputs:
             if value not in self._types and value not in self._sequences:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
-        if self._sequences.takes(node, inputs):
-            try:
-                with _made_model_errors(where):
-                    nodes = self._sequences.taken_apart(node, name, self._known, where)
-            except NotCoveredError as error:
-                self._note_unknown(node, name, str(error))
-            else:
-                self._read_instead(nodes, name)
-            return
-        if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
-            self._read_branch(node, name, where)
-            return
-        with _made_model_errors(where):
-            instead = without_empty(node, name, self._known)
-            instead = instead or attention_written_out(node, name, self._known, self._opset)
-            runs = 0 if instead else runs_to_write_out(node, self._known, self._written_out)
-            if runs:
-                instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
-                self._written_out += len(instead)
-            known = None if instead else self._folder.known_outputs(node, where, self._known)
-        if instead:
-            self._read_instead(instead, name)
-        elif known is not None:
-            for value, constant in zip(node.output, known, strict=False):
-                self._add_constant(value, constant)
-        else:
-            self._check(node, where)
-            if runs_graphs(node):
-                node = self._with_weights_outside(node, name, where)
-            try:
+        try:
+            instead = self._instead(node, name, where)
+            if instead is not None:
+                self._read_instead(instead, name)
+                return
+            known = self._folder.known_outputs(node, where, self._known)
+            if known is None:
+                self._check(node, where)
                 op, data, made = self._interpreted(op_class, node, name, where)
-            except NotCoveredError as error:
-                self._note_unknown(node, name, str(error))
-            else:
                 self._add_op(op, data, made, node, name, where)
+        except NotCoveredError as error:
+            self._note_unknown(node, name, str(error))
+        else:
+            for value, constant in zip(node.output, known or (), strict=False):
+                self._add_constant(value, constant)
 
-    def _read_branch(self, node: NodeProto, name: str, where: str) -> None:
-        """Import the branch of an ``If`` whose condition is known."""
+    def _instead(self, node: NodeProto, name: str, where: str) -> list[NodeProto] | None:
+        """The nodes that replace a node; None if it stays. Raises NotCoveredError if that depends on data."""
+        if self._sequences.takes(node, operands(node)):
+            return self._sequences.taken_apart(node, name, self._known, where)
+        if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
+            return self._taken_branch(node, name, where)
+        instead = without_empty(node, name, self._known)
+        instead = instead or attention_written_out(node, name, self._known, self._opset)
+        if not instead and (runs := runs_to_write_out(node, self._known, self._written_out)):
+            instead = written_out(node, runs, name, where)
+            self._written_out += len(instead)
+        return instead or None
+
+    def _taken_branch(self, node: NodeProto, name: str, where: str) -> list[NodeProto]:
+        """The branch of an ``If`` whose condition is known."""
         given = node.input[0] if node.input else ""
         size = self._types[given].elements if given else 0
         if size != 1:
             raise ModelError(f"{where} has a condition of {size} values; the file is damaged")
-        with _made_model_errors(where):
-            condition = self._constants[given].load()
         self._branches += 1
-        prefix = f"{name}.{self._branches}"
-        self._read_instead(taken_branch(node, bool(condition.item()), f"{prefix}.", where), prefix)
+        condition = bool(self._constants[given].load().item())
+        return taken_branch(node, condition, f"{name}.{self._branches}.", where)
 
     def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
         """Import the nodes that replace one."""
@@ -192,8 +194,11 @@ class _Importer:
         for index, node in enumerate(nodes):
             self._read(node, node.name or f"{name}.{node.op_type}_{index}")
 
-    def _with_weights_outside(self, node: NodeProto, name: str, where: str) -> NodeProto:
+    def _with_weights_outside(self, node: NodeProto, name: str) -> NodeProto:
         """The node with the weights of its subgraphs imported as constants, like all others."""
+        if not runs_graphs(node):
+            return node
+        where = f"{self._path}: {node.op_type} {name!r}"
         kept, weights = with_weights_outside(node, f"{name}.", where)
         for tensor in weights:
             self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
@@ -220,22 +225,20 @@ class _Importer:
         """A node as an op, with its data inputs and output types; raises NotCoveredError if it is none."""
         uncovered: NotCoveredError | None = None
         if op_class is not None:
-            with _made_model_errors(where):
-                try:
-                    return self._own(op_class, node, name)
-                except NotCoveredError as error:
-                    uncovered = error
-                except ModelError as error:
-                    raise ModelError(f"{self._path}: {error}") from None
-        with _made_model_errors(where):
             try:
-                op = self._foreign.read(node, self._known)
-            except NotCoveredError:
-                if uncovered is not None:
-                    raise ModelError(f"{self._path}: {uncovered}") from None
-                raise
-            except (ModelError, GraphError) as error:
-                raise ModelError(f"{where} is not valid: {error}") from None
+                return self._own(op_class, node, name)
+            except NotCoveredError as error:
+                uncovered = error
+            except ModelError as error:
+                raise ModelError(f"{self._path}: {error}") from None
+        try:
+            op = self._foreign.read(node, self._known)
+        except NotCoveredError:
+            if uncovered is not None:
+                raise ModelError(f"{self._path}: {uncovered}") from None
+            raise
+        except (ModelError, GraphError) as error:
+            raise ModelError(f"{where} is not valid: {error}") from None
         data = operands(node)
         return op, data, op.infer(self._known.types_of(data))
 
@@ -307,15 +310,3 @@ class _Importer:
                 f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; "
                 "export the model without them"
             )
-
-
-@contextmanager
-def _made_model_errors(where: str) -> Iterator[None]:
-    """Convert exceptions for invalid operands of a node to a ModelError that begins with ``where``."""
-    try:
-        yield
-    except GraphError as error:
-        raise ModelError(f"{where}: {error}") from None
-    except NONSENSE as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelError(f"{where} is not valid: its operands or attributes make no sense ({reason})") from None
