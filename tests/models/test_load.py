@@ -13,6 +13,7 @@ import onnx
 import onnx.backend.test
 import pytest
 from onnx import TensorProto, helper
+from onnx_models import write_onnx
 
 from iossim.api import optimize
 from iossim.base.errors import IossimError, ModelError, OptionError
@@ -206,14 +207,6 @@ def test_the_type_and_name_of_a_model_say_its_source(model: Any, source: str) ->
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
 
 
-def save(path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, list[int | str]], output: str) -> Path:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
-    result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "test", values, [result])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return path
-
-
 @pytest.mark.parametrize("keeps_io", [False, True])
 @pytest.mark.parametrize(
     ("stored", "precision"), [("FLOAT16", "fp16"), ("BFLOAT16", "bf16"), ("FLOAT", "fp32"), ("DOUBLE", "fp32")]
@@ -229,12 +222,8 @@ def test_the_default_precision_is_that_of_the_files_weights(
         helper.make_node("MatMul", ["a", "w"], ["b"]),
         helper.make_node("Cast", ["b"], ["y"], to=outside),
     ]
-    x, y = (helper.make_tensor_value_info(name, outside, [2, size]) for name, size in (("x", 8), ("y", 4)))
-    model = helper.make_model(
-        helper.make_graph(nodes, "half", [x], [y], [weight]), opset_imports=[helper.make_opsetid("", 17)]
-    )
     path = tmp_path / "half.onnx"
-    onnx.save(model, path)
+    write_onnx(path, nodes, {"x": (outside, [2, 8])}, {"w": weight}, output={"y": (outside, [2, 4])})
     network = load(path)
     assert str(network.precision) == precision
     assert str(load_source(network.source).precision) == precision
@@ -287,7 +276,9 @@ def test_any_existing_file_is_taken_for_a_model(tmp_path: Path) -> None:
 
 
 def test_symbolic_dimensions_are_bound_and_kept(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 3, "H", 8]}, "y")
+    path = write_onnx(
+        tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 3, "H", 8]}, output="y"
+    )
     network = load(path, batch=2, dimensions={"H": 5})
     assert network.graph.types["y"].shape == (2, 3, 5, 8)
     assert dict(network.source.options) == {"dimension.H": "5"}
@@ -301,14 +292,14 @@ def test_symbolic_dimensions_are_bound_and_kept(tmp_path: Path) -> None:
 
 def test_inputs_without_a_common_batch_are_loaded_again_as_declared(tmp_path: Path) -> None:
     nodes = [helper.make_node("Concat", ["x", "y"], ["z"], axis=0)]
-    path = save(tmp_path / "m.onnx", nodes, {"x": [2, 3], "y": [4, 3]}, "z")
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3], "y": [4, 3]}, output="z")
     network = load(path)
     assert network.graph.types["z"].shape == (6, 3)
     assert load_source(network.source).graph.hash == network.graph.hash
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 3]}, "y")
+    path = write_onnx(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 3]}, output="y")
     with pytest.raises(OptionError, match="are for models of the zoo"):
         load(path, graphs=tmp_path)
     (tmp_path / "text.onnx").write_text("hello")
@@ -317,4 +308,4 @@ def test_mistakes(tmp_path: Path) -> None:
     weight = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
     constant = [helper.make_node("Constant", [], ["w"], value=weight), helper.make_node("Relu", ["w"], ["y"])]
     with pytest.raises(ModelError, match="computes nothing"):
-        load(save(tmp_path / "constant.onnx", constant, {"x": [1]}, "y"))
+        load(write_onnx(tmp_path / "constant.onnx", constant, {"x": [1]}, output="y"))

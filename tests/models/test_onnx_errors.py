@@ -284,17 +284,9 @@ def test_inputs_without_a_common_batch(tmp_path):
 
 
 def test_shape_computed_at_run_time(tmp_path):
-    graph = helper.make_graph(
-        [node("Reshape", ["x", "s"], ["y"], "view")],
-        "test",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
-            helper.make_tensor_value_info("s", TensorProto.INT64, [2]),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )
-    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
-    assert "Reshape 'view': its shape ('s') is computed at run time" in message(tmp_path / "m.onnx")
+    nodes = [node("Reshape", ["x", "s"], ["y"], "view")]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [4], "s": (TensorProto.INT64, [2])})
+    assert "Reshape 'view': its shape ('s') is computed at run time" in message(path)
 
 
 IMAGE, OWN = [1, 3, 8, 8], node("Relu", ["x"], ["y"], "r", domain="own")

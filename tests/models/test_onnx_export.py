@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from random_networks import random_inputs, random_network
-from seeded_weights import LIGHT_MODELS, write_seeded
+from seeded_weights import LIGHT_MODELS
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ModelError, OptionError
@@ -30,7 +30,7 @@ from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Clip, Relu
+from iossim.ir.ops.unary import Clip
 from iossim.ir.types import DType
 from iossim.models.load import load
 from iossim.models.onnx.constants import ExternalConstant
@@ -108,16 +108,6 @@ def test_a_model_comes_back_as_the_same_graph(name: str, tmp_path: Path) -> None
     assert again.hash == graph.hash
 
 
-def test_an_exported_model_computes_what_its_file_does(tmp_path: Path) -> None:
-    path = write_seeded(LIGHT_MODELS / "light_squeezenet.onnx", tmp_path / "seeded.onnx")
-    graph = import_onnx(path)
-    (name,) = graph.inputs
-    x = np.random.default_rng(1).standard_normal(graph.types[name].shape).astype(np.float32)
-    (expected,) = run_onnxruntime(str(path), {name: x})
-    (output,) = run_onnxruntime(export_graph(graph), {name: x})
-    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
-
-
 def odd_graph() -> Graph:
     """Parameters that are inputs in ONNX, beside values that already have their names; several outputs of one op."""
     b = GraphBuilder("odd")
@@ -147,6 +137,11 @@ def test_odd_ops(opset: int) -> None:
             11,
             "'graph' cannot be written in operator set 11: .*empty string.*; write another",
         ),
+        (
+            AveragePool((2, 2), (1, 1), (0, 0, 0, 0), dilations=(2, 2)),
+            11,
+            "op 'y': AveragePool of operator set 11 has no 'dilations'; write a later",
+        ),
     ],
 )
 def test_what_an_older_operator_set_cannot_say_is_refused(op: Op, opset: int, message: str) -> None:
@@ -154,7 +149,7 @@ def test_what_an_older_operator_set_cannot_say_is_refused(op: Op, opset: int, me
     graph = b.network([b.add(op, b.input("x", (2, 4, 6, 6)), name="y")]).graph
     with pytest.raises(ModelError, match=message):
         export_graph(graph, opset)
-    export_graph(graph, 13)
+    export_graph(graph, 19)
 
 
 def test_the_operator_set_takes_the_element_type() -> None:
@@ -178,28 +173,6 @@ def test_a_weight_that_is_an_output() -> None:
     graph = b.network([b.conv(x, 2, name="conv"), "conv.bias", x]).graph
     inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 3)).astype(np.float32)}
     assert_close(named_outputs(export_graph(graph), inputs), evaluate_graph(graph, inputs))
-
-
-def test_an_operator_set_that_is_too_old() -> None:
-    b = GraphBuilder("dilated")
-    x = b.input("x", (1, 2, 8, 8))
-    op = AveragePool((2, 2), (1, 1), (0, 0, 0, 0), dilations=(2, 2))
-    graph = b.network([b.add(op, x, name="pool")]).graph
-    with pytest.raises(
-        ModelError, match=r"op 'pool': AveragePool of operator set 11 has no 'dilations'; write a later"
-    ):
-        export_graph(graph, 11)
-
-
-def test_a_graph_without_its_weights() -> None:
-    b = GraphBuilder("absent")
-    x = b.input("x", (1, 2, 8, 8))
-    graph = b.network([b.add(Relu(), b.conv(x, 2, name="conv"))]).graph
-    absent = {name: AbsentConstant(constant.type) for name, constant in graph.constants.items()}
-    inputs = {name: graph.types[name] for name in graph.inputs}
-    bare = Graph.create(inputs, graph.outputs, graph.nodes, absent)
-    with pytest.raises(GraphError, match="without its weights"):
-        export_graph(bare)
 
 
 @pytest.mark.parametrize("opset", range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1))

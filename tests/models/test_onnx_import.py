@@ -96,15 +96,7 @@ def test_shape_arithmetic_of_classic_exporters_folds(tmp_path):
 def test_what_a_few_numbers_make_terabytes_of_is_not_computed(tmp_path):
     nodes = [node("Expand", ["one", "large"], ["e"], "e"), node("Gather", ["e", "x"], ["y"], "g")]
     weights = {"one": noise(1), "large": ints(1 << 20, 1 << 18)}
-    body = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.INT64, [1])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    path = tmp_path / "m.onnx"
-    path.write_bytes(helper.make_model(body, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (TensorProto.INT64, [1])}, weights)
     graph = canonicalise(import_onnx(path))
     assert [each.op.kind for each in graph.nodes] == ["gather"]
     assert graph.constants["e"].type == TensorType((1 << 20, 1 << 18))
@@ -113,20 +105,13 @@ def test_what_a_few_numbers_make_terabytes_of_is_not_computed(tmp_path):
 def test_weights_of_many_gigabytes_beside_the_model(tmp_path):
     """Only what is asked for is read: the file has a hole of four gigabytes."""
     size = 4 << 30
-    graph = helper.make_graph(
-        [node("Add", ["x", "w"], ["y"])],
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [TensorProto(name="w", dims=[3], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)],
-    )
+    weight = TensorProto(name="w", dims=[3], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
     for key, value in (("location", "w.bin"), ("offset", str(size)), ("length", "12")):
-        graph.initializer[0].external_data.add(key=key, value=value)
+        weight.external_data.add(key=key, value=value)
     with (tmp_path / "w.bin").open("wb") as stream:
         stream.seek(size)
         stream.write(np.arange(3, dtype=np.float32).tobytes())
-    path = tmp_path / "m.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    path = write_onnx(tmp_path / "m.onnx", [node("Add", ["x", "w"], ["y"])], {"x": [3]}, {"w": weight})
     np.testing.assert_array_equal(import_onnx(path).constants["w"].load(), [0, 1, 2])
 
 
@@ -230,33 +215,18 @@ def test_weights_of_each_type_are_loaded(tmp_path, dtype, raw):
     tensor = (
         numpy_helper.from_array(array, "w") if raw else helper.make_tensor("w", code, array.shape, array.reshape(-1))
     )
-    graph = helper.make_graph(
-        [node("Reshape", ["x", "shape"], ["y"]), node("Identity", ["w"], ["z"])],
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None), helper.make_tensor_value_info("z", code, None)],
-        [tensor, numpy_helper.from_array(ints(2, 2), "shape")],
-    )
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph), path)
+    nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["w"], ["z"])]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [4]}, {"w": tensor}, output={"y": None, "z": (code, None)})
     loaded = import_onnx(path).constants["z"].load()
     assert loaded.dtype == element
     np.testing.assert_array_equal(loaded, array)
 
 
 def test_local_functions_are_inlined(tmp_path):
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    function = helper.make_function("own", "Twice", ["a"], ["c"], [
-        node("Relu", ["a"], ["b"]), node("Add", ["b", "b"], ["c"]),
-    ], imports[:1])  # fmt: skip
-    graph = helper.make_graph(
-        [node("Twice", ["x"], ["y"], domain="own")],
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=8), path)
+    body = [node("Relu", ["a"], ["b"]), node("Add", ["b", "b"], ["c"])]
+    function = helper.make_function("own", "Twice", ["a"], ["c"], body, [helper.make_opsetid("", 13)])
+    call = [node("Twice", ["x"], ["y"], domain="own")]
+    path = write_onnx(tmp_path / "m.onnx", call, {"x": [3]}, domains=["own"], functions=[function])
     assert [each.op.kind for each in import_onnx(path).nodes] == ["relu", "add"]
 
 
@@ -342,15 +312,13 @@ def test_nodes_in_any_order(where: str, tmp_path):
         nodes = [node("If", ["on"], ["y"], "if", then_branch=graph, else_branch=graph)]
     else:
         nodes = [node("Identity", ["r"], ["y"], "end"), *backwards]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"on": np.array(True)})
+    functions = []
     if where == "function":
-        model = onnx.load(path)
-        imports = [helper.make_opsetid("", 13)]
-        model.functions.append(helper.make_function("own", "f", ["x"], ["y"], nodes, imports))
-        model.opset_import.append(helper.make_opsetid("own", 1))
-        del model.graph.node[:]
-        model.graph.node.append(node("f", ["x"], ["y"], "call", domain="own"))
-        onnx.save(model, path)
+        functions = [helper.make_function("own", "f", ["x"], ["y"], nodes, [helper.make_opsetid("", 13)])]
+        nodes = [node("f", ["x"], ["y"], "call", domain="own")]
+    weights = {"on": np.array(True)}
+    path = tmp_path / "m.onnx"
+    write_onnx(path, nodes, {"x": [2, 3]}, weights, domains=["own"], functions=functions)
     graph = canonicalise(import_onnx(path))
     assert [each.op.kind for each in graph.nodes] == ["unary", "relu"]
     (made,) = evaluate_graph(graph, {"x": noise(2, 3)}).values()

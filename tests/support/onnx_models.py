@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper, parser
+from onnx import FunctionProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, parser
 from onnx_of_op import IR_VERSION
 
 from iossim.ir.op import Array
@@ -17,24 +17,36 @@ def nodes_of(text: str) -> list[NodeProto]:
     return list(parser.parse_graph("graph () => () {" + text.replace(";", "\n") + "}").node)
 
 
+#: A shape, None if the file states none; of another type than fp32 with ONNX's code before it.
+Declared = Sequence[int | str | None] | None | tuple[int, Sequence[int | str | None] | None]
+
+
+def value_info(name: str, declared: Declared) -> ValueInfoProto:
+    is_typed = isinstance(declared, tuple) and len(declared) == 2 and not isinstance(declared[1], int | str)
+    code, shape = declared if is_typed else (TensorProto.FLOAT, declared)  # type: ignore[misc]
+    return helper.make_tensor_value_info(name, code, shape)
+
+
 def write_onnx(
     path: Path,
     nodes: Sequence[NodeProto],
-    inputs: Mapping[str, Sequence[int | str | None] | None],
-    weights: Mapping[str, Array] | None = None,
+    inputs: Mapping[str, Declared],
+    weights: Mapping[str, Array | TensorProto] | None = None,
     *,
-    output: str = "y",
+    output: str | Mapping[str, Declared] = "y",
     opset: int = 13,
     domains: Sequence[str] = (),
+    functions: Sequence[FunctionProto] = (),
 ) -> Path:
-    """Write a model of fp32 inputs and outputs (one, or several apart by spaces); returns ``path``."""
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in output.split()],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()],
-    )
+    """Write a model; ``output`` names fp32 outputs, several apart by spaces, or declares them. Returns ``path``."""
+    outputs = dict.fromkeys(output.split()) if isinstance(output, str) else output
+    tensors = [
+        array if isinstance(array, TensorProto) else numpy_helper.from_array(np.asarray(array), name)
+        for name, array in (weights or {}).items()
+    ]
+    declared = [[value_info(*each) for each in values.items()] for values in (inputs, outputs)]
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
-    path.write_bytes(helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION).SerializeToString())
+    graph = helper.make_graph(nodes, "test", *declared, tensors)
+    model = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=IR_VERSION)
+    path.write_bytes(model.SerializeToString())
     return path

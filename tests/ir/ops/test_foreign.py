@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
@@ -91,14 +91,8 @@ def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: P
 
 def test_the_file_may_say_what_shapes_inference_leaves_open(tmp_path: Path) -> None:
     """NonZero's output depends on its input; a file that fixes it is believed until it turns out wrong."""
-    body = helper.make_graph(
-        [node("NonZero", ["x"], ["y"], "n")],
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
-        [helper.make_tensor_value_info("y", TensorProto.INT64, [1, 2])],
-    )
-    path = tmp_path / "m.onnx"
-    path.write_bytes(helper.make_model(body, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    places = {"y": (TensorProto.INT64, [1, 2])}
+    path = write_onnx(tmp_path / "m.onnx", [node("NonZero", ["x"], ["y"], "n")], {"x": [3]}, output=places)
     graph = import_onnx(path)
     assert evaluate_graph(graph, {"x": np.array([0, 1, 2], np.float32)})["y"].tolist() == [[1, 2]]
     with pytest.raises(GraphError, match=r"NonZero made an output of shape \[1, 3\] where the model says \[1, 2\]"):
@@ -109,15 +103,9 @@ def test_the_file_may_say_what_shapes_inference_leaves_open(tmp_path: Path) -> N
 
 def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:
     """ONNX's reference does not know com.microsoft; its shape is the file's word."""
-    body = helper.make_graph(
-        [node("FusedMatMul", ["x", "x"], ["y"], "f", domain="com.microsoft", transB=1, alpha=2.0)],
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
-    )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    product = node("FusedMatMul", ["x", "x"], ["y"], "f", domain="com.microsoft", transB=1, alpha=2.0)
     path = tmp_path / "m.onnx"
-    path.write_bytes(helper.make_model(body, opset_imports=imports, ir_version=8).SerializeToString())
+    write_onnx(path, [product], {"x": [2, 3]}, output={"y": [2, 2]}, domains=["com.microsoft"])
     graph = import_onnx(path)
     assert graph.nodes[0].op.op_type == "com.microsoft.FusedMatMul"
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -125,7 +113,7 @@ def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_onnxruntime(export_graph(graph), {"x": x})[0], 2 * x @ x.T)
 
 
-def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too() -> None:
+def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too(tmp_path: Path) -> None:
     """An operator that the reference lacks, and one that it knows in a newer meaning alone."""
     gelu = canonical(node("Gelu", ["x"], ["y"], domain="com.microsoft"))
     aligned = canonical(node("RoiAlign", ["x", "boxes", "of"], ["y"]))
@@ -135,23 +123,11 @@ def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too() -> None:
         (y,) = compute(gelu, 1, [x])
         np.testing.assert_allclose(y, Unary("gelu").evaluate([x])[0], rtol=1e-5, atol=1e-6)
         (old,), (new,) = compute(aligned, 11, [x, boxes, of]), compute(aligned, 16, [x, boxes, of])
-        (first,) = run_onnxruntime(_one_node_model("RoiAlign", 11, [x, boxes, of]), {"x0": x, "x1": boxes, "x2": of})
+        inputs = {"x": x.shape, "boxes": boxes.shape, "of": (TensorProto.INT64, of.shape)}
+        path = write_onnx(tmp_path / "m.onnx", [node("RoiAlign", [*inputs], ["y"])], inputs, opset=11)
+        (first,) = run_onnxruntime(str(path), {"x": x, "boxes": boxes, "of": of})
         np.testing.assert_array_equal(old, first)
         assert not np.allclose(old, new)
-
-
-def _one_node_model(op_type: str, opset: int, inputs: list[np.ndarray]) -> ModelProto:
-    declared = [
-        helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for place, array in enumerate(inputs)
-    ]
-    body = helper.make_graph(
-        [node(op_type, [each.name for each in declared], ["y"])],
-        "one",
-        declared,
-        [helper.make_empty_tensor_value_info("y")],
-    )
-    return helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
