@@ -167,14 +167,21 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     path, batch, shapes = model.path, options.batch, options.shapes
     inputs = declared_inputs(model.proto.graph, path)
     _check(inputs, path, options)
-    unbound = [] if batch is not None else _unbound_batches(inputs, options)
     free = [value for value in inputs if value.name not in shapes]
-    sizes = _named_sizes(inputs, options) | {str(value.batch): 1 for value in unbound if value.batch != "?"}
+    sizes = _named_sizes(inputs, options)
+    unbound = [value for value in free if batch is None and _is_unbound(value.batch, sizes)]
+    sizes |= {str(value.batch): 1 for value in unbound if value.batch != "?"}
     leading = 1 if unbound else batch
     types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes) for value in inputs}
     listed = ", ".join(f"{value.name} {value.spelled()}" for value in unbound)
     remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (--batch).",) if unbound else ()
-    bound = BoundModel(model, types, _as_declared(inputs, types), remarks=remarks)
+    named = {
+        dimension: size
+        for value in inputs
+        for dimension, size in zip(value.dimensions or (), types[value.name].shape, strict=False)
+        if isinstance(dimension, str) and dimension != "?"
+    }
+    bound = BoundModel(model, types, named, remarks=remarks)
     batches = {value.batch for value in free if value.batch is not None}
     fixed = [size for size in batches if isinstance(size, int)]
     if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
@@ -185,7 +192,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     changed = types | {
         value.name: TensorType((batch, *types[value.name].shape[1:]), value.dtype) for value in free if value.batch
     }
-    return BoundModel(model, changed, _as_declared(inputs, changed), batch, replace(bound, batch=fixed[0]))
+    return BoundModel(model, changed, None, batch, replace(bound, batch=fixed[0]))
 
 
 def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
@@ -198,30 +205,11 @@ def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
     return declared
 
 
-def _unbound_batches(inputs: Sequence[DeclaredInput], options: LoadOptions) -> list[DeclaredInput]:
-    """The inputs whose leading dimension, a plain name or unnamed, is bound by neither the file nor the options."""
-    sizes = _named_sizes(inputs, options)
-    return [
-        value
-        for value in inputs
-        if value.name not in options.shapes
-        and isinstance(value.batch, str)
-        and (value.batch == "?" or dimension_names(value.batch) == {value.batch})
-        and dimension_size(value.batch, sizes) is None
-    ]
-
-
-def _as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
-    """The sizes of the named dimensions; None if the inputs are bound to other sizes than declared."""
-    sizes: dict[str, int] = {}
-    for value in inputs:
-        for dimension, size in zip(value.dimensions or (), bound[value.name].shape, strict=False):
-            if isinstance(dimension, int):
-                if dimension != size:
-                    return None
-            elif dimension != "?" and sizes.setdefault(dimension, size) != size:
-                return None
-    return sizes if all(_computed(name, sizes) in (None, size) for name, size in sizes.items()) else None
+def _is_unbound(dimension: int | str | None, sizes: Mapping[str, int]) -> bool:
+    """Whether a leading dimension, a plain name or unnamed, is bound by neither the file nor the options."""
+    if not isinstance(dimension, str):
+        return False
+    return dimension == "?" or (dimension_names(dimension) == {dimension} and dimension_size(dimension, sizes) is None)
 
 
 def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) -> None:
