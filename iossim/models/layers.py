@@ -17,34 +17,19 @@ Size = int | tuple[int, int]
 
 
 def conv(
-    b: GraphBuilder,
-    name: str,
-    x: str,
-    channels: int,
-    kernel: Size = 1,
-    stride: int = 1,
-    padding: Size = 0,
-    groups: int = 1,
+    b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1, padding: Size = 0, **more: int
 ) -> str:
-    """A convolution without an activation."""
+    """A convolution without an activation; ``more`` are ``groups`` and ``dilation``."""
     with b.unit(name, "Conv"):
-        return b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
+        return b.conv(x, channels, kernel, stride, padding, name=f"{name}.conv", **more)
 
 
 def conv_relu(
-    b: GraphBuilder,
-    name: str,
-    x: str,
-    channels: int,
-    kernel: Size = 1,
-    stride: int = 1,
-    padding: Size = 0,
-    groups: int = 1,
-    dilation: int = 1,
+    b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1, padding: Size = 0, **more: int
 ) -> str:
-    """A convolution and a ReLU."""
+    """A convolution and a ReLU; ``more`` are ``groups`` and ``dilation``."""
     with b.unit(name, "Conv-Relu"):
-        y = b.conv(x, channels, kernel, stride, padding, groups, dilation, name=f"{name}.conv")
+        y = b.conv(x, channels, kernel, stride, padding, name=f"{name}.conv", **more)
         return b.add(Relu(), y, name=f"{name}.relu")
 
 
