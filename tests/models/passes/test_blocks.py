@@ -90,13 +90,6 @@ def test_cuts_are_those_of_the_definition(predecessors: Edges, small: frozenset[
     assert network.notes == ()
 
 
-@given(dags(), st.frozensets(st.integers(0, 11)))
-def test_blocks_are_in_topological_order(predecessors: Edges, small: frozenset[int]) -> None:
-    network = cut_blocks(network_of(predecessors, small=small))
-    block_of = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
-    assert all(block_of[before] <= block_of[unit] for unit, reads in enumerate(predecessors) for before in reads)
-
-
 def test_examples() -> None:
     def cut(*predecessors: set[int]) -> list[tuple[int, ...]]:
         return [block.units for block in cut_blocks(network_of(list(predecessors))).blocks]
