@@ -7,6 +7,7 @@ as exporters write it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,15 +75,20 @@ def rotary(b: GraphBuilder, name: str, x: str, head: int, past: int) -> str:
         return b.add(Add(), b.add(Mul(), x, cosine, name=f"{name}.kept"), turned, name=f"{name}.add")
 
 
-def attention(b: GraphBuilder, name: str, q: str, k: str, v: str, heads: int, kv_heads: int, causal: bool) -> str:
-    """Scaled dot-product attention; with ``causal`` the queries are the last of the tokens that have keys."""
-    queries, keys = b.types[q].shape[1], b.types[k].shape[1]
+def attention(
+    b: GraphBuilder, name: str, operands: Sequence[str], heads: int, kv_heads: int, causal: bool = False
+) -> str:
+    """Scaled dot-product attention of queries, keys and values.
+
+    With ``causal`` the queries are the last of the tokens that have keys.
+    """
+    queries, keys = (b.types[value].shape[1] for value in operands[:2])
     masks = []
     if causal and 1 < queries < keys:
         masks.append(b.numbers("causal", np.tri(queries, keys, keys - queries, dtype=np.bool_)))
     op = Attention(heads, kv_heads, is_causal=causal and 1 < queries == keys)
     with b.unit(name, "Attention"):
-        return b.add(op, q, k, v, *masks, name=f"{name}.attention")
+        return b.add(op, *operands, *masks, name=f"{name}.attention")
 
 
 def cached(b: GraphBuilder, name: str, x: str, past: int) -> str:
@@ -104,42 +110,36 @@ def last_token(b: GraphBuilder, name: str, x: str) -> str:
 
 
 @dataclass(frozen=True)
-class LowRank:
-    """Low-rank adapters of projections (Hu et al., 2021, arXiv:2106.09685): the names of the adapted projections."""
-
-    rank: int = 0
-    of: tuple[str, ...] = ("query", "value")
-
-    def projection(self, b: GraphBuilder, name: str, x: str, features: int, bias: bool) -> str:
-        """A projection plus the output of its adapter; ``name`` ends with the name of the projection."""
-        y = linear(b, name, x, features, bias=bias)
-        if not self.rank or name.rpartition(".")[2] not in self.of:
-            return y
-        down = linear(b, f"{name}.down", x, self.rank, bias=False)
-        return linear(b, f"{name}.up", down, features, added=y, bias=False)
-
-
-def self_attention(
-    b: GraphBuilder,
-    name: str,
-    x: str,
-    heads: int,
-    kv_heads: int,
-    *,
-    past: int = 0,
-    causal: bool = True,
-    bias: bool = True,
-    rotates: bool = False,
-    low_rank: LowRank = LowRank(),
-) -> tuple[str, list[str]]:
+class SelfAttention:
     """Separate projections to queries, keys and values, positions, the cache, and the attention.
 
-    Returns the output of the heads, and the keys and values to keep.
+    Keys and values of ``past`` earlier tokens are in the cache. If it ``rotates``, positions are rotary. The
+    projections of queries and values have low-rank adapters (Hu et al., 2021, arXiv:2106.09685), unless ``low_rank`` is
+    0.
     """
-    head = b.types[x].shape[2] // heads
-    widths = {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head}
-    made = {own: low_rank.projection(b, f"{name}.{own}", x, width, bias) for own, width in widths.items()}
-    if rotates:
-        made |= {own: rotary(b, f"{name}.{own}.rotary", made[own], head, past) for own in ("query", "key")}
-    kept = [cached(b, f"{name}.{own}", made[own], past) for own in ("key", "value")]
-    return attention(b, f"{name}.heads", made["query"], kept[0], kept[1], heads, kv_heads, causal), kept
+
+    heads: int
+    kv_heads: int
+    past: int = 0
+    causal: bool = True
+    bias: bool = True
+    rotates: bool = False
+    low_rank: int = 0
+
+    def add(self, b: GraphBuilder, name: str, x: str) -> tuple[str, list[str]]:
+        """Returns the output of the heads, and the keys and values to keep."""
+        head = b.types[x].shape[2] // self.heads
+        widths = {"query": self.heads * head, "key": self.kv_heads * head, "value": self.kv_heads * head}
+        made = {own: self._projection(b, f"{name}.{own}", x, width, own != "key") for own, width in widths.items()}
+        for own in ("query", "key") if self.rotates else ():
+            made[own] = rotary(b, f"{name}.{own}.rotary", made[own], head, self.past)
+        kept = [cached(b, f"{name}.{own}", made[own], self.past) for own in ("key", "value")]
+        y = attention(b, f"{name}.heads", (made["query"], *kept), self.heads, self.kv_heads, self.causal)
+        return y, kept
+
+    def _projection(self, b: GraphBuilder, name: str, x: str, features: int, is_adapted: bool) -> str:
+        y = linear(b, name, x, features, bias=self.bias)
+        if not self.low_rank or not is_adapted:
+            return y
+        down = linear(b, f"{name}.down", x, self.low_rank, bias=False)
+        return linear(b, f"{name}.up", down, features, added=y, bias=False)

@@ -156,11 +156,9 @@ def network_of(tokens: int, past: int, heads: int, kv_heads: int) -> Network:
     b = GraphBuilder("decoder")
     x = b.input("tokens", (2, tokens, 8 * heads))
     kept = []
+    attention = nn.SelfAttention(heads, kv_heads, past, bias=False, rotates=True, low_rank=2)
     for layer in range(2):
-        normed = nn.rms_norm(b, f"{layer}.norm", x)
-        y, own = nn.self_attention(
-            b, f"{layer}", normed, heads, kv_heads, past=past, bias=False, rotates=True, low_rank=nn.LowRank(2)
-        )
+        y, own = attention.add(b, f"{layer}", nn.rms_norm(b, f"{layer}.norm", x))
         x = nn.linear(b, f"{layer}.out", y, 8 * heads, added=x, activation="swish")
         kept += own
     return b.network([nn.last_token(b, "last", x), *kept])

@@ -33,11 +33,11 @@ _LAYERS, _WIDTH, _HEADS = 12, 768, 12
 
 def gpt2(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]:
     """The smallest: 12 layers of 768, 12 heads."""
-    past, kept = options.dimensions["past"], []
+    heads, kept = nn.SelfAttention(12, 12, options.dimensions["past"]), []
     for layer in range(12):
         name = f"layer{layer}"
         with b.block(f"{name}.attention"):
-            y, own = nn.self_attention(b, name, nn.layer_norm(b, f"{name}.norm1", x), 12, 12, past=past)
+            y, own = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
             x = nn.linear(b, f"{name}.out", y, 768, added=x)
             kept += own
         with b.block(f"{name}.feed_forward"):
@@ -47,14 +47,14 @@ def gpt2(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]:
         return [nn.linear(b, "words", x, 50_257, bias=False), *kept]
 
 
-def llama_1b(b: GraphBuilder, x: str, options: BuildOptions, low_rank: nn.LowRank) -> list[str]:
+def llama_1b(b: GraphBuilder, x: str, options: BuildOptions, low_rank: int) -> list[str]:
     """16 layers of 2,048; 32 heads of queries share 8 of keys and values."""
     past, kept = options.dimensions["past"], []
+    heads = nn.SelfAttention(32, 8, past, bias=False, rotates=True, low_rank=low_rank)
     for layer in range(16):
         name = f"layer{layer}"
         with b.block(f"{name}.attention"):
-            normed = nn.rms_norm(b, f"{name}.norm1", x)
-            y, own = nn.self_attention(b, name, normed, 32, 8, past=past, bias=False, rotates=True, low_rank=low_rank)
+            y, own = heads.add(b, name, nn.rms_norm(b, f"{name}.norm1", x))
             x = nn.linear(b, f"{name}.out", y, 2048, added=x, bias=False)
             kept += own
         with b.block(f"{name}.feed_forward"):
@@ -71,11 +71,11 @@ def llama_1b(b: GraphBuilder, x: str, options: BuildOptions, low_rank: nn.LowRan
 
 def whisper_encoder(b: GraphBuilder, x: str, options: BuildOptions) -> str:
     del options  # the frames are the input's
+    heads = nn.SelfAttention(_HEADS, _HEADS, causal=False)
     for layer in range(_LAYERS):
         name = f"layer{layer}"
         with b.block(f"{name}.attention"):
-            normed = nn.layer_norm(b, f"{name}.norm1", x)
-            y, _ = nn.self_attention(b, name, normed, _HEADS, _HEADS, causal=False)
+            y, _ = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
             x = nn.linear(b, f"{name}.out", y, _WIDTH, added=x)
         x = _feed_forward(b, name, x)
     return nn.layer_norm(b, "norm", x)
@@ -84,11 +84,11 @@ def whisper_encoder(b: GraphBuilder, x: str, options: BuildOptions) -> str:
 def whisper_decoder(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]:
     batch, past, frames = b.types[x].shape[0], options.dimensions["past"], options.dimensions["frames"]
     audio = "" if past else b.input("audio", (batch, frames, _WIDTH))
-    kept: list[str] = []
+    heads, kept = nn.SelfAttention(_HEADS, _HEADS, past), list[str]()
     for layer in range(_LAYERS):
         name = f"layer{layer}"
         with b.block(f"{name}.attention"):
-            y, own = nn.self_attention(b, name, nn.layer_norm(b, f"{name}.norm1", x), _HEADS, _HEADS, past=past)
+            y, own = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
             x = nn.linear(b, f"{name}.out", y, _WIDTH, added=x)
             query = nn.linear(b, f"{name}.cross.query", nn.layer_norm(b, f"{name}.norm2", x), _WIDTH)
             sides = [f"{name}.cross.{side}" for side in ("key", "value")]
@@ -97,7 +97,7 @@ def whisper_decoder(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]
             else:
                 sides = [nn.linear(b, side, audio, _WIDTH) for side in sides]
                 own += sides
-            y = nn.attention(b, f"{name}.cross.heads", query, sides[0], sides[1], _HEADS, _HEADS, causal=False)
+            y = nn.attention(b, f"{name}.cross.heads", (query, *sides), _HEADS, _HEADS)
             x = nn.linear(b, f"{name}.cross.out", y, _WIDTH, added=x)
             kept += own
         x = _feed_forward(b, name, x)
@@ -135,7 +135,8 @@ def clip(b: GraphBuilder, image: str, options: BuildOptions) -> str:
 
 def _clip_layer(b: GraphBuilder, name: str, x: str, causal: bool) -> str:
     width = b.types[x].shape[2]
-    y, _ = nn.self_attention(b, name, nn.layer_norm(b, f"{name}.norm1", x), width // 64, width // 64, causal=causal)
+    heads = nn.SelfAttention(width // 64, width // 64, causal=causal)
+    y, _ = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
     x = nn.linear(b, f"{name}.out", y, width, added=x)
     return nn.feed_forward(b, name, x, "norm2", "gelu")
 
@@ -147,7 +148,7 @@ def _model(name: str, description: str, width: int, add: Callable[..., str | lis
     return ZooModel(name, description, (sizes[first], width), add, input_name=first, axes=axes, dimensions=sizes)
 
 
-_LLAMA, _LLAMA_LORA = (partial(llama_1b, low_rank=nn.LowRank(rank)) for rank in (0, 16))
+_LLAMA, _LLAMA_LORA = (partial(llama_1b, low_rank=rank) for rank in (0, 16))
 MODELS = (
     _model("gpt2", "GPT-2 small, a decode step after 512 tokens", 768, gpt2, tokens=1, past=512),
     _model("llama_1b", "Llama 3.2 1B (GQA), a decode step after 512 tokens", 2048, _LLAMA, tokens=1, past=512),
