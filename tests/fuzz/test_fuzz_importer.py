@@ -121,4 +121,4 @@ def test_thousands_of_mutants(tmp_path: Path) -> None:
     lines = covered_lines(tmp_path)
     run, there = (sum(each[place] for each in lines.values()) for place in (0, 1))
     assert len(lines) > 15
-    assert run > 0.72 * there
+    assert run > 0.7 * there

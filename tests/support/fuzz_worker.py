@@ -106,7 +106,7 @@ def _start_coverage(folder: str) -> Any:
         data_file=str(Path(folder) / "coverage"),
         data_suffix=True,
         include=[
-            str(root / "models" / "onnx_*.py"),
+            str(root / "models" / "onnx" / "*.py"),
             str(root / "ir" / "ops" / "*.py"),
             str(root / "ir" / "onnx_node.py"),
         ],
