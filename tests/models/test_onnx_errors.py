@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 
 import numpy as np
 import onnx
@@ -63,25 +62,6 @@ def test_truncated_file(tmp_path, part):
     path = tmp_path / "m.onnx"
     path.write_bytes(content[: int(len(content) * part)])
     assert "is not an ONNX file, or is damaged" in message(path)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_damaged_bytes_never_show_a_traceback(tmp_path, seed):
-    """Most single bytes changed leave a file that parses, and means something else."""
-    content = (LIGHT_MODELS / "light_zfnet512.onnx").read_bytes()
-    generator = random.Random(seed)
-    path = tmp_path / "m.onnx"
-    refusals = []
-    for _ in range(100):
-        damaged = bytearray(content)
-        damaged[generator.randrange(len(damaged))] = generator.randrange(256)
-        path.write_bytes(damaged)
-        try:
-            import_onnx(path)
-        except IossimError as error:
-            refusals.append(str(error))
-    assert refusals
-    assert not any("\n" in text for text in refusals)
 
 
 @pytest.mark.parametrize("attributes", [{"strides": [1]}, {"strides": [0, 1]}, {"dilations": [1] * 3}])
