@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter, itemgetter
 from sys import stdlib_module_names
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -239,17 +239,9 @@ class _Far:
 
 def _event(device: torch.device) -> Any:
     """An event of a device; of others than CUDA one that has always come."""
-    return torch.cuda.Event() if device.type == "cuda" else _Come()
-
-
-class _Come:
-    def record(self) -> None:
-        """Nothing is behind."""
-
-    synchronize = record
-
-    def query(self) -> bool:
-        return True
+    if device.type == "cuda":
+        return torch.cuda.Event()
+    return SimpleNamespace(record=lambda: None, synchronize=lambda: None, query=lambda: True)
 
 
 def _function_parts(path: str, function: FunctionType) -> Iterator[_Part]:

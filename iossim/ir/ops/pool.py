@@ -37,6 +37,18 @@ class _Pool(Op, own_unit_kind="Pool"):
     def infer(self: MaxPool | AveragePool, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:  # type: ignore[misc]
         return (_pooled(self, one_input(inputs)),)
 
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        kernel = tuple(node.attribute("kernel_shape", ()))
+        ones = (1,) * len(kernel)
+        strides, dilations = tuple(node.attribute("strides", ones)), tuple(node.attribute("dilations", ones))
+        pads = onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations)
+        given = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+        flags = {name: bool(node.attribute(name, 0)) for name in ("ceil_mode", "count_include_pad")}
+        return cls(**given, **{name: flag for name, flag in flags.items() if name in cls.onnx_names}), node.data_inputs(
+            1
+        )
+
 
 class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
     """Maximum of each window of ``x [N, C, *spatial]``; padding is never the maximum."""
@@ -48,10 +60,6 @@ class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
         (x,) = inputs
         lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
         return (_reduce(self, x, lowest, np.maximum),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(*_window(node), bool(node.attribute("ceil_mode", 0))), node.data_inputs(1)
 
 
 @dataclass(frozen=True)
@@ -88,12 +96,6 @@ class AveragePool(_Pool, AveragePoolAttributes, kind="average_pool", onnx_types=
             covered = ((taps >= low) & (taps < high)).sum(axis=1)
             counts = counts * covered.reshape([-1 if other == axis else 1 for other in range(len(out))])
         return np.maximum(counts, 1)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        kernel, strides, pads, dilations = _window(node)
-        ceil_mode, include_pad = (bool(node.attribute(name, 0)) for name in ("ceil_mode", "count_include_pad"))
-        return cls(kernel, strides, pads, ceil_mode, include_pad, dilations), node.data_inputs(1)
 
 
 class _GlobalPool(Op, flops_per_read_element=1):
@@ -154,14 +156,6 @@ def _reduce(op: MaxPool | AveragePool, x: Array, fill: float, combine: Callable[
     padded = np.pad(x, padding, constant_values=fill) if any(map(any, padding)) else x
     first, *others = (padded[window] for window in windows(op.kernel, op.strides, op.dilations, out))
     return reduce(combine, others, first.copy())
-
-
-def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Kernel, strides, pads and dilations of an ONNX pooling node."""
-    kernel = tuple(node.attribute("kernel_shape", ()))
-    ones = (1,) * len(kernel)
-    strides, dilations = tuple(node.attribute("strides", ones)), tuple(node.attribute("dilations", ones))
-    return kernel, strides, onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations), dilations
 
 
 def window_padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int]) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 from iossim.base.errors import ModelError, OptionError
@@ -94,7 +95,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
 
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
-            f"{_spelled(module)} is not a PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
+            f"{shortened(module)} is not a PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
         )
     name = type(module).__name__
     arguments, keywords = _arguments(example_inputs, name)
@@ -196,8 +197,3 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
-
-
-def _spelled(value: Any) -> str:
-    text = repr(value).splitlines()[0] if repr(value) else ""
-    return text if len(text) <= 60 else f"{text[:57]}..."
