@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,7 +67,11 @@ def run_onnxruntime(model: onnx.ModelProto | str, feeds: dict[str, Array]) -> li
 def check_op(
     op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[int] = (), tolerance: float = 2e-5
 ) -> None:
-    """Hold an op to ONNX: its types to shape inference, its outputs to ONNX Runtime, its spelling to the importer."""
+    """Hold an op to ONNX: its types to shape inference, its outputs to ONNX Runtime, its spelling to the importer.
+
+    Its attributes are read back from JSON.
+    """
+    assert Op.from_attributes(op.kind, json.loads(json.dumps(op.attributes()))) == op
     model = onnx_of_op(op, inputs, opset, constants)
     made = op.infer(types_of(inputs))
     # Below opset 22 ONNX's shape inference (not its runtimes) counts windows that begin in the padding behind.
