@@ -27,6 +27,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
 from iossim.models.load import load as load_network
+from iossim.models.sources.torch_module import call_arguments
 from iossim.schedule.schedule import AnySchedule
 from iossim.schedule.streams import as_streams
 from iossim.tasks.measured_schedules import plain_schedule
@@ -62,7 +63,7 @@ def compile(
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
-    given = _bound(module, *_call(example_inputs))
+    given = _bound(module, *call_arguments(example_inputs, type(module).__name__))
     for argument, value in given.items():
         if isinstance(value, list | tuple | dict):
             raise ModelError(
@@ -138,13 +139,6 @@ def _own_device(place: str) -> str | None:
         return None
     name = device_of_product(torch.cuda.get_device_name())
     return name if name in device_names() else None
-
-
-def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as the arguments of a call."""
-    if isinstance(example_inputs, dict):
-        return (), example_inputs
-    return (tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)), {}
 
 
 def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             f"{shortened(module)} is not a PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
         )
     name = type(module).__name__
-    arguments, keywords = _arguments(example_inputs, name)
+    arguments, keywords = call_arguments(example_inputs, name)
     training = next((path for path, part in module.named_modules() if part.training), None)
     if training is not None:
         part = f"its part {training!r}" if training else "it"
@@ -129,8 +129,8 @@ def _exported(module: Any, example_inputs: Any) -> Program:
     return program
 
 
-def _arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as the arguments of a call: by position, and by name."""
+def call_arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as the arguments of a call of module ``name``, by position and by name; raises ModelError."""
     import torch
 
     if isinstance(example_inputs, torch.Tensor):
