@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper
 from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
@@ -111,14 +111,11 @@ def checked(
 ) -> list[str]:
     """The kinds of units of a model of an attention and a ReLU, whose shape no file says, behind it."""
     random = np.random.default_rng(0)
-    weights = {"w": random.standard_normal((WIDTH, 3 * WIDTH)), "b": random.standard_normal(3 * WIDTH)}
-    tensors = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+    shapes = {"w": (WIDTH, 3 * WIDTH), "b": (3 * WIDTH,)}
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     relu = helper.make_node("Relu", [node.output[0]], ["y"], "relu")
-    declared = [helper.make_tensor_value_info(*each) for each in inputs]
-    end = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([node, relu], "g", declared, [end], tensors)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
-    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+    declared = {name: (kind, shape) for name, kind, shape in inputs}
+    write_onnx(path, [node, relu], declared, weights, opset=opset, domains=[DOMAIN])
     network = load(path, strict=True)
     feeds: dict[str, Array] = {}
     for name, kind, shape in inputs:

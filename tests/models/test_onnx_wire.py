@@ -19,17 +19,9 @@ from iossim.models.onnx.file import contents
 MODELS = {
     **{name: make().SerializeToString() for name, (make, _) in NETWORKS.items()},
     "densenet": (LIGHT_MODELS / "light_densenet121.onnx").read_bytes(),
-    "numbers": onnx.helper.make_model(
-        onnx.helper.make_graph(
-            [onnx.helper.make_node("Add", ["a", "b"], ["y"])],
-            "g",
-            [],
-            [],
-            [
-                onnx.helper.make_tensor("a", onnx.TensorProto.INT64, [5], [1, -1, 200, 2**40, 0]),
-                onnx.helper.make_tensor("b", onnx.TensorProto.INT32, [3], [1, -1, 200]),
-            ],
-        )
+    "numbers": onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g () => (int64[5] y) <int64[5] a = {1, -1, 200, 1099511627776, 0}, '
+        "int32[3] b = {1, -1, 200}> { y = Identity(a) }"
     ).SerializeToString(),
 }
 
