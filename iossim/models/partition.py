@@ -47,35 +47,32 @@ class RetypedConstant(Constant):
         return self.source.origin
 
 
-def stored_as(graph: Graph, dtype: DType) -> Graph:
+def retype(graph: Graph, dtype: DType) -> Graph:
     """The graph with floating-point inputs and weights, and with them all computed values, as ``dtype``.
 
-    Integers stay. For the 16-bit types the graph computes the same up to rounding. For int8 it defines the bytes that
-    move and the arithmetic, sufficient for pricing; its weights do not load, since scales are not modelled. Ops, edges
-    and names are unchanged, except for the target type of a cast to floating point.
+    The graph itself if it already is. Integers stay. For the 16-bit types the graph computes the same up to rounding.
+    For int8 it defines the bytes that move and the arithmetic, sufficient for pricing; its weights do not load, since
+    scales are not modelled. Ops, edges and names are unchanged, except for the target type of a cast to floating point.
     """
-
-    def stored(value: TensorType) -> TensorType:
-        return TensorType(value.shape, dtype) if value.dtype.is_floating else value
+    given = {name: graph.types[name] for name in (*graph.inputs, *graph.constants)}
+    changed = {
+        name: TensorType(value.shape, dtype)
+        for name, value in given.items()
+        if value.dtype.is_floating and value.dtype is not dtype
+    }
+    if not changed:
+        return graph
 
     def recast(node: Node) -> Node:
         is_cast = isinstance(node.op, Cast) and DType(node.op.dtype).is_floating
         return replace(node, op=Cast(str(dtype))) if is_cast else node
 
     constants = {
-        name: each if stored(each.type) == each.type else RetypedConstant(stored(each.type), each)
+        name: RetypedConstant(changed[name], each) if name in changed else each
         for name, each in graph.constants.items()
     }
-    inputs = {name: stored(graph.types[name]) for name in graph.inputs}
+    inputs = {name: changed.get(name, given[name]) for name in graph.inputs}
     return Graph.create(inputs, graph.outputs, map(recast, graph.nodes), constants)
-
-
-def retype(graph: Graph, precision: Precision) -> Graph:
-    """The graph stored in a precision; the graph itself if it already is."""
-    types = (graph.types[name] for name in (*graph.inputs, *graph.constants))
-    if all(value.dtype == precision.storage for value in types if value.dtype.is_floating):
-        return graph
-    return stored_as(graph, precision.storage)
 
 
 #: Function of a graph and a precision to a network with its model's units and blocks, or None if it has none.
@@ -95,7 +92,7 @@ def partition_graph(
     """
     own = _weights_type(graph)
     precision = options.dtype or (Precision(own) if own in _PRECISIONS else Precision.FP32)
-    typed = retype(graph, precision)
+    typed = retype(graph, precision.storage)
     if not typed.nodes:
         raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
     own_units = given(typed, precision)

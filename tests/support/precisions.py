@@ -11,4 +11,4 @@ from iossim.models.partition import retype
 
 def stored_in(network: Network, precision: Precision) -> Network:
     """The same units of the same graph, with all floating-point values stored as the precision stores them."""
-    return replace(network, graph=retype(network.graph, precision), precision=precision)
+    return replace(network, graph=retype(network.graph, precision.storage), precision=precision)

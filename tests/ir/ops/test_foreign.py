@@ -22,7 +22,7 @@ from iossim.ir.ops.functions import Unary
 from iossim.ir.types import DType, TensorType
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.partition import stored_as
+from iossim.models.partition import retype
 
 node = helper.make_node
 
@@ -66,7 +66,7 @@ def test_types_are_those_that_it_was_read_with(graph: Graph) -> None:
         op.infer([TensorType((5, 3)), TensorType((4, 3))])
     with pytest.raises(GraphError, match="was read with inputs"):
         op.infer([half[0], TensorType((4, 3))])
-    assert stored_as(graph, DType.FLOAT16).types["y"].dtype is DType.FLOAT16
+    assert retype(graph, DType.FLOAT16).types["y"].dtype is DType.FLOAT16
 
 
 def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Identity, Relu
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.models.partition import retype, stored_as
+from iossim.models.partition import retype
 from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.pipeline import canonicalise
@@ -332,7 +332,7 @@ def test_dead_ops_go():
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
 def test_retyped_graphs_compute_the_same_up_to_rounding(dtype):
     graph = graph_of([("a", PADDED, "x w b"), ("y", Relu(), "a")], CONV)
-    half = stored_as(graph, dtype)
+    half = retype(graph, dtype)
     assert {value.dtype for value in half.types.values()} == {dtype}
     expected, made = outputs_of(graph)["y"], outputs_of(half)["y"]
     assert made.dtype == dtype.numpy
@@ -341,7 +341,7 @@ def test_retyped_graphs_compute_the_same_up_to_rounding(dtype):
 
 def test_int8_is_for_pricing_only():
     graph = graph_of([("y", PADDED, "x w b")], CONV)
-    narrow = retype(graph, Precision.INT8)
+    narrow = retype(graph, DType.INT8)
     assert graph.work(graph.nodes[0]).bytes == 4 * narrow.work(narrow.nodes[0]).bytes
     with pytest.raises(GraphError, match="can be scheduled and priced, not executed"):
         narrow.constants["w"].load()
@@ -350,5 +350,5 @@ def test_int8_is_for_pricing_only():
 def test_retype_leaves_integers_and_graphs_that_fit_alone():
     inputs = {**X, "i": TensorType((3,), DType.INT64)}
     graph = graph_of([("y", Relu(), "x"), ("j", Identity(), "i")], {}, "y j", inputs)
-    assert retype(graph, Precision.TF32) is graph
-    assert retype(graph, Precision.FP16).types["j"].dtype is DType.INT64
+    assert retype(graph, Precision.TF32.storage) is graph
+    assert retype(graph, DType.FLOAT16).types["j"].dtype is DType.INT64

@@ -245,7 +245,7 @@ def test_sums_do_not_overflow_in_16_bits(precision: Precision, tmp_path: Path) -
     network = loaded(tmp_path, [*X, W, CONV, node("Relu", "c", "o")])
     arrays = {"x": np.random.default_rng(0).standard_normal(IMAGE).astype(np.float32)}
     expected = evaluate_graph(network.graph, arrays)["o"]
-    short = retype(network.graph, precision)
+    short = retype(network.graph, precision.storage)
     given = {"x": arrays["x"].astype(precision.storage.numpy)}
     found = evaluate_graph(short, given)["o"].astype(np.float32)
     assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
