@@ -113,9 +113,8 @@ def last_token(b: GraphBuilder, name: str, x: str) -> str:
 class SelfAttention:
     """Separate projections to queries, keys and values, positions, the cache, and the attention.
 
-    Keys and values of ``past`` earlier tokens are in the cache. If it ``rotates``, positions are rotary. The
-    projections of queries and values have low-rank adapters (Hu et al., 2021, arXiv:2106.09685), unless ``low_rank`` is
-    0.
+    Keys and values of ``past`` earlier tokens are in the cache. If it ``rotates``, positions are rotary. Projections of
+    queries and values have low-rank adapters (Hu et al., 2021, arXiv:2106.09685) if ``low_rank`` is not 0.
     """
 
     heads: int
