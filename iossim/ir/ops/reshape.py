@@ -40,10 +40,12 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         x = node.input_type(0)
+        view = np.broadcast_to(np.int8(0), x.shape)
         if node.op_type == "Squeeze":
-            shape = _squeezed(x.shape, node.integers(1, "axes"))
+            axes = node.integers(1, "axes")
+            shape = np.squeeze(view, None if axes is None else tuple(axes)).shape
         elif node.op_type == "Unsqueeze":
-            shape = _unsqueezed(x.shape, node.integers(1, "axes") or ())
+            shape = np.expand_dims(view, node.integers(1, "axes") or ()).shape
         else:
             spelled = tuple(int(size) for size in node.constant(1, "shape"))
             if node.attribute("allowzero", 0) and 0 in spelled:
@@ -66,22 +68,6 @@ def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
     resolved = tuple(x.elements // known if size == -1 else size for size in copied)
     require(math.prod(resolved) == x.elements, f"its input {x} does not fit the shape [{listed}]")
     return resolved
-
-
-def _squeezed(shape: Sequence[int], axes: Sequence[int] | None) -> tuple[int, ...]:
-    if axes is None:
-        return tuple(size for size in shape if size != 1)
-    dropped = {normal_axis(axis, len(shape)) for axis in axes}
-    require(all(shape[axis] == 1 for axis in dropped), f"cannot squeeze axes {sorted(dropped)} of {list(shape)}")
-    return tuple(size for axis, size in enumerate(shape) if axis not in dropped)
-
-
-def _unsqueezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    rank = len(shape) + len(axes)
-    added = {normal_axis(axis, rank) for axis in axes}
-    require(len(added) == len(axes), f"unsqueezes an axis twice: {list(axes)}")
-    rest = iter(shape)
-    return tuple(1 if axis in added else next(rest) for axis in range(rank))
 
 
 @dataclass(frozen=True)
