@@ -191,7 +191,7 @@ def nodes_with_list(
     if opset < WITH_LISTS:
         attributes[name] = values
         return [helper.make_node(op_type, [source], outputs, **attributes)]
-    made = constant_node(f"{outputs[0]}.{name}", np.array(values, dtype=np.int64))
+    made = constant_node(f"{outputs[0] or max(outputs)}.{name}", np.array(values, dtype=np.int64))
     return [made, helper.make_node(op_type, [source, made.name], outputs, **attributes)]
 
 

@@ -36,13 +36,13 @@ def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
     return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
 
 
-def without_empty(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
+def without_empty(node: NodeProto, known: Known, opset: int) -> list[NodeProto]:
     """The nodes that replace a concat with empty terms among others, or a split into empty parts; else none."""
     if not is_standard(node.domain):
         return []
     if node.op_type == "Concat":
         return _concat_without(node, known)
-    return _split_without(node, name, known) if node.op_type == "Split" else []
+    return _split_without(node, known, opset) if node.op_type == "Split" else []
 
 
 def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
@@ -58,7 +58,7 @@ def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
     return [joined]
 
 
-def _split_without(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
+def _split_without(node: NodeProto, known: Known, opset: int) -> list[NodeProto]:
     attributes = {attribute.name: attribute for attribute in node.attribute}
     given = node.input[1] if len(node.input) > 1 else ""
     if given in known.constants:
@@ -72,19 +72,11 @@ def _split_without(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
         return []
     empty = np.zeros((*x.shape[:axis], 0, *x.shape[axis:][1:]), x.dtype.numpy)
     nodes = [constant_node(value, empty) for value, size in zip(node.output, sizes, strict=True) if not size and value]
-    split = deepcopy(node)
-    del split.output[:]
-    split.output.extend(value for value, size in zip(node.output, sizes, strict=True) if size)
-    left = [size for size in sizes if size]
-    if given:
-        split.input[1] = f"{name}.sizes"
-        nodes.append(constant_node(split.input[1], np.array(left, dtype=np.int64)))
-    else:
-        for attribute in split.attribute:
-            if attribute.name == "split":
-                attribute.ClearField("ints")
-                attribute.ints.extend(left)
-    return [*nodes, split]
+    kept = [value for value, size in zip(node.output, sizes, strict=True) if size]
+    nodes += nodes_with_list("Split", node.input[0], kept, ("split", [*filter(None, sizes)]), opset, axis=axis)
+    nodes[-1].name = node.name
+    nodes[-1].metadata_props.extend(node.metadata_props)
+    return nodes
 
 
 #: Names of a sequence's tensors, in order. None for an empty optional.

@@ -171,7 +171,7 @@ class _Importer:
             return self._sequences.taken_apart(node, name, self._known, where)
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             return self._taken_branch(node, name, where)
-        instead = without_empty(node, name, self._known)
+        instead = without_empty(node, self._known, self._opset)
         instead = instead or attention_written_out(node, name, self._known, self._opset)
         if not instead and (runs := runs_to_write_out(node, self._known, self._written_out)):
             instead = written_out(node, runs, name, where)
