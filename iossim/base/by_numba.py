@@ -1,15 +1,13 @@
 """Functions compiled by numba, whose code is kept on disk between processes.
 
 Numba checks a function's own file only, not those of its callees. So its cache folder is named after a hash of the
-source of every compiled module (one whose text names ``iossim.base.compiled``), which also replaces numba's stamp, the
-path and time of a file.
+source of every compiled module (one whose text names ``iossim.base.compiled``).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -37,51 +35,26 @@ def compiled_by_numba(function: Callable[..., Any], options: Mapping[str, Any]) 
         # Numba reads the folder when a function is decorated; restore it for functions of other packages.
         config.CACHE_DIR = "" if folder is None else str(folder)
         try:
-            made = numba.njit(**{"cache": folder is not None, "nogil": True, **options})(function)
+            return numba.njit(**{"cache": folder is not None, "nogil": True, **options})(function)
         finally:
             config.CACHE_DIR = before
-    if folder is not None:
-        if function.__module__.startswith("iossim."):
-            _stamp_with_hash(made._cache, folder, function.__module__)
-        _do_without(made._cache)
-    compile_for = made._compile_for_args
-
-    def compile_timed(*arguments: Any, **named: Any) -> Any:
-        with compiling():
-            return compile_for(*arguments, **named)
-
-    made._compile_for_args = compile_timed
-    return made
 
 
-def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
-    """Let numba's cache of a function of this package stay valid wherever the package is installed."""
-    from numba.core.caching import IndexDataCacheFile
+def compile_for(made: Any, arguments: Sequence[Any]) -> None:
+    """Compile numba's function for arguments of these types, or load the code that is kept for them."""
+    with compiling():
+        import numba
 
-    file = f"{module}.{cache._impl.filename_base}"
-    make: Any = IndexDataCacheFile  # numba's is not typed
-    cache._cache_file = make(str(folder), file, source_stamp=source_hash())
-
-
-def _do_without(cache: Any) -> None:
-    """Let numba's cache of a function fail softly: unreadable or unwritable code is recompiled, with a notice."""
-    load, save = cache.load_overload, cache.save_overload
-
-    def load_if_possible(signature: Any, context: Any) -> Any:
+        types = tuple(map(numba.typeof, arguments))
         try:
-            return load(signature, context)
-        except Exception:  # unpickling a file that a crash or a full disk tore raises anything
-            with suppress(OSError):
-                cache.flush()  # replace the torn file
-            return None
-
-    def save_if_possible(signature: Any, data: Any) -> None:
-        try:
-            save(signature, data)
-        except OSError as error:
+            made.compile(types)
+        except OSError as error:  # compiled, and not kept
             warn_uncached(f"{cache_folder()}: {error.strerror}")
-
-    cache.load_overload, cache.save_overload = load_if_possible, save_if_possible
+        except Exception:  # unpickling a file that a crash or a full disk tore raises anything
+            folder = cache_folder()
+            for file in folder.rglob("*.nb[ic]") if folder else ():
+                file.unlink(missing_ok=True)
+            made.compile(types)
 
 
 def cache_folder() -> Path | None:

@@ -50,7 +50,7 @@ class Compiled:
         return self._call(*arguments)
 
     def _first_call(self, *arguments: Any) -> Any:
-        self._call = self._by_c() or self._otherwise()
+        self._call = self._by_c() or self._otherwise(arguments)
         return self._call(*arguments)
 
     @property
@@ -69,14 +69,17 @@ class Compiled:
             try:
                 return call(*arguments)
             except (TypeError, ValueError, BufferError):
-                return self._otherwise()(*arguments)
+                return self._otherwise(arguments)(*arguments)
 
         return run
 
-    def _otherwise(self) -> Callable[..., Any]:
-        """Numba's function; Python's own where numba is missing and the callees are compiled by C."""
+    def _otherwise(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        """Numba's function for such arguments; Python's own if numba is missing and the callees are compiled by C."""
+        from iossim.base.by_numba import compile_for  # most processes have a library
+
         try:
             found: Callable[..., Any] = self.by_numba
+            compile_for(found, arguments)
         except OptionError:
             if _made.get(self.py_func.__module__) is None:
                 raise
@@ -86,7 +89,7 @@ class Compiled:
     @cached_property
     def by_numba(self) -> Any:
         """Numba's function."""
-        from iossim.base.by_numba import compiled_by_numba  # most processes have a library
+        from iossim.base.by_numba import compiled_by_numba
 
         return compiled_by_numba(self.py_func, self.options)
 
