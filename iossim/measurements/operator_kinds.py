@@ -36,12 +36,12 @@ the IR's product of the transposed operands in reverse order: a dense layer is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from iossim.base.errors import GraphError, did_you_mean
 from iossim.ir.types import Precision
-from iossim.measurements.kinds import KNOWN, OperatorKind, RecordError, Sizes, shown
+from iossim.measurements.kinds import KNOWN, Column, OperatorKind, RecordError, Sizes, shown
 from iossim.measurements.measurement import Operator
 
 KINDS: dict[str, OperatorKind] = {kind.name: kind for kind in KNOWN}
@@ -55,7 +55,7 @@ SHAPE_COLUMNS = frozenset(
 
 def kind_named(name: object) -> OperatorKind:
     """The kind of that name or alias; raises RecordError suggesting the nearest one."""
-    known = ALIASES.get(name, name) if isinstance(name, str) else name
+    known = ALIASES.get(name.strip(), name.strip()) if isinstance(name, str) else name
     if not isinstance(known, str) or known not in KINDS:
         raise RecordError(f"op {shown(name)} is unknown; {did_you_mean(name, [*KINDS, *ALIASES])}", "op")
     return KINDS[known]
@@ -70,57 +70,77 @@ def missing_columns(kind: OperatorKind, present: Collection[str]) -> list[str]:
     ]
 
 
-_CELL_TYPES = {int, float, str, type(None), Precision}
+#: Columns of a row's precision: its name in measured tables, and in options.
+PRECISION_COLUMNS = ("precision", "dtype")
+_CELL_TYPES = {int, float, str, Precision}
 
 
-class RecordReader:
-    """Makes operators of a kind from records with equal columns.
+class OperatorReader:
+    """Makes operators from rows of columns; equal rows give the same Operator object.
 
-    Raises RecordError at once if a column is missing; equal shapes give the same Operator object.
+    ``kind`` is that of all rows, or with None a column ``op`` has it; ``precision`` applies to rows without one.
     """
 
-    def __init__(self, kind: OperatorKind, present: Collection[str]) -> None:
-        missing = missing_columns(kind, present)
-        if missing:
-            raise RecordError(f"{kind.name} needs the column {missing[0]}", missing[0])
-        self._kind = kind
-        self._columns = [
-            (column, column.name if column.name in present else column.square)
-            for column in kind.columns
-            if column.name in present or column.square in present
-        ]
-        self._defaults = {column.name: column.default for column in kind.columns if column.default is not None}
+    def __init__(self, kind: str | None = None, precision: Precision = Precision.FP32) -> None:
+        self._kind, self._precision = kind, precision
+        self._sources: dict[tuple[str, ...], tuple[OperatorKind, list[tuple[Column, str]]]] = {}
         self._known: dict[tuple[Any, ...], Operator] = {}
 
-    def __call__(self, record: Mapping[str, Any], precision: Precision) -> Operator:
-        """The operator of a record; raises RecordError. Columns that are not sizes, or are empty, are ignored."""
-        cells = (*[record.get(source) for _, source in self._columns], precision)
+    def __call__(self, row: Mapping[str, Any]) -> Operator:
+        """The operator of a row; raises RecordError. Columns that are not sizes, or are empty, are ignored."""
+        name = row.get("op") if self._kind is None else self._kind
+        present = [column for column, cell in row.items() if not _is_empty(cell)]
+        key = (str(name), *present)
+        if key not in self._sources:
+            self._sources[key] = _sources(kind_named(name), present)
+        kind, sources = self._sources[key]
+        cells = (*(row[source] for _, source in sources), self.precision_of(row))
         # True equals 1, and a list has no hash: only numbers and text may be looked up.
         if not set(map(type, cells)) <= _CELL_TYPES:
-            return self._make(record, precision)
-        found = self._known.get(cells)
-        if found is None:
-            found = self._known[cells] = self._make(record, precision)
-        return found
+            return _operator(kind, sources, cells)
+        if (*key, *cells) not in self._known:
+            self._known[*key, *cells] = _operator(kind, sources, cells)
+        return self._known[*key, *cells]
 
-    def _make(self, record: Mapping[str, Any], precision: Precision) -> Operator:
-        sizes: Sizes = dict(self._defaults)
-        for column, source in self._columns:
-            cell = record.get(source)
-            if cell in ("", None) and column.default is not None:
-                continue
-            sizes[column.name] = column.read(cell)
-        op, inputs, weights = self._kind.parts(sizes, precision.storage)
+    def precision_of(self, row: Mapping[str, Any]) -> Precision:
+        """The precision that a row names, or the default; raises RecordError for an unknown one."""
+        column = next((name for name in PRECISION_COLUMNS if not _is_empty(row.get(name))), None)
+        if column is None:
+            return self._precision
+        name = row[column].strip() if isinstance(row[column], str) else row[column]
         try:
-            return Operator(self._kind.name, op, inputs, weights, precision)
-        except GraphError as error:
-            raise RecordError(str(error)) from None
+            return Precision(name)
+        except ValueError:
+            raise RecordError(f"{column} {name!r} is unknown; {did_you_mean(name, list(Precision))}", column) from None
+
+
+def _is_empty(cell: object) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _sources(kind: OperatorKind, present: Collection[str]) -> tuple[OperatorKind, list[tuple[Column, str]]]:
+    """The sizes of a kind that a row has, each with the column that holds it; raises RecordError if one is missing."""
+    if missing := missing_columns(kind, present):
+        raise RecordError(f"{kind.name} needs the column {missing[0]}: it is missing or empty", missing[0])
+    named = ((one, one.name if one.name in present else one.square) for one in kind.columns)
+    return kind, [(column, source) for column, source in named if source in present]
+
+
+def _operator(kind: OperatorKind, sources: Sequence[tuple[Column, str]], cells: Sequence[Any]) -> Operator:
+    """The operator of cells that hold the sizes of ``sources`` and the precision; raises RecordError."""
+    *values, precision = cells
+    sizes: Sizes = {column.name: column.default for column in kind.columns if column.default is not None}
+    sizes |= {column.name: column.read(value) for (column, _), value in zip(sources, values, strict=True)}
+    op, inputs, weights = kind.parts(sizes, precision.storage)
+    try:
+        return Operator(kind.name, op, inputs, weights, precision)
+    except GraphError as error:
+        raise RecordError(str(error)) from None
 
 
 def read_record(record: Mapping[str, Any], precision: Precision = Precision.FP32) -> Operator:
     """The operator of one record: its ``op`` and the columns of that kind; raises RecordError."""
-    kind = kind_named(record.get("op"))
-    return RecordReader(kind, record.keys())(record, precision)
+    return OperatorReader(precision=precision)(record)
 
 
 def record_of(operator: Operator) -> dict[str, int | str]:

@@ -17,18 +17,9 @@ from typing import Any, TypeVar
 
 from iossim.base.user_files import LARGEST, NumberError, read_number, read_text
 from iossim.base.values import LONGEST_US
-from iossim.ir.types import Precision
 from iossim.measurements.kinds import RecordError
-from iossim.measurements.measurement import (
-    Extent,
-    Header,
-    Measurement,
-    MeasurementError,
-    Operator,
-    StageMeasurement,
-    unusable,
-)
-from iossim.measurements.operator_kinds import RecordReader, kind_named, parse_description, read_record
+from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementError, StageMeasurement, unusable
+from iossim.measurements.operator_kinds import OperatorReader, parse_description, read_record
 from iossim.measurements.other_exports import binary_export
 
 #: Fraction of rows that may be dropped before the whole file is refused.
@@ -137,9 +128,7 @@ class RowReader:
     """Makes measurements from rows that name their operator in columns; ``kind`` is used if they have no ``op``."""
 
     def __init__(self, header: Header, kind: str | None = None) -> None:
-        self._default_precision = header.precision
-        self._kind = kind
-        self._readers: dict[tuple[str, tuple[str, ...]], RecordReader] = {}
+        self._operator = OperatorReader(kind, header.precision)
 
     def measurement(self, cells: Row) -> Measurement:
         """The measurement in a row; raises RowError or RecordError."""
@@ -150,10 +139,7 @@ class RowReader:
             raise RowError("kernels are not names")
         return Measurement(
             self._operator(cells),
-            number(cells, "latency_us"),
-            optional_count(cells, "row"),
-            optional_number(cells, "spread_us"),
-            optional_count(cells, "samples"),
+            *_timed(cells),
             str(cells.get("algorithm") or ""),
             tuple(names),
             extent(cells, "grid"),
@@ -163,8 +149,7 @@ class RowReader:
 
     def stage(self, cells: Row) -> StageMeasurement:
         """The stage in a row: lists of records, or text with ``|`` and ``;``; raises RowError or RecordError."""
-        groups = cells["stage"]
-        precision = self._precision(cells)
+        groups, precision = cells["stage"], self._operator.precision_of(cells)
         if isinstance(groups, str):
             texts = [group.split(";") for group in groups.split("|")]
             operators = [[parse_description(text, precision) for text in group] for group in texts]
@@ -176,31 +161,13 @@ class RowReader:
             raise RowError("stage is not lists of operators")
         if not operators or not all(operators):
             raise RowError("a group of the stage is empty")
-        return StageMeasurement(
-            tuple(map(tuple, operators)),
-            number(cells, "latency_us"),
-            optional_count(cells, "row"),
-            optional_number(cells, "spread_us"),
-            optional_count(cells, "samples"),
-            optional_number(cells, "serial_us"),
-        )
+        return StageMeasurement(tuple(map(tuple, operators)), *_timed(cells), optional_number(cells, "serial_us"))
 
-    def _operator(self, cells: Row) -> Operator:
-        name = cells.get("op") or self._kind
-        shape = (str(name), tuple(cells))
-        reader = self._readers.get(shape)
-        if reader is None:
-            reader = self._readers[shape] = RecordReader(kind_named(name), cells.keys())
-        return reader(cells, self._precision(cells))
 
-    def _precision(self, cells: Row) -> Precision:
-        name = cells.get("precision")
-        if name in ("", None):
-            return self._default_precision
-        try:
-            return Precision(name)
-        except ValueError:
-            raise RowError(f"precision {name!r} is unknown; known: {', '.join(Precision)}") from None
+def _timed(cells: Row) -> tuple[float, int | None, float | None, int | None]:
+    """The latency of a row, its position in the recording, and the spread and number of samples."""
+    latency_us, row = number(cells, "latency_us"), optional_count(cells, "row")
+    return latency_us, row, optional_number(cells, "spread_us"), optional_count(cells, "samples")
 
 
 def read_file(path: Path) -> str:
@@ -217,6 +184,16 @@ def header_cells(head: str) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([header_line(head)]), [])]
 
 
+class CsvError(ValueError):
+    """Reason why a text is no table: ``reason`` for ``line``, or for the whole if that is None, and the ``remedy``."""
+
+    def __init__(self, reason: str, remedy: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+        self.line = line
+
+
 @dataclass(frozen=True)
 class Table:
     """A CSV file: its ``# key: value`` lines, its columns, its rows. Uneven rows are dropped into ``sieve``."""
@@ -229,60 +206,26 @@ class Table:
 
 def parse_table(text: str, path: Path) -> Table:
     """The table of CSV text; raises MeasurementError if it ends in the middle of a row."""
-    lines = text.splitlines(keepends=True)
-    skipped = 0
-    preamble: dict[str, str] = {}
-    while skipped < len(lines) and (lines[skipped].startswith("#") or not lines[skipped].strip()):
-        key, colon, value = lines[skipped].lstrip("#").partition(":")
-        if colon:
-            preamble[key.strip()] = value.strip()
-        skipped += 1
-    reader = csv.reader(io.StringIO("".join(lines[skipped:]), newline=""))
-    sieve = Sieve(path)
-    columns: tuple[str, ...] = ()
-    rows: list[NumberedRow] = []
-    uneven: list[tuple[int, Sequence[str]]] = []
-    last = 0
     try:
-        columns = tuple(cell.strip() for cell in next(reader, []))
-        begin = reader.line_num
-        for cells in reader:
-            line, begin = skipped + begin + 1, reader.line_num
-            if not any(cells):
-                continue
-            last = line
-            if len(cells) == len(columns):
-                rows.append(NumberedRow(line, dict(zip(columns, cells, strict=True))))
-            else:
-                uneven.append((line, cells))
-    except csv.Error as error:
-        raise unusable(path, f"line {skipped + reader.line_num} is not CSV: {error}; correct the file") from None
-    repeated = [name for index, name in enumerate(columns) if name and name in columns[:index]]
-    if repeated:
-        raise unusable(path, f"column {repeated[0]!r} is there twice; remove one")
-    ends_whole = text.endswith(("\n", "\r"))
-    for line, short in uneven:
-        if line == last and len(short) < len(columns) and not ends_whole:
-            problem = f"cut short at line {line}, which has {len(short)} of {len(columns)} columns"
+        preamble, columns, lines = _read_csv(text, strict=False)
+    except CsvError as error:
+        raise unusable(path, f"line {error.line} {error.reason}; {error.remedy}") from None
+    sieve = Sieve(path)
+    rows: list[NumberedRow] = []
+    last, is_whole = len(lines) - 1, text.endswith(("\n", "\r"))
+    for number, (line, cells) in enumerate(lines):
+        is_cut = number == last and not is_whole
+        if is_cut and len(cells) < len(columns):
+            problem = f"cut short at line {line}, which has {len(cells)} of {len(columns)} columns"
             raise unusable(path, f"{problem}; copy or record the file again")
+        if len(cells) == len(columns) and not is_cut:
+            rows.append(NumberedRow(line, dict(zip(columns, cells, strict=True))))
+            continue
+        # The last number of a row that is cut short may have lost digits, which would go unnoticed.
+        cut = "the file does not end with an end of line, so its last row may be cut short"
         sieve.total += 1
-        sieve.drop(line, f"the row has not the {len(columns)} cells of the header")
-    if rows and rows[-1].line == last and not ends_whole:
-        # Its last number may have lost digits, which would go unnoticed.
-        rows.pop()
-        sieve.total += 1
-        sieve.drop(last, "the file does not end with an end of line, so its last row may be cut short")
+        sieve.drop(line, cut if is_cut else f"the row has not the {len(columns)} cells of the header")
     return Table(preamble, columns, rows, sieve)
-
-
-class CsvError(ValueError):
-    """Reason why a text is no table: ``reason`` for ``line``, or for the whole if that is None, and the ``remedy``."""
-
-    def __init__(self, reason: str, remedy: str, line: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.remedy = remedy
-        self.line = line
 
 
 @dataclass(frozen=True)
@@ -302,27 +245,39 @@ def csv_rows(text: str) -> CsvRows:
     """The rows of a table; raises CsvError if there is no header or no row, for a repeated column, and
     for a line whose number of cells differs from the header's.
     """
-    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
-    first = next((index for index, line in enumerate(lines) if line.strip() and not line.startswith("#")), None)
-    if first is None:
+    _, columns, lines = _read_csv(text, strict=True)
+    if not columns:
         raise CsvError("is empty", "give a header line and a row for each")
-    reader = csv.reader(io.StringIO("".join(lines[first:]), newline=""), strict=True)
-    rows: list[NumberedRow] = []
+    for line, cells in lines:
+        if len(cells) != len(columns):
+            raise CsvError(f"has {len(cells)} cells, the header has {len(columns)}", "correct the line", line)
+    if not lines:
+        raise CsvError("has no rows", "add one for each")
+    return CsvRows(columns, tuple(NumberedRow(line, dict(zip(columns, cells, strict=True))) for line, cells in lines))
+
+
+def _read_csv(text: str, *, strict: bool) -> tuple[dict[str, str], tuple[str, ...], list[tuple[int, list[str]]]]:
+    """The ``# key: value`` lines before the header, the columns, and each row that is not empty, with its line.
+
+    Raises CsvError for text that is not CSV, and for a repeated column.
+    """
+    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    begins = (index for index, line in enumerate(lines) if line.strip() and not line.startswith("#"))
+    first = next(begins, len(lines))
+    keyed = (line.lstrip("#").partition(":") for line in lines[:first])
+    preamble = {key.strip(): value.strip() for key, colon, value in keyed if colon}
+    reader = csv.reader(io.StringIO("".join(lines[first:]), newline=""), strict=strict)
+    rows: list[tuple[int, list[str]]] = []
     try:
-        columns = tuple(cell.strip() for cell in next(reader))
-        repeated = [name for index, name in enumerate(columns) if name and name in columns[:index]]
-        if repeated:
-            raise CsvError(f"column {repeated[0]!r} is there twice", "remove one", first + 1)
+        columns = tuple(cell.strip() for cell in next(reader, []))
         begin = reader.line_num
         for cells in reader:
             line, begin = first + begin + 1, reader.line_num
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(columns):
-                raise CsvError(f"has {len(cells)} cells, the header has {len(columns)}", "correct the line", line)
-            rows.append(NumberedRow(line, dict(zip(columns, cells, strict=True))))
+            if any(cell.strip() for cell in cells):
+                rows.append((line, cells))
     except csv.Error as error:
         raise CsvError(f"is not CSV: {error}", "correct it", first + reader.line_num) from None
-    if not rows:
-        raise CsvError("has no rows", "add one for each")
-    return CsvRows(columns, tuple(rows))
+    repeated = next((name for index, name in enumerate(columns) if name and name in columns[:index]), None)
+    if repeated is not None:
+        raise CsvError(f"column {repeated!r} is there twice", "remove one", first + 1)
+    return preamble, columns, rows

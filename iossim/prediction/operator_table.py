@@ -15,20 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iossim.base.errors import IossimError, did_you_mean
+from iossim.base.errors import IossimError
 from iossim.base.tables import csv_text
 from iossim.base.user_files import LARGEST, NumberError, read_number, read_text
 from iossim.ir.types import Precision
 from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import Operator
-from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordReader, kind_named
-from iossim.measurements.text_files import CsvError, Row, csv_rows
+from iossim.measurements.operator_kinds import (
+    PRECISION_COLUMNS,
+    SHAPE_COLUMNS,
+    OperatorReader,
+    kind_named,
+    missing_columns,
+)
+from iossim.measurements.text_files import CsvError, csv_rows
 from iossim.prediction.predict import Prediction, rounded
 
 PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "weights", "kernels")
-
-#: Columns of a row's precision: its name in measured tables, and in options.
-PRECISION_COLUMNS = ("precision", "dtype")
 
 
 class OperatorTableError(IossimError):
@@ -57,7 +60,7 @@ def read_operators(path: Path, kind: str | None = None, precision: Precision = P
         place = where if error.line is None else f"{where}: line {error.line}"
         raise OperatorTableError(f"{place} {error.reason}; {error.remedy}") from None
     _check_columns(table.columns, kind, where)
-    read = RowOperators(table.columns, kind, precision)
+    read = OperatorReader(kind, precision)
     operators: list[Operator] = []
     for row in table.rows:
         try:
@@ -73,50 +76,19 @@ def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None
         raise OperatorTableError(f"{where}: columns {' and '.join(PRECISION_COLUMNS)} say one thing; remove one")
     if kind is None and "op" not in columns:
         raise OperatorTableError(f"{where}: the column 'op' is missing; add it, or give the kind with `op`")
+    if kind is None:
+        return
     try:
-        if kind is not None:
-            RecordReader(kind_named(kind), columns)
+        missing = missing_columns(kind_named(kind), columns)
     except RecordError as error:
-        if error.column == "op":
-            raise OperatorTableError(f"{where}: `op`: {error}") from None
+        raise OperatorTableError(f"{where}: `op`: {error}") from None
+    if missing:
         has = [name for name in columns if name in SHAPE_COLUMNS]
         found = f"its columns of sizes are {', '.join(has)}" if has else "it has no column of sizes"
         raise OperatorTableError(
-            f"{where}: line 1, column {error.column}: {error}; {found}; add it, or give another kind with `op`"
-        ) from None
-
-
-class RowOperators:
-    """Reads the operator of each row by its kind; raises RecordError."""
-
-    def __init__(self, columns: Sequence[str], kind: str | None = None, precision: Precision = Precision.FP32) -> None:
-        self._columns = columns
-        self._kind = kind
-        self._precision = precision
-        self._precision_column = next((name for name in PRECISION_COLUMNS if name in columns), None)
-        self._readers: dict[tuple[str, frozenset[str]], RecordReader] = {}
-
-    def __call__(self, row: Row) -> Operator:
-        name = self._kind if self._kind is not None else row["op"].strip()
-        present = row
-        if self._kind is None:
-            # In a table of several kinds, a cell of another kind's column is empty.
-            present = {column: cell for column, cell in row.items() if cell.strip()}
-        key = (name, frozenset(present))
-        reader = self._readers.get(key)
-        if reader is None:
-            reader = self._readers[key] = RecordReader(kind_named(name), present)
-        return reader(present, self._precision_of(row))
-
-    def _precision_of(self, row: Row) -> Precision:
-        column = self._precision_column
-        name = row[column].strip() if column else ""
-        if not name:
-            return self._precision
-        try:
-            return Precision(name)
-        except ValueError:
-            raise RecordError(f"{column} {name!r} is unknown; {did_you_mean(name, list(Precision))}", column) from None
+            f"{where}: line 1, column {missing[0]}: {kind} needs the column {missing[0]}; {found}; add it, or give "
+            "another kind with `op`"
+        )
 
 
 def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> str:

@@ -42,12 +42,11 @@ from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds import LARGEST_SIZE, RecordError
-from iossim.measurements.operator_kinds import SHAPE_COLUMNS
+from iossim.measurements.operator_kinds import PRECISION_COLUMNS, SHAPE_COLUMNS, OperatorReader
 from iossim.measurements.other_exports import binary_export, text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import KernelRows, side_by_side
 from iossim.measurements.text_files import CsvError, Row, csv_rows, header_line
-from iossim.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 
 #: Columns of the SM resources that a kernel holds.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")
@@ -160,7 +159,7 @@ class _RowReader:
         # Concurrent kernels were launched by frameworks, which call their libraries in graphs, too.
         libraries = Libraries.CURRENT if engine.is_recorded else engine.libraries_on(profile.architecture)
         self._model = KernelModel(profile, libraries=libraries)
-        self._operators: dict[tuple[str, ...], RowOperators] = {}
+        self._operator = OperatorReader()
 
     def __call__(self, cells: Row, number: int) -> list[RawKernel]:
         cells = {name: cell.strip() for name, cell in cells.items() if cell.strip()}
@@ -178,11 +177,8 @@ class _RowReader:
         for name in (*_HELD, *_ASKED, "pipe"):
             if name in cells:
                 raise _cell_error(name, "is given in addition to op, which implies it", "empty one of them")
-        present = tuple(cells)
-        if present not in self._operators:
-            self._operators[present] = RowOperators(present)
         try:
-            operator = self._operators[present](cells)
+            operator = self._operator(cells)
             self._profile.require(operator.precision)
         except RecordError as error:
             raise _cell_error("op", str(error), "correct the line") from None

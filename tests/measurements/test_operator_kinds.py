@@ -23,9 +23,8 @@ from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import ALIASES, MeasurementError, Operator, device_of, device_of_product
 from iossim.measurements.operator_kinds import (
     KINDS,
-    RecordReader,
+    OperatorReader,
     describe,
-    kind_named,
     missing_columns,
     parse_description,
     read_record,
@@ -111,8 +110,8 @@ def test_missing_columns() -> None:
         "pad_h (or padding)",
         "pad_w (or padding)",
     ]
-    with pytest.raises(RecordError, match="batch"):
-        RecordReader(kind_named("linear"), ["m", "n", "k"])
+    with pytest.raises(RecordError, match="linear needs the column batch"):
+        read_record({"op": "linear", "m": 1, "n": 2, "k": 3, "batch": ""})
 
 
 def test_padding_that_differs_before_and_after_has_no_columns() -> None:
@@ -125,10 +124,10 @@ def test_padding_that_differs_before_and_after_has_no_columns() -> None:
 
 
 def test_equal_shapes_are_one_object() -> None:
-    reader = RecordReader(kind_named("relu"), ["rows", "cols"])
+    reader = OperatorReader("relu")
     row = {"rows": "3", "cols": "4"}
-    assert reader(row, Precision.FP32) is reader(dict(row), Precision.FP32)
-    assert reader(row, Precision.FP16) is not reader(row, Precision.FP32)
+    assert reader(row) is reader({**row, "note": ""})
+    assert reader({**row, "dtype": "fp16"}).precision is Precision.FP16
 
 
 V100 = device("v100-sxm2")

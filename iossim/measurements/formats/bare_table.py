@@ -8,11 +8,10 @@ fastest algorithm of each new shape. Any other table has back-to-back direct cal
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from iossim.measurements.formats import Format
-from iossim.measurements.kinds import OperatorKind, RecordError
 from iossim.measurements.measurement import Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import ALIASES, KINDS, SHAPE_COLUMNS, kind_named, missing_columns
 from iossim.measurements.text_files import RowReader, Table, header_cells, parse_table, read_file
@@ -40,38 +39,16 @@ def is_table_of_operators(head: str) -> bool:
     return len(columns) > 1 and any(column in SHAPE_COLUMNS for column in columns)
 
 
-def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
-    """The kind by the file's name, or else the only one whose columns are present; raises MeasurementError."""
+def kind_of_table(path: Path, columns: Collection[str]) -> str:
+    """The kind of all rows, by the file's name; raises MeasurementError if it names none, or columns are missing."""
     named, _ = _said_by_name(path)
-    fitting = [kind for kind in KINDS.values() if not missing_columns(kind, columns)]
-    # conv has all columns of a dense layer's batch, too: choose the kind that explains most columns.
-    ranks = [_rank(kind, columns) for kind in fitting]
-    fitting = [kind for kind, rank in zip(fitting, ranks, strict=True) if rank == max(ranks)]
-    if named is not None:
-        kind = kind_named(named)
-        missing = missing_columns(kind, columns)
-        if missing:
-            others = _listed(fitting)
-            hint = f"its columns are those of {others}: name it {others}.DEVICE.csv" if others else "add it"
-            raise unusable(path, f"named a table of {named}, but the column {missing[0]} is missing; {hint}")
-        return kind
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        raise unusable(path, f"could be of {_listed(fitting)}; add a column 'op', or name the file KIND.DEVICE.csv")
-    near = min(KINDS.values(), key=lambda kind: len(missing_columns(kind, columns)))
-    needed = missing_columns(near, columns)[0]
-    raise unusable(path, f"the columns are of no kind of operator; {near.name} would need {needed}")
-
-
-def _rank(kind: OperatorKind, columns: Collection[str]) -> tuple[int, int]:
-    explained = sum(column.name in columns or column.square in columns for column in kind.columns)
-    return explained, -len(kind.columns)
-
-
-def _listed(kinds: Sequence[OperatorKind]) -> str:
-    names = [kind.name for kind in kinds[:3]] + (["another"] if len(kinds) > 3 else [])
-    return " or ".join(names)
+    if named is None:
+        raise unusable(path, "nothing says which operators it is of; name it KIND.DEVICE.csv, or add a column 'op'")
+    if missing := missing_columns(kind_named(named), columns):
+        fitting = ", ".join(kind.name for kind in KINDS.values() if not missing_columns(kind, columns))
+        hint = f"its columns are those of {fitting}; name it so" if fitting else "add it"
+        raise unusable(path, f"named a table of {named}, but the column {missing[0]} is missing; {hint}")
+    return named
 
 
 def _recognises(path: Path, head: str) -> bool:
@@ -82,7 +59,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     table = parse_table(read_file(path), path)
     through_framework = "row" in table.columns
     _require_latency(table, path)
-    kind = None if "op" in table.columns else kind_of_table(path, table.columns).name
+    kind = None if "op" in table.columns else kind_of_table(path, table.columns)
     header = Header(
         device=device_of(path, _said_by_name(path)[1], device),
         data_set=path.name.removesuffix(".csv"),
@@ -91,10 +68,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         resolution_us=_resolution_us(table),
         source=f"table of operators {'timed through a framework' if through_framework else 'called directly'}",
     )
-    try:
-        measurements = tuple(table.sieve.keep(table.rows, RowReader(header, kind).measurement))
-    except RecordError as error:
-        raise unusable(path, f"{error}; correct the file") from None
+    measurements = tuple(table.sieve.keep(table.rows, RowReader(header, kind).measurement))
     return MeasurementSet(header, measurements, (), table.sieve.notes())
 
 
