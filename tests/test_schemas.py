@@ -15,8 +15,7 @@ from random_networks import random_network, random_schedule
 from iossim.cost.table import PriceTable
 from iossim.hardware.load import device
 from iossim.hardware.names import shipped_names
-from iossim.hardware.template import write_template
-from iossim.hardware.write import profile_yaml
+from iossim.hardware.write import profile_yaml, write_template
 from iossim.ir.types import Precision
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement

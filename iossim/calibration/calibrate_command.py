@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,7 @@ from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.base.tables import Cell
-    from iossim.calibration.calibrate import DeviceData
     from iossim.calibration.profile_fit import FittedProfiles
-    from iossim.hardware.profile import DeviceProfile
 
 
 @command
@@ -27,7 +25,6 @@ def calibrate(
     files: list[Path] | None = None,
     data: list[Path] | None = None,
     device: str | None = None,
-    also: list[str] | None = None,
     out: Path | None = None,
     held_out: float = 0.3,
     folds: int = 5,
@@ -38,20 +35,20 @@ def calibrate(
 ) -> None:
     """Fit a device's parameters to measured operators and write its profile, with errors on shapes held out.
 
-    The boards of --also get theirs beside it, as NAME.calibrated.yaml.
-
     Shipped devices are left unchanged: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
     used with --device FILE.yaml.
     """
+    from iossim.calibration.calibrate import DeviceData
     from iossim.calibration.profile_fit import fit_profiles
     from iossim.hardware.load import device as load_device
     from iossim.hardware.names import device_names
     from iossim.hardware.write import check_writable, write_profile
+    from iossim.measurements.measurement_set import read_measurements
 
     if device is None:
         raise OptionError(f"calibrate needs a device; give --device NAME; known: {', '.join(device_names())}")
     own = [*(data or ()), *(files or ())]
-    if not own and not also:
+    if not own:
         raise OptionError("calibrate needs measurements; give --data FILES")
     if not 0 <= held_out < 1:
         raise OptionError(f"--held-out {held_out:g} is no part of the shapes; give at least 0 and less than 1")
@@ -62,15 +59,16 @@ def calibrate(
     if held_out == 0 and folds == 0:
         raise OptionError("--held-out 0 and --folds 0 leave nothing to judge the fit by; give either")
     profile = load_device(device)
-    path = out or Path(_file_name(profile))
+    path = out or Path(f"{profile.name.replace('/', '-')}.calibrated.yaml")
     check_writable(path)
-    devices = _read(profile, own, also or ())
-    for board in devices[1:]:
-        check_writable(path.with_name(_file_name(board.profile)))
+    twice = next((file for file in own if [each.absolute() for each in own].count(file.absolute()) > 1), None)
+    if twice is not None:
+        raise OptionError(f"measurements {twice} are given twice; give each file once")
+    measured = DeviceData(profile, tuple(read_measurements(file, profile.name) for file in own))
     with progress_bars(quiet=as_json, unit="steps") as start:
         bar = cache(start)
         found = fit_profiles(
-            devices,
+            [measured],
             published=published,
             date=date.today().isoformat(),
             held_out=held_out,
@@ -80,8 +78,6 @@ def calibrate(
             progress=lambda label, done, total: bar(label)(done, total),
         )
     write_profile(found.profile, path)
-    for sister in found.sisters:
-        write_profile(sister, path.with_name(_file_name(sister)))
     document = {
         "device": found.profile.name,
         "profile": str(path),
@@ -90,41 +86,7 @@ def calibrate(
         "notes": list(found.kernels.notes),
     }
     present(document, _parts(found), as_json)
-    for sister in found.sisters:
-        typer.echo(f"wrote {path.with_name(_file_name(sister))}", err=True)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
-
-
-def _file_name(profile: DeviceProfile) -> str:
-    return f"{profile.name.replace('/', '-')}.calibrated.yaml"
-
-
-def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
-    from iossim.calibration.calibrate import DeviceData
-    from iossim.hardware.load import device as load_device
-    from iossim.measurements.measurement_set import read_measurements
-
-    given: dict[str, tuple[DeviceProfile, list[Path]]] = {profile.name: (profile, list(own))}
-    for text in also:
-        name, equals, files = text.partition("=")
-        if not equals or not name or not files:
-            raise OptionError(f"--also {text!r} is not DEVICE=FILE; write --also {name or 'DEVICE'}=FILE")
-        sister = load_device(name)
-        if sister.architecture != profile.architecture:
-            raise OptionError(
-                f"--also {text!r}: {sister.name} is {sister.architecture}, {profile.name} is {profile.architecture}; "
-                "only boards with the same chip share parameters: calibrate them one by one"
-            )
-        given.setdefault(sister.name, (sister, []))[1].extend(Path(file) for file in files.split(","))
-    everything = [path.absolute() for _, paths in given.values() for path in paths]
-    twice = next((path for path in everything if everything.count(path) > 1), None)
-    if twice is not None:
-        raise OptionError(f"measurements {twice} are given twice; give each file once")
-    return [
-        DeviceData(one, tuple(read_measurements(path, one.name) for path in paths))
-        for one, paths in given.values()
-        if paths or one is profile
-    ]
 
 
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:

@@ -22,13 +22,12 @@ are not transferred from such a board to other devices. Fits that know no device
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.base.solvers import least_squares
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.kind import GPU
@@ -187,9 +186,7 @@ def slowed_basis(measured: MeasurementSet, chosen: Sequence[Measurement], profil
 
 
 #: Values that are plausible for any GPU, by parameter.
-NEUTRAL: dict[str, float] = read_shipped(
-    (resources.files("iossim.calibration") / "neutral.yaml").read_text(encoding="utf-8")
-)
+NEUTRAL: dict[str, float] = shipped("iossim.calibration", "neutral.yaml")
 
 
 def neutral(profile: DeviceProfile) -> DeviceProfile:

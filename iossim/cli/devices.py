@@ -145,7 +145,7 @@ def derive(
 def new_device(name: str, out: Path | None = None) -> None:
     """Write a profile to fill in, with a comment on each fact; an existing file is left alone."""
     from iossim.hardware.names import user_folder
-    from iossim.hardware.template import write_template
+    from iossim.hardware.write import write_template
 
     path = out or Path(f"{name}.yaml")
     write_template(name, path, user_folder())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import resources
 from typing import Any
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.ir.types import Precision
 
 WARP_THREADS = 32
@@ -82,9 +81,7 @@ class MultiprocessorLimits:
 
 
 #: Streaming multiprocessors by compute capability, as ``compute_capabilities.yaml`` has them.
-CAPABILITIES: dict[str, dict[str, Any]] = read_shipped(
-    (resources.files("iossim.hardware") / "compute_capabilities.yaml").read_text(encoding="utf-8")
-)
+CAPABILITIES: dict[str, dict[str, Any]] = shipped("iossim.hardware", "compute_capabilities.yaml")
 LIMITS = {
     capability: MultiprocessorLimits(Architecture(row["limits"][0]), *row["limits"][1:])
     for capability, row in CAPABILITIES.items()

@@ -7,7 +7,6 @@ datasheet are ``assumed``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,9 +16,8 @@ from iossim.base.errors import DeviceError, did_you_mean
 from iossim.base.located_yaml import LocatedYamlError, read_located
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text
-from iossim.base.user_folders import user_data
 from iossim.base.values import Value, first_problem
-from iossim.hardware.names import EDGE, FOLDER, edge_names, shipped_edge_names
+from iossim.hardware.names import EDGE, FOLDER, edge_names, shipped_edge_names, shipped_text, user_folder
 from iossim.hardware.override import changes_of
 from iossim.hardware.profile import Device, Fact
 from iossim.ir.types import Precision
@@ -170,10 +168,9 @@ def edge_device(name_or_path: str | Path | EdgeDevice) -> EdgeDevice:
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return _parse(read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), path)
     if name_or_path in shipped_edge_names():
-        text = (resources.files(FOLDER) / f"{name_or_path}.yaml").read_text(encoding="utf-8")
-        return _parse(text, f"{name_or_path}.yaml")
+        return _parse(shipped_text(name_or_path), f"{name_or_path}.yaml")
     if name_or_path in edge_names():
-        own = user_data() / "devices" / f"{name_or_path}.yaml"
+        own = user_folder() / f"{name_or_path}.yaml"
         return _parse(read_text(own, "device profile", "correct it", DeviceError), own)
     if name_or_path in shipped_files(FOLDER):
         raise DeviceError(f"device {name_or_path!r} is no edge device; those that are: {', '.join(edge_names())}")

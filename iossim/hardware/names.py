@@ -27,6 +27,11 @@ FOLDER = "iossim.hw_profiles"
 _IS_EDGE = re.compile(r"^kind:\s*['\"]?edge\b", re.MULTILINE)
 
 
+def shipped_text(name: str) -> str:
+    """The text of the shipped profile of that name."""
+    return (resources.files(FOLDER) / f"{name}.yaml").read_text(encoding="utf-8")
+
+
 def is_edge_profile(text: str) -> bool:
     """Whether a profile's text is that of an edge device."""
     return _IS_EDGE.search(text) is not None
@@ -35,19 +40,14 @@ def is_edge_profile(text: str) -> bool:
 def edge_names() -> list[str]:
     """The shipped edge devices, then those of the user's folder."""
     shipped = shipped_edge_names()
-    folder = user_data() / "devices"
-    own = sorted(path.stem for path in folder.glob("*.yaml") if _file_is_edge(path)) if folder.is_dir() else []
-    taken = shipped_files(FOLDER)
-    return [*shipped, *(name for name in own if name not in taken)]
+    own = sorted(path.stem for path in user_folder().glob("*.yaml") if _file_is_edge(path))
+    return [*shipped, *(name for name in own if name not in shipped_files(FOLDER))]
 
 
 @cache
 def shipped_edge_names() -> tuple[str, ...]:
     """The shipped edge devices, sorted."""
-    folder = resources.files(FOLDER)
-    return tuple(
-        name for name in shipped_files(FOLDER) if is_edge_profile((folder / f"{name}.yaml").read_text(encoding="utf-8"))
-    )
+    return tuple(name for name in shipped_files(FOLDER) if is_edge_profile(shipped_text(name)))
 
 
 def refusal(name: str) -> DeviceError:
@@ -92,7 +92,7 @@ def user_folder() -> Path:
 def user_names() -> list[str]:
     """The devices of the user's folder, sorted; a name of a shipped device is left out with a warning."""
     folder = user_folder()
-    found = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
+    found = sorted(path.stem for path in folder.glob("*.yaml"))
     for name in set(found) & set(shipped_files(FOLDER)):
         warn_once(f"device profile {folder / name}.yaml is not used: {name!r} is a device that ships; rename the file")
     return [name for name in found if name not in own_names() and name not in edge_names()]
@@ -125,8 +125,7 @@ def file_beside(name: str) -> str:
 @cache
 def aliases() -> dict[str, list[str]]:
     """The short names of the shipped devices, from their profiles."""
-    texts = {name: (resources.files(FOLDER) / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names()}
-    return {name: read_shipped(text).get("aliases", []) for name, text in texts.items()}
+    return {name: read_shipped(shipped_text(name)).get("aliases", []) for name in shipped_names()}
 
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ if TYPE_CHECKING:
 
 def host_cpu_path() -> Path:
     """Path of the profile of this machine's CPU."""
-    return user_data() / "devices" / f"{HOST_CPU}.yaml"
+    return user_folder() / f"{HOST_CPU}.yaml"
 
 
 def load_host_cpu(path: Path | None = None) -> DeviceProfile:
@@ -153,15 +152,9 @@ def load_host_cpu(path: Path | None = None) -> DeviceProfile:
 
 def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
     """Save a profile, completely or not at all; returns its path. Raises DeviceError if it cannot be written."""
-    from iossim.hardware.write import write_profile
+    from iossim.hardware.write import make_folder, write_profile
 
     path = path or host_cpu_path()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DeviceError(
-            f"cannot make the folder {path.parent}: {error.strerror}; set IOSSIM_DATA_DIR to a folder that can be "
-            "written"
-        ) from None
+    make_folder(path.parent)
     write_profile(profile, path)
     return path

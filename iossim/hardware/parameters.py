@@ -200,12 +200,6 @@ class ModelParameters(Value):
     interference: NotNegative = 0.0
 
 
-#: Parameters by their names in older files.
-RENAMED = {"crowding": "interference"}
-#: Parameters in older files that the model no longer has.
-DROPPED = frozenset({"window_memory_factor"})
-
-
 class EngineOverheads(Value):
     """Costs of the host and between kernels, in microseconds.
 

@@ -26,7 +26,7 @@ from iossim.base.errors import DeviceError, note_once
 from iossim.base.values import Value, first_problem
 from iossim.hardware.compute_capability import FP16_IN_FP32, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.kind import DEVICE_KINDS, GPU, DeviceKind, device_kind
-from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.ir.types import Precision
 
@@ -143,11 +143,6 @@ class Datasheet(Value):
         return fact
 
 
-def _kind_of(capability: str) -> str:
-    """The kind of a device that has a compute capability, in a file that does not say its kind."""
-    return next((name for name in (GPU, *DEVICE_KINDS.own()) if capability in device_kind(name).limits), GPU)
-
-
 def _is_kind(name: object) -> bool:
     return isinstance(name, str) and DEVICE_KINDS.get(name) is not None
 
@@ -181,8 +176,7 @@ class DeviceProfile(Device):
         if not isinstance(data, dict):
             return data
         capability = _capability(data)
-        # In files from before the kind was a separate field, the compute capability implied it.
-        filled = {**data} if "kind" in data else {"kind": _kind_of(capability), **data}
+        filled = {"kind": GPU, **data}
         # Validation reports missing or wrong fields; until then any defaults will do.
         kind = device_kind(filled["kind"] if _is_kind(filled["kind"]) else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))
@@ -197,8 +191,7 @@ class DeviceProfile(Device):
         ):
             given = data.get(name, {})
             if isinstance(given, dict):
-                own = {RENAMED.get(key, key): value for key, value in given.items() if key not in DROPPED}
-                filled[name] = {**default.model_dump(), **transferred.get(name, {}), **own}
+                filled[name] = {**default.model_dump(), **transferred.get(name, {}), **given}
         if "provenance" in transferred:
             filled["provenance"] = transferred["provenance"]
         return filled
@@ -220,7 +213,7 @@ class DeviceProfile(Device):
 
     @model_serializer(mode="wrap")
     def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A profile without a kind is a GPU's: older files read and compare equal."""
+        """The fields to be written: a profile without a kind is a GPU's."""
         data: dict[str, Any] = handler(self)
         return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
 

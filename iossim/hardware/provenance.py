@@ -6,12 +6,11 @@ It contains all data for an interval: a profile's file alone determines the unce
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from iossim.base.values import Value
-from iossim.hardware.parameters import DROPPED
 
 _Ratio = Annotated[float, Field(gt=0)]
 _Percent = Annotated[float, Field(ge=0)]
@@ -98,14 +97,6 @@ class Provenance(Value):
     left_out: dict[str, dict[str, float]] = Field(default_factory=dict)
     #: Parameters borrowed from other devices; ``spread`` and ``resamples`` contain theirs.
     borrowed: list[Borrowed] = Field(default_factory=list)
-
-    @field_validator("spread", "resamples", "left_out", "unidentified", "at_bounds", mode="before")
-    @classmethod
-    def _without_dropped(cls, told: Any) -> Any:
-        """The fields of older files without the parameters that the model no longer has."""
-        if isinstance(told, dict):
-            return {name: cls._without_dropped(value) for name, value in told.items() if name not in DROPPED}
-        return [each for each in told if each not in DROPPED] if isinstance(told, list) else told
 
     @field_validator("date")
     @classmethod

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache, cached_property
-from importlib import resources
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.hardware.compute_capability import LIMITS, WARP_THREADS, Architecture
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
@@ -242,10 +241,7 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
 @cache
 def transfer_table() -> TransferTable:
     """The shipped table, ``hardware/transfer.yaml``; ``python -m evidence.profiles.leave_one_out`` makes it."""
-    entry = resources.files("iossim.hardware") / "transfer.yaml"
-    if not entry.is_file():
-        return TransferTable()
-    return TransferTable.model_validate(read_shipped(entry.read_text(encoding="utf-8")))
+    return TransferTable.model_validate(shipped("iossim.hardware", "transfer.yaml"))
 
 
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:

@@ -1,14 +1,20 @@
-"""Write device profiles as YAML for people: facts as the vendor prints them, then chosen or fitted parameters."""
+"""Write device profiles as YAML for people: facts as the vendor prints them, then chosen or fitted parameters; and a
+profile to fill in, with every fact's meaning, its unit, and where to find it.
+"""
 
 from __future__ import annotations
 
 import os
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import DeviceError
 from iossim.base.user_files import write_atomically
+from iossim.hardware.compute_capability import LIMITS
 from iossim.hardware.kind import GPU
+from iossim.hardware.names import check_name, own_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Provenance
 
@@ -24,6 +30,38 @@ def write_profile(profile: DeviceProfile, path: Path) -> None:
         write_atomically(path, profile_yaml(profile))
     except OSError as error:
         raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
+
+
+def write_template(name: str, path: Path, folder: Path) -> None:
+    """Write the template of a device ``name`` to ``path``, which must not exist yet; ``folder`` is the user's.
+
+    Raises DeviceError for an invalid name, or that of a shipped device, and if the file cannot be written.
+    """
+    check_name(name)
+    if name in own_names():
+        raise DeviceError(f"device name {name!r} is that of a device that iossim has; choose another name")
+    template = Template((resources.files("iossim.hardware") / "template.yaml").read_text(encoding="utf-8"))
+    text = template.substitute(name=name, file=path, folder=folder, capabilities=", ".join(LIMITS))
+    if path.absolute().parent == folder.absolute():
+        make_folder(folder)  # the template names it, and it does not exist before the first profile does
+    check_writable(path)
+    try:
+        # 'x' refuses an existing file, even one created meanwhile.
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise DeviceError(f"device profile {path} is there already; choose another file with `out`") from None
+    except OSError as error:
+        raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of the user's profiles; raises DeviceError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "set IOSSIM_DATA_DIR to a folder that can be written"
+        raise DeviceError(f"cannot make the folder {folder}: {error.strerror}; {remedy}") from None
 
 
 def check_writable(path: Path) -> None:

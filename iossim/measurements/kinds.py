@@ -146,17 +146,12 @@ def _whole_number(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return int(value) if isinstance(value, int | str) else _whole(value)
-    except ValueError:
-        pass
-    try:
-        return _whole(float(value))
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return LARGEST_SIZE + 1
     except ValueError:
         return None
-
-
-def _whole(value: float) -> int | None:
-    return int(value) if value.is_integer() else None
+    return int(number) if number.is_integer() else None
 
 
 _CONVOLUTION_COLUMNS = (

@@ -7,11 +7,10 @@ from __future__ import annotations
 import csv
 import re
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.base.user_files import read_json
 from iossim.measurements.measurement import SCHEMA
 
@@ -20,8 +19,7 @@ _REPORT_AS_TEXT = re.compile(r"\*\* .*\((\w+)\):")
 
 @cache
 def _known(section: str) -> Any:
-    text = (resources.files("iossim.measurements") / "other_exports.yaml").read_text(encoding="utf-8")
-    return read_shipped(text)[section]
+    return shipped("iossim.measurements", "other_exports.yaml")[section]
 
 
 def remedy(name: str) -> str:

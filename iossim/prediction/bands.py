@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.hardware.provenance import Band, Provenance
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
@@ -55,8 +54,7 @@ def measured_over_predicted(kind: str, precision: Precision, predicted_us: float
 
 @cache
 def _unmeasured() -> dict[str, Any]:
-    text = (resources.files("iossim.prediction") / "bands.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = read_shipped(text)
+    found: dict[str, Any] = shipped("iossim.prediction", "bands.yaml")
     return found
 
 

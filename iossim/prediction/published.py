@@ -8,10 +8,9 @@ each such network the profile holds the parameters of a fit without it, whose pr
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.types import Precision
@@ -52,8 +51,7 @@ def published_dataflow(device: str) -> dict[str, list[float]]:
 @cache
 def published_figures() -> dict[str, Any]:
     """The whole file."""
-    text = (resources.files("iossim.prediction") / "published_figures.yaml").read_text(encoding="utf-8")
-    figures: dict[str, Any] = read_shipped(text)
+    figures: dict[str, Any] = shipped("iossim.prediction", "published_figures.yaml")
     return figures
 
 

@@ -43,7 +43,6 @@ def schema(name: str) -> Schema:
 def _profile() -> Schema:
     """A profile, which may leave parameters out: their defaults depend on its facts."""
     from iossim.hardware.kind import DEVICE_KINDS, device_kind
-    from iossim.hardware.parameters import DROPPED, RENAMED
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
@@ -52,8 +51,6 @@ def _profile() -> Schema:
     for name in ("ModelParameters", "EngineOverheads"):
         for parameter in made["$defs"][name]["properties"].values():
             parameter.pop("default")
-    before = {name: {"type": "number", "deprecated": True} for name in sorted((*RENAMED, *DROPPED))}
-    made["$defs"]["ModelParameters"]["properties"].update(before)
     for name in ("parameters", "engine"):
         made["properties"][name].pop("default", None)
     sheet = made["$defs"]["Datasheet"]["properties"]

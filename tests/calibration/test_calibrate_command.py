@@ -116,20 +116,6 @@ def test_a_device_of_ones_own_is_written_with_out_alone() -> None:
     assert Path("mine.yaml").read_text() == Path("mine.calibrated.yaml").read_text()
 
 
-def test_a_sister_board() -> None:
-    write_measurements(made(), Path("sxm2.jsonl"))
-    write_measurements(made("v100-pcie-32gb"), Path("pcie.jsonl"))
-    options = "--folds 0 --out both.yaml --json"
-    found = printed_json(f"calibrate --data sxm2.jsonl -d v100-sxm2 --also v100-pcie-32gb=pcie.jsonl {options}")
-    assert [one["device"] for one in found["provenance"]["data_sets"]] == ["v100-sxm2", "v100-pcie-32gb"]
-    both, sister = device("./both.yaml"), device("./v100-pcie-32gb.calibrated.yaml")
-    assert (both.name, sister.name) == ("v100-sxm2", "v100-pcie-32gb")
-    assert both.parameters == sister.parameters
-    # Nothing here tells of launches: what they cost is taken over, and said to be.
-    assert [one["device"] for one in found["provenance"]["borrowed"]] == ["v100-sxm2"]
-    assert [one.device for one in sister.provenance.borrowed] == ["v100-sxm2"]
-
-
 def as_table(name: str, change: Callable[[int, dict[str, str]], None] = lambda row, cells: None) -> None:
     """A bare table of products, with cells changed."""
     products = [row for row in made().measurements if row.operator.kind == "gemm"]
@@ -265,9 +251,6 @@ def test_a_few_bad_rows_are_stated() -> None:
         ("--data lab.jsonl --device v100-sxm2 --folds 1", ["--folds"]),
         ("--data lab.jsonl --device v100-sxm2 --folds 0 --held-out 0", ["--held-out 0"]),
         ("--data lab.jsonl --device v100-sxm2 --seed -1", ["--seed"]),
-        ("--data lab.jsonl --device v100-sxm2 --also t4=lab.jsonl", ["turing", "volta"]),
-        ("--data lab.jsonl --device v100-sxm2 --also v100-pcie-32gb", ["DEVICE=FILE"]),
-        ("--data lab.jsonl --device v100-sxm2 --also v100-pcie-32gb=other.jsonl", ["other.jsonl"]),
         ("--data lab.jsonl --device v100-sxm2 --out nowhere/mine.yaml", ["nowhere", "no such folder"]),
         ("--data lab.jsonl --device v100-sxm2 --out mine.json", [".yaml"]),
     ],

@@ -145,16 +145,17 @@ def test_a_profile_that_was_spoiled_says_where_it_is(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("capability", "facts", "words"),
     [
-        ("cpu", {"core_cache_bytes": None}, "core_cache_bytes"),
+        (None, {"kind": "cpu", "core_cache_bytes": None}, "core_cache_bytes"),
         ("7.5", {}, "board_power_w"),
         ("7.5", {"board_power_w": 70.0}, "core_cache_bytes"),
         ("z80", {}, "unknown compute capability 'z80'"),
     ],
 )
-def test_facts_of_the_wrong_kind_of_device(capability: str, facts: dict[str, object], words: str) -> None:
+def test_facts_of_the_wrong_kind_of_device(capability: str | None, facts: dict[str, object], words: str) -> None:
+    kind = {"kind": facts.pop("kind")} if "kind" in facts else {}
     own = {"compute_capability": capability} | facts
     sheet = {name: {"value": value, "source": "x"} for name, value in (FACTS | own).items() if value is not None}
-    text = yaml.safe_dump({"name": "cpu", "title": "t", "sources": {"x": "x"}, "datasheet": sheet})
+    text = yaml.safe_dump({"name": "cpu", "title": "t", "sources": {"x": "x"}, "datasheet": sheet} | kind)
     with pytest.raises(DeviceError, match=words):
         parse(text, "mine.yaml")
 
@@ -162,14 +163,6 @@ def test_facts_of_the_wrong_kind_of_device(capability: str, facts: dict[str, obj
 def test_a_gpu_is_not_derived_from_a_cpu() -> None:
     with pytest.raises(DeviceError, match="is a CPU; give a GPU with `like`"):
         derive("half", cpu(), {"sm_count": 1})
-
-
-def test_a_file_of_before_kinds_were_told_is_of_a_cpu() -> None:
-    sheet = {name: {"value": value, "source": "x"} for name, value in (FACTS | {"compute_capability": "cpu"}).items()}
-    text = yaml.safe_dump({"name": "cpu", "title": "t", "sources": {"x": "x"}, "datasheet": sheet})
-    found = parse(text, "old.yaml")
-    assert (found.kind, found.parameters, found.limits) == ("cpu", cpu().parameters, cpu().limits)
-    assert parse(profile_yaml(found), "written") == found
 
 
 def test_a_fact_of_no_cpu_is_told_as_one() -> None:

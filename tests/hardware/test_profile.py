@@ -98,24 +98,6 @@ def test_a_parameter_of_its_own_leaves_the_other_defaults(tmp_path: Path) -> Non
     assert profile.parameters == default.model_copy(update={"interference": 0.5})
 
 
-def test_a_file_may_call_a_parameter_what_it_was_called_before(tmp_path: Path) -> None:
-    profile = device(write(tmp_path, FACTS + "parameters: {crowding: 0.5}\n"))
-    assert profile.parameters.interference == 0.5
-
-
-def test_a_file_may_hold_what_the_model_has_no_longer(tmp_path: Path) -> None:
-    told = "parameters: {window_memory_factor: 0.5, interference: 0.5}\n" + (
-        "provenance: {kind: fitted, note: before, unidentified: [window_memory_factor, interference], "
-        "spread: {window_memory_factor: 0.1}, resamples: {interference: [0.4], window_memory_factor: [0.2]}, "
-        "left_out: {other: {window_memory_factor: 0.3, interference: 0.6}}}\n"
-    )
-    profile = device(write(tmp_path, FACTS + told))
-    provenance = profile.provenance
-    assert (provenance.unidentified, provenance.spread) == (["interference"], {})
-    assert provenance.resamples == {"interference": [0.4]}
-    assert provenance.left_out == {"other": {"interference": 0.6}}
-
-
 def fitted(field: str, value: object) -> dict[str, object]:
     """Where parameters come from, with one field of its own."""
     return {"provenance": {"kind": "fitted", "note": "", field: value}}

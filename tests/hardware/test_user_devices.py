@@ -24,8 +24,7 @@ from iossim.hardware.names import (
     user_folder,
 )
 from iossim.hardware.nvidia_smi import gpus, parse
-from iossim.hardware.template import write_template
-from iossim.hardware.write import profile_yaml
+from iossim.hardware.write import profile_yaml, write_template
 from iossim.ir.types import Precision
 
 

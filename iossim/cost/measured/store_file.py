@@ -17,13 +17,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
 from iossim._version import __version__
 from iossim.base.errors import IossimError
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 
 #: "ioss" in ASCII.
 APPLICATION_ID = 0x696F7373
@@ -33,9 +32,7 @@ _HEADER = b"SQLite format 3\0"
 BUSY_S = 60.0
 
 #: Statements that migrate each version of the schema to the next.
-MIGRATIONS: list[list[str]] = read_shipped(
-    (resources.files("iossim.cost.measured") / "migrations.yaml").read_text(encoding="utf-8")
-)
+MIGRATIONS: list[list[str]] = shipped("iossim.cost.measured", "migrations.yaml")
 
 
 class StoreError(IossimError):

@@ -65,8 +65,7 @@ KIND = DeviceKind(
     multiprocessors="cores",
     needs=frozenset({"core_cache_bytes"}),
     lacks=frozenset(),
-    # Files from before the kind was a separate field have "cpu" in place of a GPU's compute capability.
-    limits={"": _LIMITS, "cpu": _LIMITS},
+    limits={"": _LIMITS},
     parameters={"cpu": _PARAMETERS},
     engines={"cpu": EngineCosts(_OVERHEADS)},
     ranges={"cpu": Ranges((1, 256), (0.5, 6.2), (0.25, 1152), (2, 1200), (0.25, 6144), (1, 1000))},

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from iossim.base.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import shipped
 from iossim.hardware.compute_capability import LIMITS
 from iossim.hardware.kind import DeviceKind, EngineCosts, Ranges
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
@@ -13,7 +12,7 @@ from iossim.hardware.parameters import EngineOverheads, ModelParameters
 if TYPE_CHECKING:
     from iossim.hardware.fits import DeviceFits
 
-_TABLES = read_shipped((resources.files("iossim.hardware.kinds") / "gpu.yaml").read_text(encoding="utf-8"))
+_TABLES = shipped("iossim.hardware.kinds", "gpu.yaml")
 
 
 def _rows(table: str) -> dict[str, dict[str, Any]]:

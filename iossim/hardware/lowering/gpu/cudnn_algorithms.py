@@ -28,14 +28,12 @@ from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
 from iossim.hardware.lowering.gpu.convolution.transformed import (
     COMPLEX_BYTES,
     FFT_TILES,
-    Direction,
-    convolved,
-    domain_of,
     fft,
-    filter_gradient,
     frequencies,
+    frequency_domain,
     fused,
     has_transform,
+    kernels_in,
     non_fused,
     tensors,
 )
@@ -101,9 +99,9 @@ def of_filter(step: Step) -> Algorithms:
     shape = ConvolutionShape.of(step)
     one = shape.of_a_group.on_lanes
     transforms: dict[str, list[Candidate]] = {
-        Algorithm.FFT: [*whole_fft(one, filter_gradient)],
-        Algorithm.WINOGRAD_NONFUSED: [*non_fused(one, filter_gradient)],
-        Algorithm.FFT_TILING: [*fft(one, filter_gradient)],
+        Algorithm.FFT: [*whole_fft(one, of_filter=True)],
+        Algorithm.WINOGRAD_NONFUSED: [*non_fused(one, of_filter=True)],
+        Algorithm.FFT_TILING: [*fft(one, of_filter=True)],
     }
     return {
         Algorithm.ALGO_0: [*backward.atomic(shape, by_table=False)],
@@ -191,13 +189,14 @@ def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
         yield Candidate(f"explicit_gemm_{tile}", (columns, gemm), size, architectures=architectures)
 
 
-def whole_fft(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+def whole_fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[Candidate]:
     """The transform of whole images, none where it does not apply."""
     if not has_transform(shape) or fft_edge(shape) > _LARGEST_IMAGE:
         return
-    edge, of_filter = fft_edge(shape), direction is filter_gradient
+    edge = fft_edge(shape)
+    domain = frequency_domain("fft_whole", edge, shape.batch)
     for suffix, (tile, architectures) in FFT_TILES.items():
-        first, second, gemm, last = direction(shape, domain_of("fft_whole", edge, shape.batch), tile)
+        first, second, gemm, last = kernels_in(domain, shape, tile, of_filter=of_filter)
         if edge <= _LARGEST_IN_ONE_KERNEL:
             turned = [] if of_filter else [_moved("fft_flip_filter", shape.weight_bytes, shape.element_bytes)]
             kernels = (*turned, first, second, gemm, last)

@@ -29,7 +29,7 @@ formulas with the roles exchanged.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
@@ -63,118 +63,14 @@ class Domain:
     #: The kind of kernel that transforms filters, to the domain and back.
     filter_class: WorkClass = WorkClass.FILTER_TRANSFORM
 
+    def values(self, shape: ConvolutionShape) -> tuple[int, int, int]:
+        """Transformed values of input, filter and output."""
+        data, filters, output = tensors(shape, self.tiles)
+        return self.points * data, self.points * filters, self.points * output
 
-#: From a convolution, a transform and a tile of the product to the kernels.
-Direction = Callable[[ConvolutionShape, Domain, Tile], tuple[Kernel, ...]]
-
-
-def convolved(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kernel, ...]:
-    """Input and filter to the domain, their product, and that back to the output."""
-    data, filters, output = _values(shape, domain)
-    weights = filters * domain.value_bytes if domain.filters_are_weights else 0
-    moved = (data + filters) * domain.value_bytes - weights, weights, output * domain.value_bytes
-    product = _product(shape, domain, (domain.tiles, shape.filters, shape.channels), moved)
-    return (
-        _to(domain, "data", data, shape.input_bytes),
-        _to(domain, "filter", filters, weight_bytes=shape.weight_bytes, work_class=domain.filter_class),
-        product_kernel(product, tile, WorkClass.WINOGRAD_GEMM),
-        stream_kernel(
-            f"{domain.name}_output",
-            output,
-            domain.flops_per_value * output + shape.epilogue_flops,
-            activation_bytes=output * domain.value_bytes,
-            bytes_written=shape.output_bytes,
-            work_class=WorkClass.TRANSFORM,
-        ),
-    )
-
-
-def filter_gradient(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kernel, ...]:
-    """Input and the output's gradient to the domain, their product over all tiles, and that back to the filter."""
-    data, filters, output = _values(shape, domain)
-    moved = (data + output) * domain.value_bytes, 0, filters * domain.value_bytes
-    product = _product(shape, domain, (shape.filters, shape.channels, domain.tiles), moved)
-    return (
-        _to(domain, "data", data, shape.input_bytes),
-        _to(domain, "gradient", output, shape.output_bytes),
-        product_kernel(product, tile, WorkClass.WINOGRAD_GEMM),
-        stream_kernel(
-            f"{domain.name}_filter_gradient",
-            filters,
-            domain.flops_per_value * filters + shape.epilogue_flops,
-            activation_bytes=filters * domain.value_bytes,
-            bytes_written=shape.weight_bytes,
-            work_class=domain.filter_class,
-        ),
-    )
-
-
-def _values(shape: ConvolutionShape, domain: Domain) -> tuple[int, int, int]:
-    """Transformed values of input, filter and output."""
-    data, output = domain.tiles * shape.channels, domain.tiles * shape.filters
-    return domain.points * data, domain.points * shape.filters * shape.channels, domain.points * output
-
-
-def _product(
-    shape: ConvolutionShape, domain: Domain, sizes: tuple[int, int, int], moved: tuple[int, int, int]
-) -> Product:
-    """``sizes`` are rows, columns and inner; ``moved`` bytes of activations, weights and output."""
-    steps, element_bytes = domain.flops_per_step, shape.element_bytes
-    return Product(*sizes, *moved, element_bytes, Precision.FP32, domain.points, flops_per_step=steps)
-
-
-def _to(
-    domain: Domain,
-    what: str,
-    values: int,
-    activation_bytes: int = 0,
-    weight_bytes: int = 0,
-    work_class: WorkClass = WorkClass.TRANSFORM,
-) -> Kernel:
-    return stream_kernel(
-        f"{domain.name}_{what}",
-        values,
-        domain.flops_per_value * values,
-        activation_bytes=activation_bytes,
-        weight_bytes=weight_bytes,
-        bytes_written=values * domain.value_bytes,
-        work_class=work_class,
-    )
-
-
-COMPLEX_BYTES = 8
-#: Pixels along an edge of a tile of the tiled transform.
-TILE_EDGE = 32
-#: Images are padded to a multiple of this before non-fused Winograd transforms.
-IMAGES = 16
-
-
-def frequencies(edge: int) -> int:
-    """Complex numbers that a square of reals transforms to: half of them, as the others are their conjugates."""
-    return edge * (edge // 2 + 1)
-
-
-def fft_tiles(shape: ConvolutionShape) -> int:
-    """Tiles of the tiled transform in all images: each makes an output less the kernel's overhang."""
-    return shape.batch * math.prod(
-        ceil_div(size, TILE_EDGE - kernel + 1) for size, kernel in zip(shape.output_size, shape.kernel, strict=True)
-    )
-
-
-def winograd_tiles(shape: ConvolutionShape, edge: int) -> int:
-    """Tiles of ``edge`` by ``edge`` outputs in all images, of which there are whole sixteens."""
-    return ceil_div(shape.batch, IMAGES) * IMAGES * math.prod(ceil_div(size, edge) for size in shape.output_size)
-
-
-def fft_tiling_bytes(shape: ConvolutionShape) -> int:
-    """The tiles of input, filter and output, each transformed: in every direction the same."""
-    return COMPLEX_BYTES * frequencies(TILE_EDGE) * sum(tensors(shape, fft_tiles(shape)))
-
-
-def winograd_nonfused_bytes(shape: ConvolutionShape, edge: int) -> int:
-    """The tiles of input, filter and output, each transformed: in every direction the same."""
-    taps = (edge + shape.kernel[0] - 1) ** 2
-    return shape.element_bytes * taps * sum(tensors(shape, winograd_tiles(shape, edge)))
+    def workspace_bytes(self, shape: ConvolutionShape) -> int:
+        """The tiles of input, filter and output, each transformed: in every direction the same."""
+        return self.value_bytes * sum(self.values(shape))
 
 
 def tensors(shape: ConvolutionShape, tiles: int) -> tuple[int, int, int]:
@@ -182,6 +78,55 @@ def tensors(shape: ConvolutionShape, tiles: int) -> tuple[int, int, int]:
     return tiles * shape.channels, shape.filters * shape.channels, tiles * shape.filters
 
 
+def kernels_in(domain: Domain, shape: ConvolutionShape, tile: Tile, *, of_filter: bool = False) -> tuple[Kernel, ...]:
+    """Two of the three tensors to the domain, their product, and that back to the third.
+
+    The third is the output, or the filter if its gradient is made (``of_filter``), by a product over all tiles.
+    """
+    data, filters, output = domain.values(shape)
+
+    def to_domain(
+        what: str,
+        values: int,
+        activation_bytes: int,
+        weight_bytes: int = 0,
+        work_class: WorkClass = WorkClass.TRANSFORM,
+    ) -> Kernel:
+        return stream_kernel(
+            f"{domain.name}_{what}",
+            values,
+            domain.flops_per_value * values,
+            activation_bytes=activation_bytes,
+            weight_bytes=weight_bytes,
+            bytes_written=values * domain.value_bytes,
+            work_class=work_class,
+        )
+
+    if of_filter:
+        second = to_domain("gradient", output, shape.output_bytes)
+        sizes, read, weights, made = (shape.filters, shape.channels, domain.tiles), data + output, 0, filters
+        name, written, work_class = "filter_gradient", shape.weight_bytes, domain.filter_class
+    else:
+        second = to_domain("filter", filters, 0, shape.weight_bytes, domain.filter_class)
+        weights = filters if domain.filters_are_weights else 0
+        sizes, read, made = (domain.tiles, shape.filters, shape.channels), data + filters - weights, output
+        name, written, work_class = "output", shape.output_bytes, WorkClass.TRANSFORM
+    moved = read * domain.value_bytes, weights * domain.value_bytes, made * domain.value_bytes
+    batch = shape.element_bytes, Precision.FP32, domain.points, domain.flops_per_step
+    back = stream_kernel(
+        f"{domain.name}_{name}",
+        made,
+        domain.flops_per_value * made + shape.epilogue_flops,
+        activation_bytes=made * domain.value_bytes,
+        bytes_written=written,
+        work_class=work_class,
+    )
+    product = product_kernel(Product(*sizes, *moved, *batch), tile, WorkClass.WINOGRAD_GEMM)
+    return to_domain("data", data, shape.input_bytes), second, product, back
+
+
+#: Images are padded to a multiple of this before non-fused Winograd transforms.
+_IMAGES = 16
 #: Boxes of 32 tiles, as images x rows x columns, and where kernels for them are.
 _FUSED_BOXES = {
     (1, 4, 8): None,
@@ -215,58 +160,56 @@ def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
     """A candidate for each box of tiles; of 3x3 windows."""
     if not _is_plane(shape) or shape.kernel != (3, 3):
         return
-    generate = _generate_tiles(shape)
-    for box, architectures in _FUSED_BOXES.items():
-        name = "winograd_fused_" + "x".join(map(str, box))
-        kernels = generate, _fused(shape, box, name)
-        yield Candidate(name, kernels, generate.bytes_written, architectures=architectures)
-
-
-def _generate_tiles(shape: ConvolutionShape) -> Kernel:
-    tiles = shape.filters * shape.channels * _FUSED_TAPS
-    return stream_kernel(
+    values = shape.filters * shape.channels * _FUSED_TAPS
+    tile_bytes = values * shape.element_bytes
+    generate = stream_kernel(
         "winograd_generate_tiles",
-        tiles,
+        values,
         0,
         activation_bytes=0,
         weight_bytes=shape.weight_bytes,
-        bytes_written=tiles * shape.element_bytes,
+        bytes_written=tile_bytes,
         work_class=WorkClass.TILE_GENERATION,
     )
-
-
-def _fused(shape: ConvolutionShape, box: tuple[int, int, int], name: str) -> Kernel:
-    rows, columns = (ceil_div(size, 2) for size in shape.output_size)
-    boxes = ceil_div(shape.batch, box[0]) * ceil_div(rows, box[1]) * ceil_div(columns, box[2])
-    blocks = boxes * ceil_div(shape.filters, _FUSED_FILTERS)
     channels = ceil_div(shape.channels, 8) * 8
     products = 2 * _FUSED_TAPS * 32 * _FUSED_FILTERS * channels
     # A block reads the tiles of its filters, and the pixels under its own tiles with a border of one: about 6 a tile.
-    loaded = blocks * channels * (_FUSED_TAPS * _FUSED_FILTERS + 6 * 32) * shape.element_bytes
-    tile_bytes = shape.filters * shape.channels * _FUSED_TAPS * shape.element_bytes
-    moved = shape.input_bytes, tile_bytes, shape.output_bytes, loaded + shape.output_bytes
-    flops = blocks * products + shape.epilogue_flops
-    return Kernel(name, WorkClass.WINOGRAD_FUSED, blocks, 256, 126, 49_152, flops, *moved)
+    loaded = channels * (_FUSED_TAPS * _FUSED_FILTERS + 6 * 32) * shape.element_bytes
+    rows, columns = (ceil_div(size, 2) for size in shape.output_size)
+    for box, architectures in _FUSED_BOXES.items():
+        boxes = ceil_div(shape.batch, box[0]) * ceil_div(rows, box[1]) * ceil_div(columns, box[2])
+        blocks = boxes * ceil_div(shape.filters, _FUSED_FILTERS)
+        moved = shape.input_bytes, tile_bytes, shape.output_bytes, blocks * loaded + shape.output_bytes
+        name, flops = "winograd_fused_" + "x".join(map(str, box)), blocks * products + shape.epilogue_flops
+        kernel = Kernel(name, WorkClass.WINOGRAD_FUSED, blocks, 256, 126, 49_152, flops, *moved)
+        yield Candidate(name, (generate, kernel), tile_bytes, architectures=architectures)
 
 
 def _is_plane(shape: ConvolutionShape) -> bool:
     return shape.precision in FP32_STORED and shape.is_dense_unit_stride and len(shape.kernel) == 2
 
 
-def non_fused(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+def non_fused(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[Candidate]:
     """A candidate for each tile of the product; of 3x3 and 5x5 windows."""
     if not _is_plane(shape) or len({*shape.kernel}) > 1 or shape.kernel[0] not in _OUTPUT_EDGE:
         return
     edge = _OUTPUT_EDGE[shape.kernel[0]]
-    taps = (edge + shape.kernel[0] - 1) ** 2
-    tiles = winograd_tiles(shape, edge)
-    domain = Domain("winograd_transform", taps, tiles, shape.element_bytes, 2, 2, filters_are_weights=True)
-    size = winograd_nonfused_bytes(shape, edge)
+    images = ceil_div(shape.batch, _IMAGES) * _IMAGES
+    sizes = (
+        (edge + shape.kernel[0] - 1) ** 2,
+        images * math.prod(ceil_div(size, edge) for size in shape.output_size),
+        shape.element_bytes,
+    )
+    domain = Domain("winograd_transform", *sizes, 2, 2, filters_are_weights=True)
     for tile, architectures in _GEMM_TILES.items():
-        yield Candidate(f"winograd_nonfused_{tile}", direction(shape, domain, tile), size, architectures=architectures)
+        kernels = kernels_in(domain, shape, tile, of_filter=of_filter)
+        name = f"winograd_nonfused_{tile}"
+        yield Candidate(name, kernels, domain.workspace_bytes(shape), architectures=architectures)
 
 
-_LARGEST_KERNEL = 16
+COMPLEX_BYTES = 8
+#: Pixels along an edge of a tile of the tiled transform, and of the largest kernel that it takes.
+_TILE_EDGE, _LARGEST_KERNEL = 32, 16
 
 #: Recorded blocks of the complex products, and where kernels for them are; registers are those of real products.
 FFT_TILES = {
@@ -276,20 +219,30 @@ FFT_TILES = {
 }
 
 
+def frequencies(edge: int) -> int:
+    """Complex numbers that a square of reals transforms to: half of them, as the others are their conjugates."""
+    return edge * (edge // 2 + 1)
+
+
 def has_transform(shape: ConvolutionShape) -> bool:
     return _is_plane(shape) and max(shape.kernel) > 1
 
 
-def fft(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
-    """The tiled transform, none where it does not apply."""
-    if has_transform(shape) and max(shape.kernel) <= _LARGEST_KERNEL:
-        domain = domain_of("fft", TILE_EDGE, fft_tiles(shape))
-        for suffix, (tile, architectures) in FFT_TILES.items():
-            kernels = direction(shape, domain, tile)
-            yield Candidate(f"fft_tiled{suffix}", kernels, fft_tiling_bytes(shape), architectures=architectures)
+def fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[Candidate]:
+    """The tiled transform, none where it does not apply: a tile makes an output less the kernel's overhang."""
+    if not has_transform(shape) or max(shape.kernel) > _LARGEST_KERNEL:
+        return
+    tiles = shape.batch * math.prod(
+        ceil_div(size, _TILE_EDGE - kernel + 1) for size, kernel in zip(shape.output_size, shape.kernel, strict=True)
+    )
+    domain = frequency_domain("fft", _TILE_EDGE, tiles)
+    for suffix, (tile, architectures) in FFT_TILES.items():
+        kernels = kernels_in(domain, shape, tile, of_filter=of_filter)
+        yield Candidate(f"fft_tiled{suffix}", kernels, domain.workspace_bytes(shape), architectures=architectures)
 
 
-def domain_of(name: str, edge: int, tiles: int) -> Domain:
+def frequency_domain(name: str, edge: int, tiles: int) -> Domain:
+    """The Fourier transform of squares."""
     # Real operations for each complex number: 2.5 log2(edge squared) (Cooley and Tukey's count for reals).
     flops = 5 * (edge.bit_length() - 1)
     sizes = frequencies(edge), tiles, COMPLEX_BYTES
