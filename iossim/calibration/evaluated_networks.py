@@ -24,7 +24,7 @@ from iossim.measurements.measured_networks import MeasuredNetworks, NetworkRun, 
 from iossim.models.load import load_source
 from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, StreamSchedule
+from iossim.schedule.schedule import StreamSchedule
 from iossim.search.assemble import reprice_any
 
 Progress = Callable[[int, int], None]
@@ -102,31 +102,25 @@ def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfil
     latencies: list[MeasuredLatency] = []
     notes: list[str] = []
     base: dict[tuple[str, int, str, str, str], tuple[float, float]] = {}
-    right = [run for run in measured.runs if not run.wrong_outputs]
+    right: list[NetworkRun] = []
     for run in measured.runs:
         if run.wrong_outputs:
             where = f"{run.name} of {run.model}" + (f", {run.engine} engine" if run.engine else "")
             notes.append(f"{measured.path}: {where}: {run.wrong_outputs}: left out")
+        else:
+            right.append(run)
     for run in sorted(right, key=lambda run: run.name != BASE):
         predicted_us = low_us = high_us = None
-        if run.schedule is not None:
-            try:
-                predicted_us, low_us, high_us = _predict(run, run.schedule, profile, networks)
-            except IossimError as error:
-                notes.append(f"{measured.path}: {run.name} of {run.model}: {error}")
+        try:
+            predicted_us, low_us, high_us = _predict(run, profile, networks)
+        except IossimError as error:
+            notes.append(f"{measured.path}: {run.name} of {run.model}: {error}")
         if run.name == BASE and predicted_us is not None:
             base[run.key[:-1]] = predicted_us, run.median_us
         base_us, base_measured_us = base.get(run.key[:-1], (None, None))
-        latencies.append(
-            MeasuredLatency(
-                run,
-                predicted_us,
-                low_us,
-                high_us,
-                None if base_us is None or predicted_us is None else base_us / predicted_us,
-                None if base_measured_us is None else base_measured_us / run.median_us,
-            )
-        )
+        speedup = None if base_us is None or predicted_us is None else base_us / predicted_us
+        measured_speedup = None if base_measured_us is None else base_measured_us / run.median_us
+        latencies.append(MeasuredLatency(run, predicted_us, low_us, high_us, speedup, measured_speedup))
     order = {run.key: number for number, run in enumerate(right)}
     latencies.sort(key=lambda each: order[each.run.key])
     return MeasuredEvaluation(profile.name, measured.header.source, tuple(latencies), tuple(notes))
@@ -157,11 +151,15 @@ def evaluate_all(
 
 
 def _predict(
-    run: NetworkRun, schedule: AnySchedule, profile: DeviceProfile, networks: dict[ModelSource, Network]
-) -> tuple[float, float | None, float | None]:
-    """Latency and the ends of its interval, us, which is unknown for streams; raises IossimError if the schedule does
-    not fit or has no price.
+    run: NetworkRun, profile: DeviceProfile, networks: dict[ModelSource, Network]
+) -> tuple[float | None, float | None, float | None]:
+    """Latency and the ends of its interval, us: the latter unknown for streams, all for a run without a schedule.
+
+    Raises IossimError if the schedule does not fit or has no price.
     """
+    schedule = run.schedule
+    if schedule is None:
+        return None, None, None
     source = schedule.source.to_source()
     if source not in networks:
         networks[source] = load_source(source)

@@ -5,7 +5,7 @@ Its name lists the replacements (``v100-sxm2+sm_count=160``), and suffices to ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite, prod
 from typing import Any
 
@@ -39,8 +39,10 @@ _SHORT_NAMES: dict[str, tuple[str, float]] = {
     "l2_mib": ("l2_bytes", _MIB),
     "power_w": ("board_power_w", 1),
 }
+#: Facts that only check the bandwidth.
+_BUS = ("dram_bus_bits", "dram_pin_gbps")
 _WHOLE = _facts(Fact[int])
-_NUMBERS = (*_WHOLE, *(name for name in _facts(Fact[float]) if name != "fp32_tflops"))
+_NUMBERS = tuple(name for name in (*_WHOLE, *_facts(Fact[float])) if name not in ("fp32_tflops", *_BUS))
 #: ``fp16_tflops`` and so on: peaks of the reduced precisions.
 _RATES = {f"{precision}_tflops": str(precision) for precision in Precision if precision is not Precision.FP32}
 
@@ -55,8 +57,8 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
 
     Facts also have short names: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``,
     ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. Dependent facts change too, unless they are
-    given: the fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x
-    clock, and bandwidth = bus width x pin rate / 8. All else stays, including calibrated parameters and intervals.
+    given: the fp32 peak by SMs x lanes x clock, and peaks of reduced precisions by SMs x clock. All else stays,
+    including calibrated parameters and intervals.
 
     The name lists every change (:func:`changes_of` parses it), so that no data of the original is used for the
     changed device. Without changes the profile itself is returned. Raises DeviceError.
@@ -158,31 +160,10 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
         changed["fp16_accumulation_tflops"] = (
             sheet["fp16_accumulation_tflops"]["value"] * changed["reduced_precision_tflops"]["fp16"] / reduced["fp16"]
         )
-    if sheet["dram_bus_bits"] and sheet["dram_pin_gbps"]:
-        _follow_bus(sheet, changed, now, ratio)
-    # The assignment of other SMs to clusters is unknown.
+    # The assignment of other SMs to clusters is unknown, and the bus of another bandwidth.
     dropped = {"sms_per_gpc": None} if "sm_count" in changed else {}
+    dropped |= dict.fromkeys(_BUS) if "dram_bandwidth_gbps" in changed else {}
     return {**sheet, **dropped, **{name: {"value": value, "source": _SOURCE} for name, value in changed.items()}}
-
-
-def _follow_bus(
-    sheet: dict[str, Any], changed: dict[str, Any], now: Callable[[str], float], ratio: Callable[..., float]
-) -> None:
-    """Apply bandwidth = bus width x pin rate / 8: facts not given follow, the pin rate first."""
-    bus, pin, rate = (name in changed for name in ("dram_bus_bits", "dram_pin_gbps", "dram_bandwidth_gbps"))
-    if rate and bus and pin:
-        made = now("dram_bus_bits") * now("dram_pin_gbps") / 8
-        if abs(made / now("dram_bandwidth_gbps") - 1) > 0.03:
-            raise DeviceError(
-                f"a bus of {now('dram_bus_bits'):g} bits at {now('dram_pin_gbps'):g} Gbit/s makes {made:g} GB/s, not "
-                f"{now('dram_bandwidth_gbps'):g}; leave one of the three out"
-            )
-    elif rate and pin:
-        changed["dram_bus_bits"] = round(8 * now("dram_bandwidth_gbps") / now("dram_pin_gbps"))
-    elif rate:
-        changed["dram_pin_gbps"] = 8 * now("dram_bandwidth_gbps") / now("dram_bus_bits")
-    elif bus or pin:
-        changed["dram_bandwidth_gbps"] = sheet["dram_bandwidth_gbps"]["value"] * ratio("dram_bus_bits", "dram_pin_gbps")
 
 
 def _exact(value: float) -> str:

@@ -235,17 +235,10 @@ def _fit_connected(network: Network, group: Sequence[str], stage: Stage, where: 
     """Check that a group of a concurrent stage is one connected component, as its price assumes."""
     if stage.strategy is Strategy.MERGE:
         return
-    neighbours: dict[str, set[str]] = {name: set() for name in group}
-    for name in group:
-        for before in _predecessors(network, name):
-            if before in neighbours:
-                neighbours[name].add(before)
-                neighbours[before].add(name)
-    reached, frontier = {group[0]}, [group[0]]
-    while frontier:
-        for name in neighbours[frontier.pop()] - reached:
-            reached.add(name)
-            frontier.append(name)
+    edges = [(before, name) for name in group for before in _predecessors(network, name) if before in group]
+    reached = {group[0]}
+    for _ in group:  # each time at least one more unit, until all that can be are reached
+        reached |= {end for edge in edges if not reached.isdisjoint(edge) for end in edge}
     for name in group:
         if name not in reached:
             raise ScheduleError(

@@ -195,10 +195,3 @@ def test_a_header_that_is_wrong_is_refused(tmp_path: Path, changed: Mapping[str,
     )
     with pytest.raises(MeasurementError, match=words):
         read_measured_networks(path)
-
-
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "n.jsonl"
-    path.write_text("\n")
-    with pytest.raises(MeasurementError, match="the file is empty; give a file of measurements"):
-        read_measured_networks(path)

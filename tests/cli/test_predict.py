@@ -146,15 +146,6 @@ def test_precision_by_row() -> None:
     assert "has no bf16" in refused("predict ops.csv -d v100-sxm2")
 
 
-def test_precision() -> None:
-    Path("ops.csv").write_text("m,n,k,trans_a,trans_b\n4096,4096,4096,N,N\n")
-    full, half = (
-        printed_json(f"predict ops.csv --op gemm -d v100-sxm2 --json --dtype {dtype}")[0]["gpu_time_us"]
-        for dtype in ("fp32", "fp16")
-    )
-    assert half < full
-
-
 def test_out(folder: Path) -> None:
     Path("ops.csv").write_text(CONV)
     text = printed("predict ops.csv --op conv -d t4")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import iossim
 import iossim.search
 from iossim.base.errors import IossimError, OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, VariantCostModel
-from iossim.cost.create import COST_MODELS, cost_model_names, create_cost_model
+from iossim.cost.create import cost_model_names, create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store_file import StoreError
 from iossim.cost.model import WrappedCostModel
@@ -80,13 +79,6 @@ def test_what_is_no_cost_model(spec: str) -> None:
 def test_mistakes(arguments: tuple[str, ...]) -> None:
     with pytest.raises(IossimError):
         iossim.cost_model(*arguments)
-
-
-def test_every_own_cost_model_is_found_by_looking_into_its_package() -> None:
-    """Replay is no exception: each has a ``create`` of one signature, which is told the store of measurements."""
-    for name in ("perturbed", "random", "replay", "simulator", "table"):
-        create = COST_MODELS.find(name)
-        assert list(signature(create).parameters) == ["device", "precision", "engine", "argument", "store"]
 
 
 def test_replay_reads_the_store_that_is_chosen(tmp_path: Path) -> None:

@@ -273,10 +273,3 @@ def test_an_error_that_is_none_is_refused(argument: str) -> None:
 def test_a_seed_that_is_none_is_refused() -> None:
     with pytest.raises(OptionError, match="the seed is not a whole number"):
         model("0.1,x")
-
-
-def test_no_error_at_all() -> None:
-    batch = inception_stages(1)
-    truth = model("0")
-    assert isinstance(truth, PerturbedCostModel)
-    assert (truth.price_stages(batch) > 0).all()

@@ -11,7 +11,6 @@ from command_line import printed, printed_json, refused
 from iossim import api
 from iossim.base.errors import DeviceError, say_once
 from iossim.cli.main import main
-from iossim.hardware.derive import derive
 from iossim.hardware.load import device
 from iossim.hardware.names import aliases, device_names, shipped_names
 from iossim.hardware.plausibility import TO_FILL_IN, implausible, impossible
@@ -55,11 +54,6 @@ def test_the_list_and_results_say_which() -> None:
     (line,) = [line for line in printed("devices list").splitlines() if line.startswith("rtx-4090")]
     assert line.split()[1] == "4090"
     assert printed_json("compare ios_sample -d v100 --json")["device"] == "v100-sxm2"
-
-
-def test_what_is_written_is_read_back() -> None:
-    assert "aliases: [v100]" in profile_yaml(device("v100-sxm2"))
-    assert "aliases" not in profile_yaml(device("t4"))
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -210,11 +204,6 @@ def test_what_is_left_of_a_template_is_named() -> None:
     profile = device("t4")
     unfilled = profile.model_copy(update={"title": TO_FILL_IN, "sources": {**profile.sources, "web": TO_FILL_IN}})
     assert [problem.partition(" is ")[0] for problem in implausible(unfilled)] == ["title", "sources.web"]
-
-
-def test_a_derived_device_agrees_with_itself() -> None:
-    half = derive("half", device("t4"), {"sm_count": 20, "dram_bandwidth_gbps": 160.0})
-    assert implausible(half) == []
 
 
 def test_bus_facts_change_no_price() -> None:

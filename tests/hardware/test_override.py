@@ -23,7 +23,6 @@ from iossim.hardware.transfer import (
     MEMORY,
     BoardFacts,
     SourceDevice,
-    TransferTable,
     clock_onset,
     sustained_clock,
     transfer_table,
@@ -68,27 +67,12 @@ def test_peaks_follow_sms_lanes_and_clock() -> None:
     assert implausible(overridden(V100, {"clock_ghz": 1.2, "dram_gbps": 450})) == []
 
 
-@pytest.mark.parametrize("name", ["v100-sxm2", "t4", "l4"])
-def test_bandwidth_is_bus_width_times_pin_rate(name: str) -> None:
-    original = device(name)
-
-    def facts(**changes: float) -> tuple[float, float, float]:
-        sheet = overridden(original, changes).datasheet
-        assert sheet.dram_bus_bits is not None
-        assert sheet.dram_pin_gbps is not None
-        return sheet.dram_bandwidth_gbps.value, sheet.dram_bus_bits.value, sheet.dram_pin_gbps.value
-
-    if original.datasheet.dram_bus_bits is None:
-        with pytest.raises(DeviceError, match="'dram_bus_bits' is no fact of"):
-            overridden(original, {"dram_bus_bits": 128})
-        return
-    bandwidth, bits, pin = facts(sms=1)
-    assert facts(dram_gbps=100) == (100, bits, pytest.approx(800 / bits))
-    assert facts(dram_bus_bits=2 * bits) == (pytest.approx(2 * bandwidth), 2 * bits, pin)
-    assert facts(dram_pin_gbps=pin / 2) == (pytest.approx(bandwidth / 2), bits, pin / 2)
-    assert facts(dram_gbps=100, dram_pin_gbps=8) == (100, 100, 8)
-    with pytest.raises(DeviceError, match="makes 128 GB/s, not 100; leave one of the three out"):
-        facts(dram_gbps=100, dram_bus_bits=128, dram_pin_gbps=8)
+def test_another_bandwidth_leaves_out_the_bus_of_the_first() -> None:
+    bus, l4 = ("dram_bus_bits", "dram_pin_gbps"), device("l4")
+    assert all(getattr(overridden(l4, {"sms": 1}).datasheet, name) for name in bus)
+    assert not any(getattr(overridden(l4, {"dram_gbps": 100}).datasheet, name) for name in bus)
+    with pytest.raises(DeviceError, match="'dram_bus_bits' is nothing that a device has"):
+        overridden(l4, {"dram_bus_bits": 128})
 
 
 def test_overheads_and_parameters_are_replaced_and_no_longer_fitted() -> None:
@@ -310,8 +294,3 @@ def test_provenance_says_from_where_and_how_wrong() -> None:
     assert refined.bands["conv"] == table.refined_bands["conv"]
     # What the samples did not show is no better known than before.
     assert refined.bands["linear"] == table.bands["linear"]
-
-
-def test_an_empty_table_transfers_nothing() -> None:
-    assert not TransferTable().covers("t4")
-    assert transferred_provenance(TransferTable()).bands == {}

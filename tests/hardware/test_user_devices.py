@@ -167,13 +167,6 @@ def test_facts_that_disagree_are_named_without_a_field_of_their_own(folder: Path
         device("mine")
 
 
-@pytest.mark.parametrize("name", shipped_edge_names())
-def test_every_fact_has_a_source_that_is_used(name: str) -> None:
-    profile = edge_device(name)
-    assert profile.name == name
-    assert {fact.source for fact in profile.facts().values()} <= set(profile.sources)
-
-
 def test_their_peaks_are_those_of_the_datasheets() -> None:
     assert edge_device("c6678").gflops(Precision.FP32) == pytest.approx(160)
     assert edge_device("zcu102").gflops(Precision.INT8) == pytest.approx(3450, rel=0.01)

@@ -154,14 +154,6 @@ def test_newer_version(tmp_path: Path) -> None:
     assert "update iossim" in refusal(path)
 
 
-def test_device(tmp_path: Path) -> None:
-    path = tmp_path / "set.jsonl"
-    write_measurements(small_set(), path)
-    assert read_measurements(path, "t4").device == "t4"
-    # What the file says counts; calibration refuses it for another.
-    assert read_measurements(path, "p4").device == "t4"
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_other_kind_of_operator(tmp_path: Path, suffix: str) -> None:
     path = edited(tmp_path, suffix, lambda lines: [line.replace("add", "linear") for line in lines])

@@ -57,13 +57,6 @@ def test_height_is_the_first_axis() -> None:
     assert operator.outputs[0].shape == (4, 32, 157, 341)
 
 
-def test_depthwise_by_groups() -> None:
-    operator = parse_description(
-        "conv batch=1 in_channels=32 out_channels=32 groups=32 kernel=3 in_size=9 stride=1 padding=1"
-    )
-    assert operator.inputs[1].shape == (32, 1, 3, 3)
-
-
 def test_inner_sizes_of_products() -> None:
     dense = parse_description("linear batch=3 m=10 n=20 k=30")
     assert [value.shape for value in dense.inputs] == [(30, 20), (30, 20)]
@@ -237,18 +230,12 @@ def test_what_profile_report_reads(contents: str, command: str, words: str, tmp_
     ("product", "name"),
     [
         ("Tesla K80", "k80"),
-        ("Tesla V100-SXM2-16GB", "v100-sxm2"),
         ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
-        ("Tesla T4", "t4"),
         ("NVIDIA GeForce RTX 2080 Ti", "rtx-2080-ti"),
         ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
-        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
         ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
-        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
-        ("Tesla P100-SXM2-16GB", "p100-sxm2"),
         ("NVIDIA GeForce GTX TITAN X", "titan-x"),
         ("NVIDIA H100 80GB HBM3", "h100-sxm"),
-        ("NVIDIA H200", "h200-sxm"),
     ],
 )
 def test_names_of_drivers(product: str, name: str) -> None:

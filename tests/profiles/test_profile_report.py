@@ -63,13 +63,6 @@ def test_nodes_of_onnxruntime() -> None:
     assert layer_times(onnxruntime_profile([("a", 90)])).total_us == 90
 
 
-def test_overlap_of_two_streams() -> None:
-    events = [node_event("a", 0, 10), node_event("b", 5, 10, thread=2), node_event("c", 20, 5)]
-    times = layer_times(json.dumps(events))
-    assert times.overlap == pytest.approx(25 / 20)
-    assert times.wall_us == 25
-
-
 def test_nodes_in_the_body_of_a_loop_are_in_its_time() -> None:
     """Two runs, not as many as the body ran, and no time twice."""
     events = []

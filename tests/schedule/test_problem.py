@@ -9,7 +9,7 @@ import pytest
 from brute_force_groups import connected_components
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import make_schedule, make_stage, one_block, random_network, random_schedule
+from random_networks import make_schedule, make_stage, random_network, random_schedule
 
 import iossim
 from iossim.base.errors import GraphError, ScheduleError
@@ -246,11 +246,3 @@ def test_other_blocks(network: Network) -> None:
         fit(make_schedule(network, [main]), network)
     with pytest.raises(ScheduleError, match="its block 0 is 'tail', the network's is 'main'"):
         fit(make_schedule(network, [tail, main]), network)
-
-
-def test_a_schedule_of_one_block() -> None:
-    b = GraphBuilder("one")
-    with b.block("only"):
-        y = b.conv(b.input("x", (1, 1, 2, 2)), 1, name="a")
-    network = b.network([y])
-    fit(one_block(network, make_stage([["a"]])), network)

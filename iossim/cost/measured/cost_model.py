@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,13 +89,15 @@ class MeasuredCostModel:
     accepted_rounds: int = 0
     rejected_rounds: int = 0
     _signatures: StageSignatures = field(default_factory=StageSignatures)
-    _choices: dict[Network, Choices] = field(default_factory=dict)
-    _contexts: dict[Network, Context] = field(default_factory=dict)
     _records: dict[str, MeasurementRecord] = field(default_factory=dict)
     _prices_us: dict[str, float] = field(default_factory=dict)
     _single_us: dict[str, float] = field(default_factory=dict)
     _boundary_us: float | None = None
     _variants: dict[str, tuple[UnitVariant, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._choices_of: Callable[[Network], Choices] = cache(self.backend.choices)
+        self._context_of: Callable[[Network], Context] = cache(partial(context_of, self.backend))
 
     @property
     def measured_by(self) -> MeasuredBy:
@@ -210,11 +213,6 @@ class MeasuredCostModel:
         random.Random(self.timing.seed).shuffle(stages)
         return stages
 
-    def _context_of(self, network: Network) -> Context:
-        if network not in self._contexts:
-            self._contexts[network] = context_of(self.backend, network)
-        return self._contexts[network]
-
     def _keys_of(self, batch: StageBatch) -> list[str]:
         """The signature of each stage, extended by the network's own part of the context."""
         own = self._own(network_of(batch.problem))
@@ -227,11 +225,6 @@ class MeasuredCostModel:
         """The network's part of the key: equal stages with different image layouts are not equal work."""
         layout = self._context_of(network).layout
         return "" if layout == self.context.layout else f" {layout}"
-
-    def _choices_of(self, network: Network) -> Choices:
-        if network not in self._choices:
-            self._choices[network] = self.backend.choices(network)
-        return self._choices[network]
 
     def _parts(self, chunk: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
         """A chunk in parts that take about ``COMMIT_US`` to measure, or a single longer stage."""
@@ -276,16 +269,10 @@ class MeasuredCostModel:
     ) -> MeasurementRecord:
         signature = f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature
         placement = self._signatures.placement(stage.network)
-        what = (
-            self._context_of(stage.network),
-            kind,
-            signature,
-            copies,
-            synchronises,
-            samples,
-            algorithm_of(plan, copies),
+        how = copies, synchronises, samples, algorithm_of(plan, copies), self.timing.cold
+        return MeasurementRecord(
+            self._context_of(stage.network), kind, signature, *how, stage_subject(stage, placement)
         )
-        return MeasurementRecord(*what, self.timing.cold, stage_subject(stage, placement))
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """Run a few rounds of one copy of each stage of one network, if not yet timed like this."""
