@@ -108,9 +108,7 @@ def _candidate(
     )
     kernels: tuple[Kernel, ...] = (kernel,)
     if parts > 1:
-        combine = stream_kernel(
-            "attention_combine", outputs, parts * outputs, activation_bytes=written, bytes_written=step.bytes_written
-        )
+        combine = stream_kernel("attention_combine", outputs, parts * outputs, read=written, written=step.bytes_written)
         kernels = (kernel, combine)
     workspace_bytes = 0 if parts == 1 else written
     return Candidate(kernel.name, kernels, workspace_bytes, True, architectures, OF_FRAMEWORKS)

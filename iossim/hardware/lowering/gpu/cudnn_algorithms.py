@@ -181,9 +181,7 @@ def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
     moved = size, shape.weight_bytes, shape.output_bytes
     rows, element_bytes = math.prod(shape.output_size), shape.element_bytes
     product = Product(rows, shape.filters, inner, *moved, element_bytes, shape.precision, shape.batch)
-    columns = stream_kernel(
-        "windows_to_columns", inner * shape.pixels, 0, activation_bytes=shape.input_bytes, bytes_written=size
-    )
+    columns = stream_kernel("windows_to_columns", inner * shape.pixels, 0, read=shape.input_bytes, written=size)
     for tile, architectures in BATCHED_TILES.items():
         gemm = product_kernel(product, tile, WorkClass.GEMM, extra_flops=shape.epilogue_flops)
         yield Candidate(f"explicit_gemm_{tile}", (columns, gemm), size, architectures=architectures)
@@ -209,7 +207,7 @@ def whole_fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[C
 
 
 def _moved(name: str, moved_bytes: int, element_bytes: int = COMPLEX_BYTES) -> Kernel:
-    moved = {"activation_bytes": moved_bytes, "bytes_written": moved_bytes}
+    moved = {"read": moved_bytes, "written": moved_bytes}
     return stream_kernel(name, moved_bytes // element_bytes, 0, **moved, work_class=WorkClass.TRANSFORM)
 
 

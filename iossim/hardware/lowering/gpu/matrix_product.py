@@ -93,6 +93,11 @@ class Product:
     #: Elements of the contiguous dimension of an operand, where that is not the inner one.
     contiguous: int = 0
 
+    @property
+    def elements(self) -> int:
+        """Elements of the output."""
+        return self.rows * self.columns * self.count
+
 
 def tiles(product: Product, tile: Tile) -> int:
     """Output tiles of all the products."""
@@ -127,24 +132,32 @@ def stream_kernel(
     elements: int,
     flops: int,
     *,
-    activation_bytes: int,
-    bytes_written: int,
-    weight_bytes: int = 0,
+    read: int,
+    written: int,
+    weights: int = 0,
     work_class: WorkClass = WorkClass.STREAM,
 ) -> Kernel:
     """A kernel that makes ``elements`` outputs in order, four a thread in blocks of 128 threads.
 
-    Addresses and loads are instructions too: each output counts a few besides its arithmetic.
+    ``read`` bytes of activations, ``weights`` and ``written`` are moved. Addresses and loads are instructions too: each
+    output counts a few besides its arithmetic.
     """
     blocks, flops = max(1, ceil_div(elements, 512)), flops + 4 * elements
-    moved = activation_bytes, weight_bytes, bytes_written, activation_bytes + weight_bytes + bytes_written
-    return Kernel(name, work_class, blocks, 128, 32, 0, flops, *moved)
+    return Kernel(name, work_class, blocks, 128, 32, 0, flops, read, weights, written, read + weights + written)
+
+
+def sum_of_parts(product: Product, split: int, extra_flops: int, element_bytes: int = 0) -> Kernel:
+    """Sum of the parts that split-K wrote, of the output's elements or of ``element_bytes`` each."""
+    part_bytes = product.elements * element_bytes or product.bytes_written
+    flops = product.elements * (split - 1) + extra_flops
+    written = product.bytes_written
+    return stream_kernel("split_reduction", product.elements, flops, read=part_bytes * split, written=written)
 
 
 def step_kernel(step: Step, name: str, elements: int, passes: int = 1) -> Kernel:
     """A kernel that makes a step's outputs in order, and goes through its activations ``passes`` times."""
     read, weights, written = passes * step.activation_bytes, step.weight_bytes, step.bytes_written
-    return stream_kernel(name, elements, step.flops, activation_bytes=read, weight_bytes=weights, bytes_written=written)
+    return stream_kernel(name, elements, step.flops, read=read, weights=weights, written=written)
 
 
 #: Multiply-adds in a clock of the SM whose clocks :func:`row_kernel` counts.

@@ -143,9 +143,7 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
     elements = shape.batch * math.prod(shape.input_size) * padded
     window = math.prod(shape.kernel) * shape.filters * padded
     return tuple(
-        stream_kernel(
-            name, count, _PADDING_FLOPS * count, activation_bytes=read, bytes_written=count * shape.element_bytes
-        )
+        stream_kernel(name, count, _PADDING_FLOPS * count, read=read, written=count * shape.element_bytes)
         for name, count, read in (
             ("pad_input", elements, shape.input_bytes),
             ("pad_filters", window, shape.weight_bytes),
@@ -177,11 +175,7 @@ def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel
         after.append(layout_kernel("nhwc_to_nchw", shape.batch, shape.filters, made, shape.output_bytes))
     outputs = shape.pixels * shape.filters
     epilogue = stream_kernel(
-        "bias_activation",
-        outputs,
-        outputs + shape.epilogue_flops,
-        activation_bytes=shape.output_bytes,
-        bytes_written=shape.output_bytes,
+        "bias_activation", outputs, outputs + shape.epilogue_flops, read=shape.output_bytes, written=shape.output_bytes
     )
     return tuple(before), (*after, epilogue)
 

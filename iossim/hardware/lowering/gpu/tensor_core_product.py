@@ -21,7 +21,7 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from iossim.hardware.compute_capability import TENSOR_CORES, Architecture
-from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, stream_kernel, tiles
+from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, sum_of_parts, tiles
 from iossim.hardware.lowering.gpu.tensor_core_families import Family
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 from iossim.ir.types import Precision
@@ -91,7 +91,7 @@ def tensor_products(
         if split == 1:
             yield (replace(kernel, flops=kernel.flops + extra_flops),)
         else:
-            yield kernel, _sum_of_parts(product, split, extra_flops)
+            yield kernel, sum_of_parts(product, split, extra_flops, _PARTIAL_BYTES)
 
 
 def passed_over_us(family: Family, place: int) -> float:
@@ -134,7 +134,7 @@ def _kernel(product: Product, family: Family, tile: Tile, work_class: WorkClass,
     step = family.step_bytes // product.element_bytes
     steps = ceil_div(ceil_div(product.inner, split), step)
     outputs = tile.rows * tile.columns
-    written = product.bytes_written if split == 1 else _parts_bytes(product, split)
+    written = product.bytes_written if split == 1 else product.elements * _PARTIAL_BYTES * split
     element_bytes = _PARTIAL_BYTES if split > 1 else product.element_bytes
     strided_sides = product.rows * product.rows_are_strided + product.columns * product.columns_are_strided
     panels = Panels(0, 0, 0, 0, product.inner, product.element_bytes * product.inner * product.count * strided_sides)
@@ -157,16 +157,4 @@ def _kernel(product: Product, family: Family, tile: Tile, work_class: WorkClass,
         slowdown,
         contention=family.contention,
         cluster=cluster,
-    )
-
-
-def _parts_bytes(product: Product, split: int) -> int:
-    return product.rows * product.columns * product.count * _PARTIAL_BYTES * split
-
-
-def _sum_of_parts(product: Product, split: int, extra_flops: int) -> Kernel:
-    elements = product.rows * product.columns * product.count
-    parts_bytes, flops = _parts_bytes(product, split), elements * (split - 1) + extra_flops
-    return stream_kernel(
-        "split_reduction", elements, flops, activation_bytes=parts_bytes, bytes_written=product.bytes_written
     )

@@ -48,7 +48,7 @@ def scattered(shape: ConvolutionShape) -> Iterator[Candidate]:
     moved = shape.output_bytes, shape.weight_bytes, made_bytes
     sizes = shape.pixels, columns, shape.filters // shape.groups
     product = Product(*sizes, *moved, shape.element_bytes, shape.on_lanes.precision, shape.groups)
-    clear = stream_kernel("clear", made, 0, activation_bytes=0, bytes_written=made_bytes)
+    clear = stream_kernel("clear", made, 0, read=0, written=made_bytes)
     added_bytes = shape.pixels * columns * shape.groups * shape.element_bytes
     for tile in _TILES:
         kernel = product_kernel(
@@ -76,7 +76,7 @@ def atomic(shape: ConvolutionShape, *, by_table: bool) -> Iterator[Candidate]:
     work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if by_table else WorkClass.IMPLICIT_GEMM
     name = "filter_gradient_by_table" if by_table else "filter_gradient"
     values = product.bytes_written // shape.element_bytes
-    clear = stream_kernel("clear", values, 0, activation_bytes=0, bytes_written=product.bytes_written)
+    clear = stream_kernel("clear", values, 0, read=0, written=product.bytes_written)
     before = (clear, index_kernel("compute_offsets")) if by_table else (clear,)
     table_bytes = offset_table_bytes(shape) if by_table else 0
     for tile in _TILES:

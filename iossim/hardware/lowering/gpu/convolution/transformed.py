@@ -86,21 +86,11 @@ def kernels_in(domain: Domain, shape: ConvolutionShape, tile: Tile, *, of_filter
     data, filters, output = domain.values(shape)
 
     def to_domain(
-        what: str,
-        values: int,
-        activation_bytes: int,
-        weight_bytes: int = 0,
-        work_class: WorkClass = WorkClass.TRANSFORM,
+        what: str, values: int, read: int, weights: int = 0, work_class: WorkClass = WorkClass.TRANSFORM
     ) -> Kernel:
-        return stream_kernel(
-            f"{domain.name}_{what}",
-            values,
-            domain.flops_per_value * values,
-            activation_bytes=activation_bytes,
-            weight_bytes=weight_bytes,
-            bytes_written=values * domain.value_bytes,
-            work_class=work_class,
-        )
+        flops, written = domain.flops_per_value * values, values * domain.value_bytes
+        name = f"{domain.name}_{what}"
+        return stream_kernel(name, values, flops, read=read, weights=weights, written=written, work_class=work_class)
 
     if of_filter:
         second = to_domain("gradient", output, shape.output_bytes)
@@ -113,14 +103,8 @@ def kernels_in(domain: Domain, shape: ConvolutionShape, tile: Tile, *, of_filter
         name, written, work_class = "output", shape.output_bytes, WorkClass.TRANSFORM
     moved = read * domain.value_bytes, weights * domain.value_bytes, made * domain.value_bytes
     batch = shape.element_bytes, Precision.FP32, domain.points, domain.flops_per_step
-    back = stream_kernel(
-        f"{domain.name}_{name}",
-        made,
-        domain.flops_per_value * made + shape.epilogue_flops,
-        activation_bytes=made * domain.value_bytes,
-        bytes_written=written,
-        work_class=work_class,
-    )
+    name, flops = f"{domain.name}_{name}", domain.flops_per_value * made + shape.epilogue_flops
+    back = stream_kernel(name, made, flops, read=moved[2], written=written, work_class=work_class)
     product = product_kernel(Product(*sizes, *moved, *batch), tile, WorkClass.WINOGRAD_GEMM)
     return to_domain("data", data, shape.input_bytes), second, product, back
 
@@ -162,15 +146,8 @@ def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
         return
     values = shape.filters * shape.channels * _FUSED_TAPS
     tile_bytes = values * shape.element_bytes
-    generate = stream_kernel(
-        "winograd_generate_tiles",
-        values,
-        0,
-        activation_bytes=0,
-        weight_bytes=shape.weight_bytes,
-        bytes_written=tile_bytes,
-        work_class=WorkClass.TILE_GENERATION,
-    )
+    moved = {"read": 0, "weights": shape.weight_bytes, "written": tile_bytes}
+    generate = stream_kernel("winograd_generate_tiles", values, 0, **moved, work_class=WorkClass.TILE_GENERATION)
     channels = ceil_div(shape.channels, 8) * 8
     products = 2 * _FUSED_TAPS * 32 * _FUSED_FILTERS * channels
     # A block reads the tiles of its filters, and the pixels under its own tiles with a border of one: about 6 a tile.
@@ -179,9 +156,9 @@ def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
     for box, architectures in _FUSED_BOXES.items():
         boxes = ceil_div(shape.batch, box[0]) * ceil_div(rows, box[1]) * ceil_div(columns, box[2])
         blocks = boxes * ceil_div(shape.filters, _FUSED_FILTERS)
-        moved = shape.input_bytes, tile_bytes, shape.output_bytes, blocks * loaded + shape.output_bytes
+        bytes_moved = shape.input_bytes, tile_bytes, shape.output_bytes, blocks * loaded + shape.output_bytes
         name, flops = "winograd_fused_" + "x".join(map(str, box)), blocks * products + shape.epilogue_flops
-        kernel = Kernel(name, WorkClass.WINOGRAD_FUSED, blocks, 256, 126, 49_152, flops, *moved)
+        kernel = Kernel(name, WorkClass.WINOGRAD_FUSED, blocks, 256, 126, 49_152, flops, *bytes_moved)
         yield Candidate(name, (generate, kernel), tile_bytes, architectures=architectures)
 
 

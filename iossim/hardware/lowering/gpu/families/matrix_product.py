@@ -24,6 +24,7 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     Tile,
     product_kernel,
     stream_kernel,
+    sum_of_parts,
     tiles,
 )
 from iossim.hardware.lowering.gpu.tensor_core_families import PRODUCTS
@@ -36,8 +37,9 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
+from iossim.ir.op import Op
 from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
-from iossim.ir.ops.quantize import IntegerConv, QuantizedConv
+from iossim.ir.ops.quantize import IntegerConv, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.types import Precision
 
@@ -105,28 +107,22 @@ def _candidate(
     return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=where)
 
 
-def quantized_convolution(step: Step) -> list[Candidate]:
-    """The convolution of the tensors alone."""
-    assert isinstance(step.op, QuantizedConv)
-    operands = (step.operands[0], step.operands[3])
-    return convolution(replace(step, op=step.op.product, operands=operands, precision=Precision.INT8))
-
-
 def integer_convolution(step: Step) -> list[Candidate]:
-    """The convolution of the tensors alone, whose sums stay in 32 bits."""
-    assert isinstance(step.op, IntegerConv)
-    return convolution(replace(step, op=step.op.product, operands=step.operands[:2], precision=Precision.INT8))
-
-
-def quantized_product(step: Step) -> list[Candidate]:
-    """The product of the tensors alone."""
-    operands = (step.operands[0], step.operands[3])
-    return matrix_product(replace(step, op=MatMul(), operands=operands, precision=Precision.INT8))
+    """The convolution of the tensors alone; sums of one that is not quantised again stay in 32 bits."""
+    assert isinstance(step.op, IntegerConv | QuantizedConv)
+    return convolution(_of_integers(step, step.op.product))
 
 
 def integer_product(step: Step) -> list[Candidate]:
-    """The product of the tensors alone, whose sums stay in 32 bits."""
-    return matrix_product(replace(step, op=MatMul(), operands=step.operands[:2], precision=Precision.INT8))
+    """The same of a product."""
+    return matrix_product(_of_integers(step, MatMul()))
+
+
+def _of_integers(step: Step, op: Op) -> Step:
+    """The step without scales and zero points."""
+    second = 3 if isinstance(step.op, QuantizedConv | QuantizedMatMul) else 1
+    operands = (step.operands[0], step.operands[second])
+    return replace(step, op=op, operands=operands, precision=Precision.INT8)
 
 
 def recurrent(step: Step) -> list[Candidate]:
@@ -150,8 +146,8 @@ def recurrent(step: Step) -> list[Candidate]:
         "recurrent_cell",
         batch * op.hidden * d,
         max(0, step.flops - products) // steps,
-        activation_bytes=2 * gates_bytes + state_bytes,
-        bytes_written=2 * state_bytes,
+        read=2 * gates_bytes + state_bytes,
+        written=2 * state_bytes,
     )
     found = []
     for tile in TILES:
@@ -169,18 +165,9 @@ def split_products(
         if split == 1:
             yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
         elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
-            yield product_kernel(product, tile, work_class, split, name=name), reduction(product, split, extra_flops)
+            yield product_kernel(product, tile, work_class, split, name=name), sum_of_parts(product, split, extra_flops)
 
 
 def parts_bytes(kernels: Sequence[Kernel]) -> int:
     """The workspace of a product of :func:`split_products`: the parts that are to be summed."""
     return kernels[0].bytes_written if len(kernels) > 1 else 0
-
-
-def reduction(product: Product, split: int, extra_flops: int) -> Kernel:
-    """Sum of the parts that split-K wrote."""
-    elements = product.rows * product.columns * product.count
-    read_bytes, flops = product.bytes_written * split, elements * (split - 1) + extra_flops
-    return stream_kernel(
-        "split_reduction", elements, flops, activation_bytes=read_bytes, bytes_written=product.bytes_written
-    )

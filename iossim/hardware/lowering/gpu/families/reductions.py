@@ -86,9 +86,7 @@ def softmax(step: Step) -> list[Candidate]:
         # Four elements a thread, rounded down to a power of two that leaves each at least two steps.
         threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
         return [Candidate("softmax", (row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS),))]
-    kernel = stream_kernel(
-        "softmax", elements, step.flops, activation_bytes=step.activation_bytes, bytes_written=step.bytes_written
-    )
+    kernel = stream_kernel("softmax", elements, step.flops, read=step.activation_bytes, written=step.bytes_written)
     return [Candidate("softmax", (kernel,))]
 
 

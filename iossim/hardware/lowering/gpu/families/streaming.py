@@ -34,9 +34,7 @@ def copy(step: Step) -> list[Candidate]:
 
 def copy_candidate(*moved: TensorType) -> Candidate:
     """Copies of tensors, a kernel each."""
-    kernels = [
-        stream_kernel("copy", one.elements, 0, activation_bytes=one.bytes, bytes_written=one.bytes) for one in moved
-    ]
+    kernels = [stream_kernel("copy", one.elements, 0, read=one.bytes, written=one.bytes) for one in moved]
     return Candidate("copy", tuple(kernels), is_library_call=False)
 
 
@@ -72,12 +70,7 @@ def _gathering(step: Step, index_bytes: int) -> Candidate:
     (written,) = step.outputs
     data = step.operands[0]
     read = min(data.type.bytes, written.bytes)
-    kernel = stream_kernel(
-        step.op.kind,
-        written.elements,
-        step.flops,
-        activation_bytes=index_bytes + (0 if data.is_weight else read),
-        weight_bytes=read if data.is_weight else 0,
-        bytes_written=written.bytes,
-    )
+    weights = read if data.is_weight else 0
+    moved = {"read": index_bytes + read - weights, "weights": weights, "written": written.bytes}
+    kernel = stream_kernel(step.op.kind, written.elements, step.flops, **moved)
     return Candidate(step.op.kind, (kernel,), is_library_call=False)
