@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,13 +90,18 @@ def calibrate(
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.fitted) for one in recordings), *further]
     space = _determined(recordings, further, start)
-    found = _fit(seen, start, rounds, "fit", progress, space)
+    found = fit(seen, start, rounds, partial(progress, "fit"), space=space)
     given = _rounded(found)
     outside, outside_residuals = _held_out(recordings, found, given)
-    inside, inside_residuals = _cross_validated(recordings, start, rounds, folds, further, found, progress)
+
+    def without_fold(samples: Sequence[Samples], fold: int) -> Fit:
+        told = partial(progress, f"fold {fold + 1} of {folds}")
+        return fit([*samples, *further], start, rounds, told, found, space)
+
+    inside, inside_residuals = _cross_validated(recordings, folds, without_fold)
     operators = seen[: len(recordings)]
     left_out = {
-        name: _rounded(_fit([*operators, *others], start, rounds, f"without {name}", progress, space, found))
+        name: _rounded(fit([*operators, *others], start, rounds, partial(progress, f"without {name}"), found, space))
         for name, others in (leaving_out or {}).items()
     }
     resampled = bootstrap(found, seen, resamples, seed)
@@ -145,28 +151,6 @@ def _determined(recordings: Sequence[Recording], further: Sequence[Samples], sta
     return start.device_kind.fits().told_by(start.architecture, precisions | ({Precision.FP32} if further else set()))
 
 
-def _fit(
-    samples: Sequence[Samples],
-    start: DeviceProfile,
-    rounds: int,
-    label: str,
-    progress: Progress,
-    space: ParameterSpace,
-    near: Fit | None = None,
-) -> Fit:
-    done = 0
-
-    def tell(evaluations: int, cost: float) -> None:
-        nonlocal done
-        done = min(done + 1, rounds)
-        progress(label, done, rounds)
-
-    progress(label, 0, rounds)
-    found = fit(samples, start, rounds, tell, near, space)
-    progress(label, rounds, rounds)
-    return found
-
-
 def _held_out(
     recordings: Sequence[Recording], found: Fit, given: dict[str, float]
 ) -> tuple[tuple[KindError, ...], list[Residuals]]:
@@ -176,13 +160,7 @@ def _held_out(
 
 
 def _cross_validated(
-    recordings: Sequence[Recording],
-    start: DeviceProfile,
-    rounds: int,
-    folds: int,
-    further: Sequence[Samples],
-    near: Fit,
-    progress: Progress,
+    recordings: Sequence[Recording], folds: int, fit_to: Callable[[Sequence[Samples], int], Fit]
 ) -> tuple[tuple[KindError, ...], list[Residuals]]:
     """Errors on the seen shapes, each fold predicted by a fit of the others."""
     if folds < 2:
@@ -193,8 +171,7 @@ def _cross_validated(
         judged = [one.fitted & (one.fold == fold) for one in recordings]
         # A recording of a single shape has nothing left to fit when its fold is judged.
         used = [index for index, rows in enumerate(kept) if rows.any()]
-        samples: list[Samples] = [*(recordings[index].where(kept[index]) for index in used), *further]
-        found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress, near.space, near)
+        found = fit_to([recordings[index].where(kept[index]) for index in used], fold)
         given = _rounded(found)
         for position, index in enumerate(used):
             for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):

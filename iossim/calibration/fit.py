@@ -25,7 +25,8 @@ from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 
-Progress = Callable[[int, float], None]
+#: Called with the rounds so far, and their maximum.
+Progress = Callable[[int, int], None]
 
 OUTLIER = 0.1
 _RECORDED_WEIGHT = 0.5
@@ -70,15 +71,16 @@ def fit(
     samples: Sequence[Samples],
     start: DeviceProfile,
     rounds: int = 60,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
     near: Fit | None = None,
     space: ParameterSpace | None = None,
 ) -> Fit:
-    """Fit the parameters, weakly drawn to those of ``start``. ``progress`` is called with evaluations and cost.
+    """Fit the parameters, weakly drawn to those of ``start``, in ``rounds`` at most.
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then
     suffice. ``space`` has the parameters to fit, by default all that calls of the device's kind determine.
     """
+    progress(0, rounds)
     are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
     if are_slowed:
         start = unslowed(start)
@@ -113,10 +115,10 @@ def fit(
             parts += errors_of(one, *known[key][index], vector[offsets[index] : offsets[index + 1]])
         parts.append(prior * (vector[:count] - origin))
         evaluations += 1
-        joined = np.concatenate(parts)
-        if progress is not None and evaluations % (len(vector) + 1) == 1:
-            progress(evaluations, float(np.sum(joined**2)))
-        return joined
+        done, place = divmod(evaluations, len(vector) + 1)
+        if place == 1:
+            progress(min(done + 1, rounds), rounds)
+        return np.concatenate(parts)
 
     lower = np.concatenate([low, *(np.zeros(len(s)) for s in starts)])
     upper = np.concatenate([high, *(np.full(len(s), _MOST_OVERHEAD_US) for s in starts)])
@@ -135,6 +137,7 @@ def fit(
         ftol=_TOLERANCE,
         max_nfev=rounds,
     )
+    progress(rounds, rounds)
     return Fit(
         space,
         space.values(found.x[:count]),

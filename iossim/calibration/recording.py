@@ -48,14 +48,21 @@ class Recording:
 
     @staticmethod
     def of(
-        measured: MeasurementSet, profile: DeviceProfile, held_out: float, folds: int, weight: float | None = None
+        measured: MeasurementSet,
+        profile: DeviceProfile,
+        held_out: float,
+        folds: int,
+        weight: float | None = None,
+        rows: tuple[Measurement, ...] | None = None,
     ) -> Recording:
-        """``held_out`` is the fraction of shapes that no fit sees; ``weight`` is by default :func:`default_weight`."""
-        rows = measured.measurements
+        """``held_out`` is the fraction of shapes that no fit sees; ``weight`` is by default :func:`default_weight`,
+        ``rows`` all of the set's (on a slowing board each depends on those before, kept or not).
+        """
+        rows = measured.measurements if rows is None else rows
         outside = np.array([row.operator.is_held_out(held_out) for row in rows], dtype=np.bool_)
         seen = [row.operator.kind for row, is_out in zip(rows, outside, strict=True) if not is_out]
         return Recording(
-            measured,
+            replace(measured, measurements=rows),
             profile,
             OperatorSamples.of(measured, rows, profile, weight or default_weight(measured.header, seen)),
             outside,
@@ -129,12 +136,4 @@ def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = 
     outside = np.array([row.operator.is_held_out(held_out) for row in warm], dtype=np.bool_)
     kept = spread(warm, outside, MOST_HELD_OUT_ROWS) | spread(warm, ~outside, MOST_SEEN_ROWS)
     rows = tuple(row for row, is_kept in zip(warm, kept.tolist(), strict=True) if is_kept)
-    return Recording(
-        replace(measured, measurements=rows),
-        profile,
-        # On a slowing board each row depends on the rows before, including those that are not kept.
-        OperatorSamples.of(measured, rows, profile, 1.0),
-        outside[kept],
-        np.zeros(len(rows), dtype=np.int64),
-        tuple(band_key(row.operator) for row in rows),
-    )
+    return Recording.of(measured, profile, held_out, 1, 1.0, rows)
