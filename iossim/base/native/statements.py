@@ -7,19 +7,21 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iossim.base.native.expressions import Expression, Expressions, own_name
 from iossim.base.native.types import INTEGER, Array, Number, Record, Tuple, Type
-from iossim.base.native.unit import Unit
+
+if TYPE_CHECKING:
+    from iossim.base.native.translation import Translation
 
 
 class FunctionText(Expressions):
     """The C of one function."""
 
-    def __init__(self, unit: Unit, function: Callable[..., Any], inline: bool):
+    def __init__(self, unit: Translation, function: Callable[..., Any], inline: bool):
         super().__init__(unit, function)
         self.count = 0
         self.owned: list[str] = []
