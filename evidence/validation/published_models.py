@@ -17,7 +17,7 @@ from evidence.validation.families import PUBLISHED_FAMILIES
 from evidence.validation.splits import SplitRows
 from iossim.calibration.validation import OperatorEvaluation
 from iossim.prediction.bands import key_of
-from iossim.prediction.published import operator_model
+from iossim.prediction.published import published_figures
 
 Floats = NDArray[np.float64]
 #: Model whose errors are published by family.
@@ -53,6 +53,12 @@ class FamilyErrors:
             PUBLISHED_MODEL.lower(): self.published,
             "is_better": self.is_better,
         }
+
+
+def operator_model(name: str) -> dict[str, Any]:
+    """Published results of a model of single operators: mean errors (%) by family, in distribution and out."""
+    found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)
+    return found
 
 
 def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> tuple[FamilyErrors, ...]:

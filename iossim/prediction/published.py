@@ -37,12 +37,6 @@ def is_pinned(model: str, scheduler: str) -> bool:
     return any(row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"])
 
 
-def operator_model(name: str) -> dict[str, Any]:
-    """Published results of a model of single operators: mean errors (%) by family, in distribution and out."""
-    found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)
-    return found
-
-
 def published_dataflow(device: str) -> dict[str, list[float]]:
     """Minimum and maximum saving of Xenos's ``horizontal`` and ``vertical`` steps on a device, in per cent."""
     return next((row for row in published_figures()["dataflow"] if row["device"] == device), {})

@@ -8,7 +8,7 @@ restricted to some of its units before it is priced or solved.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -144,20 +144,12 @@ class ScheduleProblem:
     @cached_property
     def ancestors(self) -> Masks:
         """``ancestors[i]``: mask of all units that must finish before unit ``i`` starts."""
-        result: list[int] = self.predecessors.tolist()
-        for index, mask in enumerate(self.predecessors.tolist()):
-            for before in bits(mask):
-                result[index] |= result[before]
-        return masks_of(result, len(self))
+        return _closure(self.predecessors, range(len(self)))
 
     @cached_property
     def descendants(self) -> Masks:
         """``descendants[i]``: mask of all units that must start after unit ``i``."""
-        result: list[int] = self.successors.tolist()
-        for index, mask in reversed(list(enumerate(self.successors.tolist()))):
-            for after in bits(mask):
-                result[index] |= result[after]
-        return masks_of(result, len(self))
+        return _closure(self.successors, reversed(range(len(self))))
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -212,6 +204,15 @@ class ScheduleProblem:
                     apart.append(group)
             found = [*apart, joined]
         return sorted(found, key=lambda group: group & -group)
+
+
+def _closure(masks: Masks, order: Iterable[int]) -> Masks:
+    """What is reached from each unit by steps of masks; in the order, a unit is after those that it reaches."""
+    result: list[int] = masks.tolist()
+    for unit in order:
+        for other in bits(result[unit]):
+            result[unit] |= result[other]
+    return masks_of(result, len(result))
 
 
 def _text(masks: Masks) -> str:

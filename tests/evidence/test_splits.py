@@ -13,7 +13,7 @@ from made_sets import DEVICE, made_set, noise, predicted_us, shapes, with_latenc
 
 from evidence.data.data_sets import read_measurements
 from evidence.profiles.chips import all_rows, chips, fit_lanes
-from evidence.validation.published_models import family_errors
+from evidence.validation.published_models import family_errors, operator_model
 from evidence.validation.roofline import CalibratedRoofline, Roofs, roofline_us
 from evidence.validation.splits import LARGEST_PART, SplitRows, split_by_family, split_by_size
 from iossim.calibration.recording import lowered, work
@@ -23,7 +23,6 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
-from iossim.prediction.published import operator_model
 
 RELUS = tuple(parse_description(f"relu rows={97 * n} cols=4096") for n in range(1, 201))
 

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,12 @@ def profile_parts(network: Network, model: MeasuredCostModel, options: ProfileOp
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     generator = random.Random(options.seed)
     sampler = _Sampler(model, problems)
-    units = [[PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))] for problem in problems]
-    found = [ProfilePart("units", sampler.distinct(units))]
+    units = [
+        (index, PlannedStage(1 << unit, Strategy.CONCURRENT))
+        for index, problem in enumerate(problems)
+        for unit in range(len(problem))
+    ]
+    found = [ProfilePart("units", sampler.first(units, len(units)))]
     pairs = [(index, stage) for index, problem in enumerate(problems) for stage in _pairs(problem)]
     generator.shuffle(pairs)
     found.append(ProfilePart("pairs", sampler.first(pairs, options.pairs)))
@@ -88,24 +93,19 @@ class _Sampler:
     problems: Sequence[ScheduleProblem]
     seen: set[object] = field(default_factory=lambda: {FREE, IMPOSSIBLE})
 
-    def distinct(self, stages: Sequence[Sequence[PlannedStage]]) -> tuple[StageBatch, ...]:
-        """All new stages of each problem."""
-        flat = [(index, stage) for index, of_one in enumerate(stages) for stage in of_one]
-        return self.first(flat, len(flat))
-
     def first(self, stages: Sequence[tuple[int, PlannedStage]], count: int) -> tuple[StageBatch, ...]:
         """The first ``count`` new ones, as batches."""
         chosen: dict[int, list[PlannedStage]] = {}
-        left = count
-        for index, stage in stages:
-            if left == 0:
-                break
-            (signature,) = self.model.signatures(batch_of(self.problems[index], [stage]))
-            if signature not in self.seen:
-                self.seen.add(signature)
-                chosen.setdefault(index, []).append(stage)
-                left -= 1
+        for index, stage in islice(filter(self._is_new, stages), count):
+            chosen.setdefault(index, []).append(stage)
         return tuple(batch_of(self.problems[index], of_one) for index, of_one in sorted(chosen.items()))
+
+    def _is_new(self, place: tuple[int, PlannedStage]) -> bool:
+        index, stage = place
+        (signature,) = self.model.signatures(batch_of(self.problems[index], [stage]))
+        is_new = signature not in self.seen
+        self.seen.add(signature)
+        return is_new
 
 
 def random_stages(problem: ScheduleProblem, generator: random.Random, options: ProfileOptions) -> list[PlannedStage]:
