@@ -102,11 +102,12 @@ def kernels_in(domain: Domain, shape: ConvolutionShape, tile: Tile, *, of_filter
         sizes, read, made = (domain.tiles, shape.filters, shape.channels), data + filters - weights, output
         name, written, work_class = "output", shape.output_bytes, WorkClass.TRANSFORM
     moved = read * domain.value_bytes, weights * domain.value_bytes, made * domain.value_bytes
-    batch = shape.element_bytes, Precision.FP32, domain.points, domain.flops_per_step
+    batch = domain.points, domain.flops_per_step
     name, flops = f"{domain.name}_{name}", domain.flops_per_value * made + shape.epilogue_flops
     back = stream_kernel(name, made, flops, read=moved[2], written=written, work_class=work_class)
-    product = product_kernel(Product(*sizes, *moved, *batch), tile, WorkClass.WINOGRAD_GEMM)
-    return to_domain("data", data, shape.input_bytes), second, product, back
+    product = Product(*sizes, *moved, shape.element_bytes, Precision.FP32, *batch)
+    multiplied = product_kernel(product, tile, WorkClass.WINOGRAD_GEMM)
+    return to_domain("data", data, shape.input_bytes), second, multiplied, back
 
 
 #: Images are padded to a multiple of this before non-fused Winograd transforms.

@@ -71,6 +71,12 @@ def _gathering(step: Step, index_bytes: int) -> Candidate:
     data = step.operands[0]
     read = min(data.type.bytes, written.bytes)
     weights = read if data.is_weight else 0
-    moved = {"read": index_bytes + read - weights, "weights": weights, "written": written.bytes}
-    kernel = stream_kernel(step.op.kind, written.elements, step.flops, **moved)
+    kernel = stream_kernel(
+        step.op.kind,
+        written.elements,
+        step.flops,
+        read=index_bytes + read - weights,
+        weights=weights,
+        written=written.bytes,
+    )
     return Candidate(step.op.kind, (kernel,), is_library_call=False)
