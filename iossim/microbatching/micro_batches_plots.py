@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from iossim.study.report.plots.bars import Bars, most, plot_of
+from iossim.study.report.plots import Plot
+from iossim.study.report.plots.bars import Bars, plot_of
 
 
-def _bars(name: str, metric: str, title: str, what: str) -> Bars:
-    return Bars(
-        name,
-        metric,
-        title,
-        "gain over undivided under the same limit (×)",
-        most(metric, lambda most, row: f"The most is {most:.2f} times as fast: {row.model} on {row.device}, batch "
-              f"{row.batch}, under {row.workspace}."),
-        f"{what} in micro-batches that run one after another in one workspace, over the same undivided under the same "
-        "limits. Both are the best that these allow.",
-        f"Bars of how many times as fast as undivided: {what}",
-        lambda value: f"{value:.2f}x",
-    )  # fmt: skip
+def _plot(name: str, metric: str, title: str, what: str, order: int) -> Plot:
+    words = {
+        "title": title,
+        "axis": "gain over undivided under the same limit (×)",
+        "caption": f"{what} in micro-batches that run one after another in one workspace, over the same undivided "
+        "under the same limits. Both are the best that these allow.",
+        "alt": f"Bars of how many times as fast as undivided: {what}",
+    }
+    return plot_of(Bars(name, metric, "{:.2f}x".format, words=words), order)
 
 
 PLOTS = (
-    plot_of(_bars("micro_batches", "micro_batch_gain", "What micro-batches gain", "All convolutions"), 66),
-    plot_of(_bars("largest_gain", "largest_gain", "What one kernel gains most", "The convolution that gains most"), 67),
+    _plot("micro_batches", "micro_batch_gain", "What micro-batches gain", "All convolutions", 66),
+    _plot("largest_gain", "largest_gain", "What one kernel gains most", "The convolution that gains most", 67),
 )

@@ -1,11 +1,10 @@
-"""Points of a study: combinations of the axes' values, their networks and devices, and the work that they will take."""
+"""Points of a study: combinations of the axes' values, their networks and devices, and the number of schedules."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim._version import __version__
-from iossim.base.errors import ModelError, OptionError, ScenarioError
-from iossim.base.threads import usable_cores
+from iossim.base.errors import ModelError, ScenarioError
 from iossim.base.values import Value
 from iossim.hardware.load import device as load_device
 from iossim.hardware.override import overridden
@@ -23,9 +21,6 @@ from iossim.hardware.profile import Device as AnyDevice
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.schedule.problem import ScheduleProblem
-from iossim.search.counting import count_search_space
-from iossim.search.ios import STRATEGIES
 from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.scenario import PointValues, Scenario
 from iossim.study.study_kind import Label, StudyKind, add_fields, label_of
@@ -255,82 +250,18 @@ def _file_print(path: str) -> str:
         raise ModelError(f"cannot read {path}: {error.strerror}; give an existing file") from None
 
 
-#: Counting a wider block would take longer than it is worth.
-_MAX_STATES, _MAX_TRANSITIONS = 200_000, 30_000_000
-#: Seconds per point, and per distinct stage in it for each scheduler that searches: measured on one core of a server,
-#: over five networks of the zoo, the latter between 2 and 7 us.
-_POINT_S, _STAGE_S = 0.1, 3e-6
-
-
 @dataclass(frozen=True)
-class Searched:
-    """Search size of a model: of all blocks together, at batch 1."""
-
-    model: str
-    search: str
-    units: int
-    largest_block: int
-    #: Distinct stages that may be priced; None if a block is too wide to count them.
-    stages: int | None
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Work of a study; ``seconds`` is a rough estimate for all cores of this machine, None if unknown."""
+class Work:
+    """Work of a study: its points, a schedule for each scheduler, and prices of schedules at other points."""
 
     points: int
     schedules: int
     cross_prices: int
-    event_simulations: int
-    searches: tuple[Searched, ...]
-    cores: int
-    seconds: float | None
 
 
-def forecast(scenario: Scenario) -> Forecast:
-    """Count the work of a study; loads each model once, at batch 1. Raises the errors of loading."""
-    points = points_of(scenario)
-    schedules, cores = len(points) * len(scenario.schedulers), len(usable_cores())
-    if scenario.kind is not None:
-        return Forecast(len(points), schedules, 0, 0, (), cores, scenario.kind.point_s * len(points) / cores)
-    networks: dict[str, Network] = {}
-    counted: dict[tuple[str, str], Searched] = {}
-    for point in points:
-        if point.model.label not in networks:
-            networks[point.model.label] = load_model(point.model, scenario.seed)
-        key = (point.model.label, point.search.label)
-        if key not in counted:
-            counted[key] = _searched(*key, networks[point.model.label], point.search)
-    searching = sum(name in STRATEGIES for name in scenario.schedulers)
-    seconds: float | None = 0.0
-    for point in points:
-        stages = counted[point.model.label, point.search.label].stages
-        if searching and (stages is None or not point.cost_model.startswith(("simulator", "random", "table"))):
-            seconds = None
-        if seconds is not None:
-            seconds += _POINT_S + _STAGE_S * searching * (stages or 0)
-    # These are ordered pairs of points that differ in one axis alone.
+def work_of(scenario: Scenario) -> Work:
+    """Count the work of a study. Raises the errors of :func:`points_of`."""
+    points, schedulers = points_of(scenario), len(scenario.schedulers)
+    # Cross prices are of ordered pairs of points that differ in one axis alone.
     sizes = [len(family) for axis in scenario.cross_evaluate for family in families(points, axis)]
-    return Forecast(
-        len(points),
-        schedules,
-        sum(size * (size - 1) for size in sizes) * len(scenario.schedulers),
-        schedules if "active_warps" in scenario.measures else 0,
-        tuple(counted.values()),
-        cores,
-        None if seconds is None else seconds / cores,
-    )
-
-
-def _searched(model: str, name: str, network: Network, search: Search) -> Searched:
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    distinct = {tuple(problem.predecessors.tolist()): problem for problem in problems}
-    stages: int | None = None
-    with suppress(OptionError):  # a block is too wide to count its stages
-        counted = {
-            edges: count_search_space(problem, search.space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
-            for edges, problem in distinct.items()
-        }
-        stages = sum(counted[tuple(problem.predecessors.tolist())] for problem in problems)
-    largest = max(len(block.units) for block in network.blocks)
-    return Searched(model, name, len(network.units), largest, stages)
+    return Work(len(points), len(points) * schedulers, sum(size * (size - 1) for size in sizes) * schedulers)

@@ -17,7 +17,6 @@ from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wra
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.study.points import Forecast
     from iossim.study.scenario import Scenario
     from iossim.study.study_run import StudyRun
 
@@ -39,13 +38,15 @@ def list_scenarios(as_json: bool = False) -> None:
 @command
 def show_scenario(name: str, as_json: bool = False) -> None:
     """Show the work of a scenario: its points, schedulers and questions, and their number."""
-    from iossim.study.points import forecast
+    from iossim.study.points import work_of
     from iossim.study.scenario_file import read_scenario
 
     scenario = read_scenario(name)
-    expected = forecast(scenario)
-    document = {"scenario": scenario.model_dump(mode="json"), "work": asdict(expected)}
-    said = [scenario.description, *_axes_in_words(scenario), *_sentences(scenario), *_work_in_words(expected)]
+    work = work_of(scenario)
+    document = {"scenario": scenario.model_dump(mode="json"), "work": asdict(work)}
+    counted = f"work: {work.points:,} points, {work.schedules:,} schedules"
+    crossed = f"  {work.cross_prices:,} prices of schedules at other points" if work.cross_prices else ""
+    said = [scenario.description, *_axes_in_words(scenario), *_sentences(scenario), counted, crossed]
     first = f"{scenario.name}: {scenario.title or 'no title'}"
     last = f"run it: iossim study run {name} --out {scenario.name}"
     present(document, [first, *(text.rstrip() for text in said if text), last], as_json)
@@ -74,25 +75,6 @@ def _sentences(scenario: Scenario) -> Iterator[str]:
         if texts:
             yield f"{title}:"
             yield from (f"  {text}" for text in texts)
-
-
-def _work_in_words(expected: Forecast) -> Iterator[str]:
-    yield f"work: {expected.points:,} points, {expected.schedules:,} schedules"
-    if expected.cross_prices:
-        yield f"  {expected.cross_prices:,} prices of schedules at other points"
-    if expected.event_simulations:
-        yield f"  {expected.event_simulations:,} runs on the event-driven simulator, of about a second each"
-    for each in expected.searches:
-        stages = "too many stages to count" if each.stages is None else f"{each.stages:,} distinct stages"
-        size = f"{each.units} units, the widest block has {each.largest_block}, {stages}"
-        yield f"  {each.model}, searched {each.search}: {size}"
-    if expected.seconds is None:
-        yield "  its duration is unknown: a search is too wide to count, or prices are measured"
-    else:
-        seconds = expected.seconds
-        longer = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-        duration = f"{max(1, round(seconds))} s" if seconds < 90 else longer
-        yield f"  about {duration} on the {expected.cores} cores of this machine, within a factor of three"
 
 
 @command

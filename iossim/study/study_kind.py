@@ -130,8 +130,6 @@ class StudyKind:
     rows: Callable[[Network, Any, Any, Sequence[str]], tuple[list[Planned], dict[str, float]]]
     #: The baseline of speed-ups in words, for values of the axis and schedulers; empty if it is the slowest schedule.
     baseline: Callable[[Sequence[Any], Collection[str]], str]
-    #: Seconds of a point, for forecasts.
-    point_s: float
 
 
 @dataclass(frozen=True)

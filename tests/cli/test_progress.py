@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Commands that look something up, or write a file to begin with: they answer within a second.
 QUICK = {
     "devices list", "devices new", "devices show", "devices validate", "measurements list", "measurements prune",
-    "models list", "rules list", "rules show", "schema", "study list", "study new",
+    "models list", "rules list", "rules show", "schema", "study list", "study new", "study show",
 }  # fmt: skip
 #: Of all others a case each; the files are those of the fixture.
 CASES = {
@@ -70,7 +70,6 @@ CASES = {
     "simulate": "out/schedule.json -d t4 --event-driven",
     "study report": "results",
     "study run": "small.yaml --out again --workers 1 --no-report",
-    "study show": "throughput_and_batch",
     "validate": "--data measured.jsonl --device cpu.yaml",
 }
 #: Cases of several seconds of work.

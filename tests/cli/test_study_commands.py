@@ -48,17 +48,7 @@ def test_show_says_what_will_be_done() -> None:
     work = data["work"]
     assert (work["points"], work["schedules"]) == (sizes, sizes * schedulers)
     assert work["cross_prices"] == sizes * (sizes - 1) * schedulers
-    assert work["searches"][0]["units"] == 119
     assert data["scenario"]["name"] == "batch_specialisation"
-
-
-def test_show_tells_what_is_too_wide_to_count(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("iossim.study.points._MAX_STATES", 5)
-    (folder / "wide.yaml").write_text("name: wide\nmodels: [squeezenet]\ndevices: [t4]\nmeasures: [active_warps]\n")
-    text = printed("study show wide.yaml")
-    assert "too many stages to count" in text
-    assert "5 runs on the event-driven simulator" in text
-    assert "its duration is unknown" in text
 
 
 def test_new_without_questions_writes_a_file_that_can_be_shown(folder: Path) -> None:

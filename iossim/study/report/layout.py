@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from iossim.base.tables import Cell, Column
+from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Panel, title_of
-from iossim.study.axes import AXES, KINDS, METRICS, name_of
+from iossim.study.axes import AXES, KINDS, METRICS, Quantity, name_of
 from iossim.study.row_comparison import axis_value
+from iossim.study.row_comparison import best_of as best_by
 from iossim.study.study_run import Row, StudyRun
 from iossim.tasks.comparison import fastest
 
@@ -136,6 +137,22 @@ def points(run: StudyRun) -> dict[int, list[Row]]:
 def best_of(rows: Sequence[Row]) -> Row | None:
     """The fastest row of a point; among equals the last, which searched the larger space; None where all failed."""
     return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
+
+
+def best_finding(run: StudyRun, metric: str) -> str:
+    """The best figure of a metric and its row, in a sentence; empty where no row has one."""
+    rows, direction = run.results.rows, METRICS[metric].better
+    best = best_by(rows, Quantity(metric), direction == "lowest")
+    if best is None:
+        return ""
+    told = f"{METRICS[metric].words}: {Quantity(metric).told(best)}"
+    return f"{direction.capitalize()} {told} ({point_label(best, varying(rows))}, {best.scheduler})."
+
+
+def most(records: Iterable[Mapping[str, Cell]], key: str, least: bool = False) -> Mapping[str, Cell] | None:
+    """The record with the largest number in a cell, or the least; None where no record has one."""
+    known = [record for record in records if record[key] is not None]
+    return (min if least else max)(known, key=lambda record: number_of(record[key]), default=None)
 
 
 def axis_columns(axes: Iterable[str]) -> tuple[Column, ...]:

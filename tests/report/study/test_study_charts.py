@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from iossim.study.axes import Device, Model, Rewrite
 from iossim.study.question import Question
 from iossim.study.report.layout import layout
 from iossim.study.report.plots import figures, plots
-from iossim.study.study_run import BlockTime, StudyRun
+from iossim.study.study_run import StudyRun
 
 altair = pytest.importorskip("altair")
 
@@ -215,18 +214,6 @@ def test_no_line_strikes_a_label_through() -> None:
         assert theme["style"][HALO]["stroke"] == page
 
 
-def test_what_sums_of_floats_differ_by_is_not_saved() -> None:
-    run = made_run(HERE, made_scenario(models=[Model(model="resnet18")], schedulers=["sequential", "ios-both"]))
-    blocks = [BlockTime(name=f"block{n}", latency_us=100.0, stages=1) for n in range(3)]
-    nearly = [block.model_copy(update={"latency_us": block.latency_us * (1 - 2e-15)}) for block in blocks]
-    rows = [
-        row.model_copy(update={"blocks": blocks if row.scheduler == "sequential" else nearly})
-        for row in run.results.rows
-    ]
-    found = figure(replace(run, results=run.results.model_copy(update={"rows": rows})), "blocks").finding
-    assert found == "resnet18: no block is faster than sequential."
-
-
 def test_what_is_asked_for_is_a_line() -> None:
     drawn = figure(
         made_run(HERE, made_scenario(constraints=[Question(at_most=5), Question(metric="latency_ms", at_most=4.5)])),
@@ -247,8 +234,7 @@ def test_the_diagonal_of_a_matrix_is_of_the_rows() -> None:
     others = [record for record in drawn.records if not record["own"]]
     assert all(record["slower_percent"] == pytest.approx(7) for record in others)
     assert {str(record["text"]).endswith("≈") for record in others} == {True, False}
-    assert "In 6 of 6 settings the ios-both schedule made for it is the fastest" in drawn.finding
-    assert "the worst mismatch costs 7 %" in drawn.finding
+    assert drawn.finding.startswith("The worst mismatch costs 7 % (")
 
 
 def test_texts_of_a_heat_map_can_be_read_on_every_colour() -> None:

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
 from iossim.base.errors import IossimError
 from iossim.base.tables import Cell, Column, number_of
 from iossim.execution.execution import Execution
@@ -114,7 +112,7 @@ def draw_timeline(run: StudyRun) -> Figure | None:
     return Figure(
         name="timeline",
         **words_of("timeline"),
-        finding=_finding(chosen[0], records),
+        finding=_finding(chosen[0]),
         columns=columns_of("timeline", *several),
         records=tuple(records),
         panels=tuple(panels),
@@ -150,25 +148,12 @@ def _point_records(point: ChosenPoint) -> list[dict[str, Cell]]:
     return records
 
 
-def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
-    sequential, best = _executions(point)
-    busy = [
-        float(
-            np.mean(
-                [
-                    number_of(record["busy_sms_percent"])
-                    for record in records
-                    if (record["point"], record["schedule"], record["what"]) == (point.label, name, "occupancy")
-                ]
-            )
-        )
-        for name in ("sequential", "best")
-    ]
+def _finding(point: ChosenPoint) -> str:
+    run_ms = [execution.latency_us / 1e3 for execution in _executions(point)]
+    analytic_ms = point.best.latency_us / 1e3, point.sequential.latency_us / 1e3
     return (
-        f"{point.label}: {point.best.scheduler} takes {best.latency_us / 1e3:.3g} ms, sequential "
-        f"{sequential.latency_us / 1e3:.3g} ms on the event-driven simulator (analytic, as in all tables: "
-        f"{point.best.latency_us / 1e3:.3g} and {point.sequential.latency_us / 1e3:.3g} ms); on average {busy[1]:.0f} "
-        f"% of the SMs hold work, instead of {busy[0]:.0f} %."
+        f"{point.label}: {point.best.scheduler} takes {run_ms[1]:.3g} ms, sequential {run_ms[0]:.3g} ms on the "
+        f"event-driven simulator (analytic, as in all tables: {analytic_ms[0]:.3g} and {analytic_ms[1]:.3g} ms)."
     )
 
 

@@ -47,26 +47,13 @@ def draw_rules(run: StudyRun) -> Figure | None:
     return Figure(
         name=_RULES,
         **words_of(_RULES, most=_MOST),
-        finding=_rules_finding(rows),
+        finding=f"{names[0]} is used most: {used[str(names[0])]} times.",
         columns=columns_of(_RULES, *layout.axis_columns(others)),
         records=records,
         printed=tuple(record for record in records if record["times"]),
         panels=layout.panels(rows, panel, spec),
         choices=choices,
     )
-
-
-def _rules_finding(rows: Sequence[Row]) -> str:
-    """The rule that made the most networks faster, and the rules that made none faster."""
-    networks = {row.model for row in rows}
-    readers: dict[str, set[str]] = {}
-    for row in rows:
-        for name in row.rules:
-            readers.setdefault(name, set()).add(row.model)
-    name, models = max(readers.items(), key=lambda rule: (len(rule[1]), rule[0]))
-    untouched = sorted(networks - {row.model for row in rows if row.rules})
-    said = f"{name} is used in {len(models)} of {len(networks)} networks, more than any other rule"
-    return f"{said}; none makes {', '.join(untouched)} faster." if untouched else f"{said}."
 
 
 _FEW_POINTS = 12
@@ -121,14 +108,10 @@ def draw_overview(run: StudyRun) -> Figure | None:
     sides = (list(dict.fromkeys(record[key] for record in records)) for key in ("x", "y"))
     tooltips = ("text", "scheduler", "latency")
     spec = heat_map(titles, *sides, least=1.0, most=max(1.1, *speedups), tooltips=tooltips)
-    top = max(records, key=lambda record: number_of(record["speedup_x"]))
     return Figure(
         name=_OVERVIEW,
         **words_of(_OVERVIEW, baseline=baseline),
-        finding=(
-            f"Scheduling is worth most at {layout.place_of(top, axes)}: {float(top['speedup_x'] or 0.0):.2f} times as "
-            f"fast as {baseline}, by {top['scheduler']}."
-        ),
+        finding=layout.best_finding(run, "speedup"),
         columns=columns_of(_OVERVIEW, *layout.axis_columns(axes)),
         records=tuple(records),
         panels=(Panel("", spec),),
@@ -138,8 +121,6 @@ def draw_overview(run: StudyRun) -> Figure | None:
 
 #: The darkest colour means this or more: a few percent must not look large.
 _LEAST_SCALE_PERCENT = 20.0
-#: Two equal latencies may differ by this much through rounding.
-_FASTEST_PERCENT = 1e-4
 
 
 def _specialisation(axis: Literal["device", "batch"], order: int) -> Plot:
@@ -172,10 +153,15 @@ def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: 
     most = max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records))
     spec = heat_map(titles, names, names, most=most, tooltips=("latency", "slower"), outlined="own")
     several = len({record["scheduler"] for record in records}) > 1
+    worst = layout.most(records, "slower_percent") or records[0]
+    where = f"{layout.place_of(worst, others)}: " if others else ""
     return Figure(
         name=name,
         **words_of("specialisation", axis=title_of(axis)),
-        finding=_mismatch_finding(records, others),
+        finding=(
+            f"The worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({where}{worst['scheduler']} made "
+            f"for {worst['made_for']}, run at {worst['run_at']})."
+        ),
         columns=columns_of("specialisation", *layout.axis_columns(others)),
         records=tuple(records),
         panels=layout.panels(crossed, panel, spec),
@@ -227,28 +213,6 @@ def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Seq
         }
         records.append(record)
     return records
-
-
-def _mismatch_finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> str:
-    """Number of settings whose own schedule is the best there, and the cost of the worst mismatch."""
-    scheduler = records[0]["scheduler"]
-    priced = [r for r in records if r["scheduler"] == scheduler and r["slower_percent"] is not None]
-    own = [record for record in priced if record["own"]]
-    rivals = [record for record in priced if record["note"] == "tie" and not record["slower_percent"]]
-    # These schedules are the fastest where they were made for, or tie with one that is.
-    same = ("run_at", *others)
-    tied = {tuple(record[key] for key in same) for record in rivals}
-    best = sum(
-        number_of(record["slower_percent"]) < _FASTEST_PERCENT or tuple(record[key] for key in same) in tied
-        for record in own
-    )
-    worst = max(priced, key=lambda record: number_of(record["slower_percent"]), default=None)
-    said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest, or ties with it"
-    if worst is None or not number_of(worst["slower_percent"]):
-        return f"{said}, and every other is as fast."
-    where = layout.place_of(worst, others)
-    places = f"{f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']}"
-    return f"{said}; the worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({places})."
 
 
 PLOTS = (

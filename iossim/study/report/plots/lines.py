@@ -91,15 +91,10 @@ def _draw_batch(run: StudyRun) -> Figure | None:
     for before, where in layout.sides(rows, panel):
         panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
     whiskers = any(row.low_ms is not None for row in rows)
-    bests = [best for own in layout.points(run).values() if (best := layout.best_of(own)) is not None]
-    top = max(bests, key=lambda row: row.throughput_per_s or 0.0)
     return Figure(
         name="batch",
         **words_of("batch"),
-        finding=(
-            f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {layout.point_label(top, axes)}, "
-            f"{top.scheduler}, {top.latency_ms:.3g} ms a batch."
-        ),
+        finding=layout.best_finding(run, "throughput_per_s"),
         columns=columns_of("batch", *layout.axis_columns(axes)),
         records=tuple(_batch_record(row, axes, sizes, schedulers) for row in rows),
         panels=tuple(panels),
@@ -193,11 +188,15 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
         "of_given_percent:Q": ("of the network as given, %", ".1f"),
     }
     x, y = _scale("alpha", "alpha (×)"), _scale("of_given_percent", "latency, of the network as given (%)")
+    top = layout.most(records, "of_given_percent", least=True) or records[0]
     spec = _lines("model", scheduler_marks(models), told, x, y, size=50, height=250)
     return Figure(
         name="alpha",
         **words_of("alpha"),
-        finding=_alpha_finding(records),
+        finding=(
+            f"{top['model']} gains most: {number_of(top['of_given_percent']):.1f} % of its latency as given remain, by "
+            f"{top['scheduler']} at alpha {number_of(top['alpha']):g}."
+        ),
         columns=columns_of("alpha", *layout.axis_columns([axis for axis in axes if axis != "model"])),
         records=tuple(records),
         panels=layout.panels(rows, panel, spec),
@@ -209,25 +208,6 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
 def _widest_first(records: Sequence[Record], schedulers: Sequence[Cell]) -> list[Record]:
     """Records of the scheduler that searched most first: it is shown before a reader chooses."""
     return sorted(records, key=lambda record: (-schedulers.index(record["scheduler"]), number_of(record.get("alpha"))))
-
-
-def _alpha_finding(records: Sequence[Record]) -> str:
-    """Network with the largest gain of the largest alpha over the smallest, among those shown first."""
-    first = records[0]
-    shown = [r for r in records if all(r[key] == first[key] for key in ("scheduler", "searched_by"))]
-    low, high = (ends(number_of(record["alpha"]) for record in shown) for ends in (min, max))
-    found: dict[Cell, dict[float, float]] = {}
-    for record in reversed(shown):
-        found.setdefault(record["model"], {})[number_of(record["alpha"])] = number_of(record["of_given_percent"])
-    gains = {model: at[low] - at[high] for model, at in found.items() if low in at and high in at}
-    if not gains:
-        return "No network was searched at both ends of alpha."
-    model = max(gains, key=lambda name: gains[name])
-    if gains[model] <= 0:
-        return f"No network gains from alpha {high:g} rather than {low:g}."
-    at = found[model]
-    gain = f"{at[high]:.1f} instead of {at[low]:.1f} % of its latency as given"
-    return f"{model} gains most from alpha {high:g} rather than {low:g}: {gain}."
 
 
 _NO_LIMIT = "none"
@@ -297,7 +277,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     return Figure(
         name="pruning",
         **words_of("pruning"),
-        finding=_pruning_finding(records, axes),
+        finding=layout.best_finding(run, "latency_ms"),
         columns=columns_of("pruning", *map(Column, axes)),
         records=tuple(records),
         panels=tuple(panels),
@@ -312,18 +292,6 @@ def _times(times_s: Sequence[float]) -> dict[str, Any]:
     known = [time_s for time_s in times_s if time_s > 0]
     is_wide = bool(known) and max(known) > 10 * min(known)
     return _scale("search_s", "search time (s)", log_ticks(known) if is_wide else (), near=False)
-
-
-def _pruning_finding(records: Sequence[Record], axes: Sequence[str]) -> str:
-    """Gain of the widest search over the tightest, at the first place shown."""
-    first = records[0]
-    shown = [record for record in records if all(record[key] == first[key] for key in ("scheduler", *axes))]
-    best, worst = (end(shown, key=lambda record: number_of(record["latency_ms"])) for end in (min, max))
-    where = layout.place_of(first, axes)
-    gain = number_of(worst["latency_ms"]) / float(best["latency_ms"] or 1.0)
-    times = [float(record["search_s"]) for record in (best, worst) if isinstance(record["search_s"], float)]
-    cost = f" for {times[0]:.3g} s of search instead of {times[1]:.3g} s" if len(times) == 2 else ""
-    return f"{f'On {where}, ' if where else ''}{best['search']} is {gain:.2f} times as fast as {worst['search']}{cost}."
 
 
 PLOTS = (

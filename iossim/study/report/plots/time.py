@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from iossim.base.tables import Cell, Column
-from iossim.prediction.schedule_interval import BOUNDARIES
+from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import colour_scale, described, scheduler_legend, scheduler_scale
-from iossim.study.report.layout import axis_columns, best_of, coordinates, point_label, points, varying
+from iossim.study.report.layout import axis_columns, coordinates, most, place_of, varying
 from iossim.study.report.plots import Plot, columns_of, words_of
 from iossim.study.study_run import Row, StudyRun
 
 #: More records would outgrow the page; then only the first points are shown.
 _MOST_BLOCKS, _MOST_KINDS = 12_000, 20_000
-#: Sums of floats may differ by this part of the whole time; no block counts as saving it.
-_ROUNDING = 1e-6
 
 
 def _first_points(rows: Sequence[Row], parts: Callable[[Row], int], most: int) -> tuple[list[Row], str]:
@@ -56,11 +53,16 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
         for place, block in enumerate(row.blocks)
     )
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
+    top = most(records, "speedup_x") or records[0]
+    where = f" ({place_of(top, axes)})" if axes else ""
     spec = described(__package__, "blocks", schedulers=schedulers, colours=scheduler_scale(schedulers))
     return Figure(
         name="blocks",
         **words_of("blocks", left_out=left_out),
-        finding=_block_finding(run, base),
+        finding=(
+            f"{top['block']} gains most: {number_of(top['speedup_x']):.2f} times as fast as sequential, by "
+            f"{top['scheduler']}{where}."
+        ),
         columns=columns_of("blocks", *axis_columns(axes)),
         records=records,
         printed=tuple(sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))),
@@ -74,23 +76,6 @@ def _ratio(base_us: float | None, latency_us: float) -> float | None:
     return base_us / latency_us if base_us is not None and latency_us else None
 
 
-def _block_finding(run: StudyRun, base: Mapping[tuple[int, str], float]) -> str:
-    """The block in which the best schedule of the first point saves most time."""
-    for number, rows in points(run).items():
-        best = best_of(rows)
-        if best is None or len(best.blocks) < 2:
-            continue
-        saved = [(base.get((number, block.name), block.latency_us) - block.latency_us, block) for block in best.blocks]
-        most_us, block = max(saved, key=lambda found: found[0])
-        where = point_label(best, varying(run.results.rows))
-        if most_us <= _ROUNDING * sum(block.latency_us for block in best.blocks):
-            return f"{where}: no block is faster than sequential."
-        times = _ratio(base[number, block.name], block.latency_us) or 1
-        saves = f"{best.scheduler} saves most in {block.name}, {most_us / 1e3:.3g} ms"
-        return f"{where}: {saves} ({times:.2f} times as fast as sequential)."
-    return ""
-
-
 def _draw_kinds(run: StudyRun) -> Figure | None:
     rows = [row for row in run.results.rows if row.time_by_kind_us]
     shown, left_out = _first_points(rows, lambda row: len(row.time_by_kind_us), _MOST_KINDS)
@@ -99,13 +84,18 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
     axes = varying(rows)
     colours = kind_colours(kind for row in run.results.rows for kind in row.time_by_kind_us)
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
+    records = tuple(record for row in shown for record in _kind_records(row, axes, list(colours)))
+    top = most(records, "share_percent") or records[0]
+    where = f" ({place_of(top, axes)})" if axes else ""
     spec = described(__package__, "kinds", schedulers=schedulers, kinds=list(colours), colours=colour_scale(colours))
     return Figure(
         name="kinds",
         **words_of("kinds", left_out=left_out),
-        finding=_kind_finding(run),
+        finding=(
+            f"{top['kind']} takes {number_of(top['share_percent']):.0f} % of the time, by {top['scheduler']}{where}."
+        ),
         columns=columns_of("kinds", *axis_columns(axes)),
-        records=tuple(record for row in shown for record in _kind_records(row, axes, list(colours))),
+        records=records,
         panels=(Panel("", spec),),
         choices=tuple(Column(axis) for axis in axes),
         legend=tuple(LegendEntry(kind, colour) for kind, colour in colours.items()),
@@ -126,22 +116,6 @@ def _kind_records(row: Row, axes: Sequence[str], kinds: Sequence[str]) -> list[d
         for order, kind in enumerate(kinds)
         if kind in row.time_by_kind_us
     ]
-
-
-def _kind_finding(run: StudyRun) -> str:
-    """The kinds on which the best schedule of the first point spends its time."""
-    for rows in points(run).values():
-        best = best_of(rows)
-        if best is None or not best.time_by_kind_us:
-            continue
-        total_us = sum(best.time_by_kind_us.values())
-        kind, most_us = max(best.time_by_kind_us.items(), key=lambda found: found[1])
-        between = best.time_by_kind_us.get(BOUNDARIES, 0.0)
-        return (
-            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of "
-            f"the time is {kind}, {100 * between / total_us:.0f} % is between stages."
-        )
-    return ""
 
 
 PLOTS = (
