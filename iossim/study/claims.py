@@ -27,6 +27,7 @@ from iossim.study.study_run import CrossPrice, Row
 
 #: Number of names that a sentence lists before it counts the rest.
 _LISTED = 3
+_UNDECIDED = "There are no rows to decide it"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,31 @@ def _judged(claim: Question, known: Sequence[Row], cross: Sequence[CrossPrice], 
 
 @dataclass(frozen=True)
 class _Case:
-    """A figure in one group of rows, and its bounds, with the sign of the comparison."""
+    """Case of a claim: its rows, the text of a failure (else empty), and whether measurements might reverse it."""
+
+    rows: list[Row]
+    failing: str
+    is_noise: bool
+
+
+def _verdict(cases: Sequence[_Case], more: str = "", unknown: str = _UNDECIDED) -> Found:
+    """The number of cases in which a claim holds, ``more`` figures, and the number that measurements might reverse."""
+    if not cases:
+        return Found(unknown)
+    count, failing = len(cases), [case.failing for case in cases if case.failing]
+    ties = sum(case.is_noise for case in cases)
+    held = "Within the noise" if ties == count else "Holds"
+    words = f"{held} in all {count} cases" if count > 1 else held
+    if failing:
+        words = f"Holds in {count - len(failing)} of {count} cases, not {listed(failing)}"
+    some_ties = f", {ties} within the noise" if 0 < ties < count else ""
+    rows = [row for case in cases for row in case.rows]
+    return Found(f"{words}{more}{some_ties}", rows, not failing, within_noise=not failing and ties == count)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A figure in one group of rows, and its bounds, with the sign of the comparison; ``name`` is the group's place."""
 
     name: str
     rows: list[Row]
@@ -109,38 +134,39 @@ class _Case:
     is_noise: bool
 
     @property
-    def holds(self) -> bool:
-        return all(compare(self.value, sign, bound) for sign, bound in self.bounds)
+    def told(self) -> str:
+        return f"{self.name} ({self.words})" if self.name else self.words
+
+    @property
+    def case(self) -> _Case:
+        holds = all(compare(self.value, sign, bound) for sign, bound in self.bounds)
+        return _Case(self.rows, "" if holds else self.told, self.is_noise)
 
 
 def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]:
     """Figures of each case, for a question without a claimed bound."""
-    axes, cases = _cases(asked, rows, labels)
+    axes, found = _measured(asked, rows, labels)
     return [
         Found(
-            f"{case.name}: {case.words}" if case.name else case.words,
-            case.rows,
-            cells={**{axis: str(axis_value(case.rows[0], axis)) for axis in axes}, asked.quantity.words: case.words},
+            f"{one.name}: {one.words}" if one.name else one.words,
+            one.rows,
+            cells={**{axis: str(axis_value(one.rows[0], axis)) for axis in axes}, asked.quantity.words: one.words},
         )
-        for case in cases
-    ] or [Found("There are no rows to decide it")]
+        for one in found
+    ] or [Found(_UNDECIDED)]
 
 
 def _bounded(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
-    _, cases = _cases(claim, rows, labels)
-    told = _Cases()
-    for case in cases:
-        named = f"{case.name} ({case.words})" if case.name else case.words
-        told.add(case.rows, "" if case.holds else named, case.is_noise)
+    _, found = _measured(claim, rows, labels)
+    cases = [one.case for one in found]
     if len(cases) == 1:
-        verdict = "Does not hold" if told.failing else told.words
-        return replace(told.verdict(""), words=f"{verdict}: {named}")
+        alone = _verdict(cases)
+        return replace(alone, words=f"{alone.words if alone.holds else 'Does not hold'}: {found[0].told}")
     is_number = bool(cases) and all(isinstance(bound, int | float) for _, bound in claim.bounds)
-    more = f"; {_amount(claim, [case.value for case in cases])}" if is_number else ""
-    return told.verdict(f"{more}{told.some_ties}")
+    return _verdict(cases, f"; {_amount(claim, [one.value for one in found])}" if is_number else "")
 
 
-def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Case]]:
+def _measured(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Measured]]:
     """Axes that distinguish cases, and the cases of a figure that are known.
 
     The cases of an aggregate are the values of ``for_each``; a single figure has one for every combination of the
@@ -156,7 +182,7 @@ def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[s
     axes = asked.for_each if asked.aggregate else [axis for axis in ROW_AXES if axis not in fixed]
     varied = varied_axes(rows)
     told = [axis for axis in axes if axis in varied]
-    cases: list[_Case] = []
+    found: list[_Measured] = []
     for group in grouped(rows, axes).values():
         value = _figure(asked, group, of, over)
         sides = [(sign, bound if isinstance(bound, float) else _figure(asked, group, bound)) for sign, bound in bounds]
@@ -167,8 +193,8 @@ def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[s
                   if isinstance(bound, dict)]  # fmt: skip
         words = " and ".join(dict.fromkeys([_amount(asked, [value]), *beside]))
         noise = any(_is_noise(asked, group, of, over, bound) for sign, bound in bounds if sign != "=")
-        cases.append(_Case(place(group[0], told), group, value, known, words, noise))
-    return told, cases
+        found.append(_Measured(place(group[0], told), group, value, known, words, noise))
+    return told, found
 
 
 def _figure(asked: Question, group: Sequence[Row], of: Place, over: Place | None = None) -> float | None:
@@ -213,7 +239,7 @@ def _amount(asked: Question, values: list[float]) -> str:
 def _is_best(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
     wanted = label_of_axis(claim.axis, claim.expect or "", labels)
     varied, axes = varied_axes(rows), other_axes(claim.axis)
-    told = _Cases()
+    cases: list[_Case] = []
     ahead: list[float] = []
     for case in grouped(rows, axes).values():
         mine = [row for row in case if axis_value(row, claim.axis) == wanted]
@@ -234,9 +260,8 @@ def _is_best(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
         if not is_tie(own, rival, claim.quantity) and compare(over, "<", under):
             where = place(own, [axis for axis in axes if axis in varied])
             failing = f"{where} ({axis_value(rival, claim.axis)} is ahead{by})".strip()
-        told.add([own, rival], failing, is_noise(own, rival, claim.quantity))
-    more = f"; {Quantity('speedup').span(ahead)} of the next best" if ahead else ""
-    return told.verdict(f"{more}{told.some_ties}")
+        cases.append(_Case([own, rival], failing, is_noise(own, rival, claim.quantity)))
+    return _verdict(cases, f"; {Quantity('speedup').span(ahead)} of the next best" if ahead else "")
 
 
 def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
@@ -245,8 +270,8 @@ def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
     varied = [axis for axis in varied_axes(kept) if axis in axes]
     order = ordered(kept, claim.axis, labels[claim.axis])
     at_least, above = (">=", ">") if claim.kind == "rises_over" else ("<=", "<")
-    told = _Cases()
-    cases: list[str] = []
+    cases: list[_Case] = []
+    told: list[str] = []
     for case in grouped(kept, axes).values():
         by_value = {axis_value(row, claim.axis): row for row in case}
         steps = [by_value[value] for value in order if value in by_value]
@@ -257,10 +282,10 @@ def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
         true = true and compare(found[-1], above, found[0])
         name = place(case[0], varied)
         ends = f"{number(found[0])} to {claim.quantity.amount(found[-1])}"
-        cases.append(f"{name} ({ends})" if name else ends)
-        told.add(steps, "" if true else cases[-1], is_noise(steps[0], steps[-1], claim.quantity))
-    unknown = f"There are no rows to decide it: it takes two values of {claim.axis}"
-    return told.verdict(f"; {listed(cases)}", unknown)
+        told.append(f"{name} ({ends})" if name else ends)
+        cases.append(_Case(steps, "" if true else told[-1], is_noise(steps[0], steps[-1], claim.quantity)))
+    unknown = f"{_UNDECIDED}: it takes two values of {claim.axis}"
+    return _verdict(cases, f"; {listed(told)}" if told else "", unknown)
 
 
 def _specialised(claim: Question, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
@@ -268,7 +293,7 @@ def _specialised(claim: Question, rows: Sequence[Row], known: Sequence[Row], cro
     own = {(row.point, row.scheduler): row for row in rows}
     of_point = {row.point: row for row in known}
     varied = varied_axes(rows)
-    told = _Cases()
+    cases: list[_Case] = []
     slower: list[float] = []
     at_point: dict[tuple[int, str], list[tuple[float, CrossPrice]]] = {}
     for price in cross:
@@ -289,42 +314,7 @@ def _specialised(claim: Question, rows: Sequence[Row], known: Sequence[Row], cro
             maker = f"the one made for {name}" if name else "another"
             by = f"{row.latency_ms / first_ms:.3g}x as fast" if first_ms else "faster"
             failing = f"{place(row, varied)} ({maker} is {by})"
-        told.add([row], failing, rival.tie and not beaten)
+        cases.append(_Case([row], failing, rival.tie and not beaten))
     unknown = f"No schedule was priced at another point than its own: write 'cross_evaluate: [{claim.axis}]'"
     more = f"; the best of the others takes {Quantity('speedup').span(slower)} the time" if slower else ""
-    return told.verdict(f"{more}{told.some_ties}", unknown)
-
-
-@dataclass
-class _Cases:
-    """Cases of a claim: their rows, the failed ones, and the number that measurements might reverse."""
-
-    count: int = 0
-    ties: int = 0
-    failing: list[str] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-
-    def add(self, rows: Sequence[Row], failing: str, is_noise: bool) -> None:
-        self.count += 1
-        self.ties += is_noise
-        self.failing += [failing] if failing else []
-        self.rows += rows
-
-    @property
-    def some_ties(self) -> str:
-        return f", {self.ties} within the noise" if 0 < self.ties < self.count else ""
-
-    @property
-    def words(self) -> str:
-        """Number of cases in which the claim holds, and the others; or that all of them are within the noise."""
-        if self.failing:
-            return f"Holds in {self.count - len(self.failing)} of {self.count} cases, not {listed(self.failing)}"
-        held = "Within the noise" if self.ties == self.count else "Holds"
-        return f"{held} in all {self.count} cases" if self.count > 1 else held
-
-    def verdict(self, more: str, unknown: str = "There are no rows to decide it") -> Found:
-        """Verdict on the claim, with ``more`` figures after the number of cases."""
-        if not self.count:
-            return Found(unknown, [], None)
-        holds = not self.failing
-        return Found(f"{self.words}{more}", self.rows, holds, within_noise=holds and self.ties == self.count)
+    return _verdict(cases, more, unknown)

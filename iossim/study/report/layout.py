@@ -10,10 +10,9 @@ from typing import Any
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Panel, title_of
 from iossim.study.axes import AXES, KINDS, METRICS, Quantity, name_of
-from iossim.study.row_comparison import axis_value
+from iossim.study.row_comparison import axis_value, grouped, varied_axes
 from iossim.study.row_comparison import best_of as best_by
 from iossim.study.study_run import Row, StudyRun
-from iossim.tasks.comparison import fastest
 
 #: A reader chooses from the values of a longer axis, instead of seeing all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
@@ -37,7 +36,7 @@ def values_of(rows: Sequence[Row], axis: str) -> list[Cell]:
 
 def varying(rows: Sequence[Row]) -> list[str]:
     """Axes of points that have several values."""
-    return [axis for axis in AXES if len(values_of(rows, axis)) > 1]
+    return [axis for axis in varied_axes(rows) if axis in AXES]
 
 
 def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
@@ -128,21 +127,18 @@ def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tu
 
 def points(run: StudyRun) -> dict[int, list[Row]]:
     """Rows of each point, including failed schedulers."""
-    found: dict[int, list[Row]] = {}
-    for row in run.results.rows:
-        found.setdefault(row.point, []).append(row)
-    return found
+    return {int(number): rows for (number,), rows in grouped(run.results.rows, ("point",)).items()}
 
 
 def best_of(rows: Sequence[Row]) -> Row | None:
     """The fastest row of a point; among equals the last, which searched the larger space; None where all failed."""
-    return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
+    return best_by(rows, Quantity(), is_low=True)
 
 
 def best_finding(run: StudyRun, metric: str) -> str:
     """The best figure of a metric and its row, in a sentence; empty where no row has one."""
     rows, direction = run.results.rows, METRICS[metric].better
-    best = best_by(rows, Quantity(metric), direction == "lowest")
+    best = best_by(rows, Quantity(metric), is_low=direction == "lowest")
     if best is None:
         return ""
     told = f"{METRICS[metric].words}: {Quantity(metric).told(best)}"

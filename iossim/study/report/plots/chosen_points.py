@@ -21,7 +21,7 @@ from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, t
 from iossim.report.figures.vega import colour_scale, described, log_ticks
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import device_of, network_of, points_of
-from iossim.study.report.layout import best_of, point_label, points, values_of, varying
+from iossim.study.report.layout import best_of, point_label, points, varying
 from iossim.study.report.plots import Plot, columns_of, figure_command, in_folder, words_of
 from iossim.study.study_run import StudyRun
 from iossim.tasks.own_prices import own_prices
@@ -79,17 +79,10 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
 
 
 def _numbers(run: StudyRun) -> list[int]:
-    """All points if they are few; else those that answers rest on, then the first and last of each model."""
-    members = points(run)
-    numbers = [number for number, rows in members.items() if best_of(rows) is not None]
-    if len(numbers) <= MOST_POINTS:
-        return numbers
-    rows = run.results.rows
+    """Points with a schedule: those that answers rest on, then the first ones."""
+    rows, numbers = run.results.rows, [number for number, own in points(run).items() if best_of(own) is not None]
     wanted = [rows[place].point for answer in run.results.answers for place in answer.rows[:1] if place < len(rows)]
-    for model in values_of(rows, "model"):
-        own = [number for number in numbers if members[number][0].model == model]
-        wanted += [own[0], own[-1]] if own else []
-    return [number for number in dict.fromkeys(wanted) if number in set(numbers)][:MOST_POINTS]
+    return sorted([number for number in dict.fromkeys([*wanted, *numbers]) if number in numbers][:MOST_POINTS])
 
 
 def draw_timeline(run: StudyRun) -> Figure | None:
