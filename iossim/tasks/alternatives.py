@@ -157,14 +157,6 @@ class Alternatives:
                 plans.append(plan)
         return min(plans, key=lambda plan: context.cost_us(plan, self.cost_model), default=None)
 
-    def greedy(self, context: BlockContext, index: int) -> Plan | None:
-        """The same stages up to stage ``index``, then all units that are ready, then the cheapest ones."""
-        done = sum(before.mask for before in context.plan[:index])
-        stage = PlannedStage(context.problem.ready(done), Strategy.CONCURRENT)
-        if not self.space.holds(context.problem, stage):
-            return None
-        return self._completed(context, (*context.plan[:index], stage))
-
     def split(self, context: BlockContext, index: int) -> Plan | None:
         """The cheapest other stages of the units of stage ``index``; None for a single unit."""
         stage = context.plan[index]
@@ -187,19 +179,6 @@ class Alternatives:
         if index < 0:
             return context.entry
         return int(context.plan[index].is_concurrent(context.problem)) if index < len(context.plan) else 0
-
-    def _completed(self, context: BlockContext, begun: Plan) -> Plan | None:
-        """A plan that begins so, with the cheapest stages of the units that are left."""
-        done = sum(stage.mask for stage in begun)
-        rest = [unit for unit in range(len(context.problem)) if not done >> unit & 1]
-        if not rest:
-            return begun
-        entry = int(begun[-1].is_concurrent(context.problem))
-        part = BlockContext(context.problem.restrict(rest), (), entry, context.leaving_us)
-        own = self.best(part)
-        if own is None:
-            return None
-        return (*begun, *(one.spread(rest) for one in own))
 
     def _solve(self, context: BlockContext, cost_model: CostModel, question: object) -> Plan | None:
         key = context.problem.key, context.entry, context.leaving_us, question

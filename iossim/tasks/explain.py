@@ -212,10 +212,7 @@ class _Explainer:
         def choice(way: str, plan: Plan | None) -> Choice | None:
             return self._choice(way, context, block, plan, first)
 
-        plans = dict(other_ways(context, index, self.space))
-        if self.in_full and (greedy := self.ask.greedy(context, index)) is not None:
-            plans["greedy stage first"] = greedy
-        ways = [one for one in (choice(way, plan) for way, plan in plans.items()) if one is not None]
+        ways = [one for way, plan in other_ways(context, index, self.space).items() if (one := choice(way, plan))]
         next_best = beside = None
         if exact:
             next_best = choice("second best", self.ask.next_best(context, index))

@@ -126,8 +126,7 @@ def test_every_way_is_a_schedule_of_the_space_and_none_is_cheaper(
     best_us = context.cost_us(context.plan, prices)
     ask = Alternatives(prices, space)
     for index in range(len(context.plan)):
-        plans: dict[str, Plan | None] = dict(other_ways(context, index, space))
-        plans |= {"greedy": ask.greedy(context, index), "split": ask.split(context, index)}
+        plans: dict[str, Plan | None] = {**other_ways(context, index, space), "split": ask.split(context, index)}
         for way, plan in plans.items():
             if plan is None:
                 continue
