@@ -91,13 +91,6 @@ def test_edge_lists(kind: str) -> None:
         assert word in line
 
 
-def test_edge_list_that_is_not_text() -> None:
-    Path("graphs").mkdir()
-    for number in range(4):
-        Path(f"graphs/{number}.txt").write_bytes(b"\xff\xfe\x00")
-    assert "0.txt" in refused("compare randwire -d t4 --graphs graphs")
-
-
 def profile() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(printed("devices show t4 --json"))
     return document
@@ -189,18 +182,6 @@ def test_price_tables(kind: str, command: str) -> None:
         assert word in line
 
 
-def test_table_without_any_schedule() -> None:
-    Path("prices.json").write_text('{"stages": [{"units": ["a"], "latency_us": 1}]}')
-    line = refused("optimize ios_sample --cost-model table:prices.json")
-    assert "'table'" in line
-    assert "price at least every unit alone" in line
-
-
-def test_table_that_is_not_text() -> None:
-    Path("prices.json").write_bytes(b"\xff\xfe\x00")
-    assert "not text" in refused("compare ios_sample --cost-model table:prices.json")
-
-
 SCHEDULES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
     "missing field": (without("blocks"), ["'blocks'"]),
     "extra field": (with_field("colour", "green"), ["'colour'"]),
@@ -276,20 +257,6 @@ def test_folder_that_may_not_be_written() -> None:
     Path("closed").mkdir(mode=0o500)
     line = refused("compare ios_sample -d t4 --out closed/out")
     assert "cannot be written" in line
-
-
-def test_disk_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that cannot be written: the others are not left behind, and the result was printed before."""
-    from iossim.base import user_files
-    from iossim.cli.main import main
-
-    def full(path: Path, contents: str | bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(user_files, "write_atomically", full)
-    assert main(["optimize", "ios_sample", "-d", "t4", "--out", "new/out"]) == 2
-    assert "No space left on device" in capsys.readouterr().err
-    assert list(folder.iterdir()) == []
 
 
 def test_damaged_external_data() -> None:

@@ -191,31 +191,6 @@ def interrupting(monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
-def test_optimize(interrupting: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 3; what was found is printed and written, and marked."""
-    interrupting(60)
-    assert main(["optimize", "inception_v3", "--out", str(tmp_path)]) == 3
-    output = capsys.readouterr()
-    assert "Interrupted: this is the best schedule found so far, not a proven optimum" in output.out
-    assert output.err.startswith("interrupted: ending with the best schedule so far; once more to stop at once\n")
-    assert json.loads((tmp_path / "schedule.json").read_text())["complete"] is False
-
-
-def test_json(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    interrupting(60)
-    assert main(["optimize", "inception_v3", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["complete"] is False
-
-
-def test_compare(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    interrupting(100)
-    assert main(["compare", "inception_v3"]) == 3
-    output = capsys.readouterr()
-    assert "sequential" in output.out
-    assert "Interrupted: the search is incomplete" in output.out
-    assert "proven" not in output.out
-
-
 def test_compare_of_devices(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """What is there of the first device stays; the second one was not begun."""
     interrupting(100)

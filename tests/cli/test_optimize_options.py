@@ -104,18 +104,8 @@ def test_three_lines_that_fit_a_terminal(out: Path | None, engine: str) -> None:
 
 
 def test_only_a_terminal_is_told(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "iossim",
-        "optimize",
-        "ios_sample",
-        "-d",
-        "t4",
-        "--no-trace",
-        "--out",
-        str(tmp_path),
-    ]
+    arguments = ["optimize", "ios_sample", "-d", "t4", "--no-trace", "--out"]
+    command = [sys.executable, "-m", "iossim", *arguments, str(tmp_path)]
     piped = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "Next:" not in piped.stdout
     terminal, end = pty.openpty()

@@ -1,4 +1,4 @@
-"""``iossim study run``."""
+"""``iossim study run`` and ``report``: rows and answers, a folder to go on with, and its page, pictures and tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from command_line import printed, printed_json, refused
 from small_studies import files_of, small_study
 
 from iossim.cli.main import main
+from iossim.cli.outputs import tell_written
 from iossim.study import sweep
 from iossim.study.axes import Device
 from iossim.study.question import Question
 from iossim.study.run_directory import FILES, read_run
 from iossim.study.scenario import Published
 from iossim.study.scenario_file import write_scenario
+from iossim.study.sweep import run_study
 
 #: Without a report: that has tests of its own.
 QUIET = "--workers 1 --no-report"
@@ -83,7 +85,6 @@ def test_json_is_all_that_is_printed() -> None:
         ("study run small.yaml --out small.yaml", "not a folder"),
         ("study run small.yaml --out out --workers 0", "--workers 0"),
         ("study run small.yaml --out out --executor dask", "--scheduler"),
-        ("study run small.yaml --out out --executor dusk", "did you mean 'dask'"),
         ("study report small.yaml", "not a folder"),
     ],
 )
@@ -160,3 +161,55 @@ def _workers_of_nobody() -> list[int]:
         if is_worker and is_here and parent == 1:
             found.append(int(process.name))
     return found
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
+    scenario = small_study(("ios_sample",), devices=[Device(device="v100-sxm2")], batch_sizes=[1])
+    return run_study(scenario, tmp_path_factory.mktemp("reported") / "run", workers=1).folder
+
+
+def test_the_page_is_written(reported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iossim.study.report.report.libraries", lambda: "")
+    assert not printed(["study", "report", str(reported)])
+    assert (reported / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_many_files_are_told_by_their_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [Path("run", "figures", f"{number}.svg") for number in range(26)]
+    tell_written(files)
+    tell_written(files[:2])
+    assert capsys.readouterr().err.splitlines() == [
+        f"wrote 26 files to {Path('run', 'figures')}",
+        f"wrote {files[0]}, {files[1]}",
+    ]
+
+
+def test_pictures_are_written_by_name(reported: Path) -> None:
+    printed(["study", "report", str(reported), "--figures", "svg", "--plot", "speedup", "--plot", "kinds"])
+    assert sorted(path.name for path in (reported / "figures").iterdir()) == ["kinds.svg", "speedup.svg"]
+
+
+def test_tables_are_printed(reported: Path) -> None:
+    text = printed(["study", "report", str(reported), "--table", "--plot", "latency"])
+    assert text.startswith("Latency\n")
+    assert "ios-both" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--figures", "pdf"], "--figures 'pdf' is not known; known: png, svg"),
+        (["--plot", "speedup"], "--plot needs --figures or --table"),
+        (["--table", "--plot", "spedup"], "plot 'spedup' is not known; did you mean 'speedup'?"),
+        (["--table", "--plot", "pruning"], "holds no data for pruning"),
+    ],
+)
+def test_mistakes_of_a_report_are_one_line(reported: Path, arguments: list[str], said: str) -> None:
+    assert said in refused(["study", "report", str(reported), *arguments])
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    assert "iossim study run" in refused(["study", "report", str(tmp_path)])

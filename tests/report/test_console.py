@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from random_networks import make_schedule, make_stage
@@ -141,12 +139,6 @@ def test_names_lose_their_beginning_and_a_row_stays_a_line(width: int) -> None:
     assert all("1,234.5" in line for line in body)
     names = [line.split()[0] for line in body]
     assert all(name.startswith("…") and row["layer"].endswith(name[1:]) for name, row in zip(names, rows, strict=True))
-
-
-def test_no_head_is_broken_inside_a_word() -> None:
-    root = Path(__file__).resolve().parents[2]
-    sources = [path for folder in ("iossim", "evidence") for path in (root / folder).rglob("*.py")]
-    assert [path.name for path in sources if re.search(r"Column\([^)]*-\\n", path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_digit_is_lost_where_nothing_can_give_way() -> None:

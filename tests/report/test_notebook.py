@@ -7,42 +7,26 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from html_outline import Outline
 from made_studies import made_run, made_scenario
 
 import iossim
 from iossim.base.errors import OptionError
 from iossim.report.figures.graph import graph_svg
 
-VOID = {"meta", "br"}
 EXAMPLES = Path(iossim.__file__).resolve().parents[1] / "examples"
 
 
-class Balanced(HTMLParser):
-    """The names of elements in order; raises where one is closed that is not open."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.names: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.names.append(tag)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: object) -> None:
-        self.names.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+def names_of(html: str) -> list[str]:
+    """Names of the elements of a whole piece of HTML."""
+    outline = Outline(html)
+    assert outline.open == []
+    return outline.tags
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +40,7 @@ def comparison(network: iossim.Network) -> iossim.Comparison:
 
 
 def test_a_network_shows_its_graph(network: iossim.Network) -> None:
-    names = Balanced(network._repr_html_()).names
+    names = names_of(network._repr_html_())
     assert names.count("svg") == 1
     assert names.count("title") == len(network.units)
     edges = sum(map(len, network.predecessors))
@@ -76,7 +60,7 @@ def test_a_schedule_shows_timeline_and_stages(comparison: iossim.Comparison, net
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")
     best = comparison["ios-both"]
-    names = Balanced(best._repr_html_()).names
+    names = names_of(best._repr_html_())
     assert names.count("svg") >= 1
     assert names.count("tr") == len(best.stages) + 1
     assert best.plot().svg == best.plot(network=network).svg
@@ -109,7 +93,7 @@ def test_completion_leaves_out_what_is_deprecated(comparison: iossim.Comparison)
 
 
 def test_a_comparison_shows_its_table(comparison: iossim.Comparison) -> None:
-    names = Balanced(comparison._repr_html_()).names
+    names = names_of(comparison._repr_html_())
     assert names.count("tr") == 4
     frame = comparison.to_dataframe()
     assert list(frame.scheduler) == ["sequential", "greedy", "ios-both"]
@@ -177,7 +161,7 @@ def test_results_are_a_line_where_others_hold_them_and_print_tables(
     assert printed.startswith(starts)
     assert says in " ".join(printed.split())
     assert len(printed) < 6_000
-    Balanced(found._repr_html_())
+    names_of(found._repr_html_())
     assert len(found.to_dataframe()) == rows(found)
     found.save(tmp_path / "found.json")
     assert json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
@@ -204,7 +188,7 @@ def test_pictures_can_be_saved(comparison: iossim.Comparison, tmp_path: Path) ->
 
 def test_a_study_shows_answers_and_rows(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", made_scenario())
-    names = Balanced(run._repr_html_()).names
+    names = names_of(run._repr_html_())
     assert repr(run) == f"<StudyRun made: {len(run.results.rows)} rows, in {run.folder}>"
     assert str(run).startswith("A made-up study\n")
     assert names.count("tr") == len(run.results.rows) + 1

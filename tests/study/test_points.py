@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import iossim
 from iossim.base.errors import ScenarioError
 from iossim.study import axes
 from iossim.study.axes import AXES, METRICS, ROW_AXES, Quantity, where_in_words
-from iossim.study.points import Point, axis_values, count_points, device_of, labels_of, network_of, points_of
+from iossim.study.points import Point, axis_values, count_points, labels_of, network_of, points_of
 from iossim.study.report.report import ROW_COLUMNS
 from iossim.study.scenario import PointValues, Scenario
 from iossim.study.study_kind import GROUP
@@ -219,24 +218,6 @@ def test_keys_go_by_the_contents_of_files(tmp_path: Path, monkeypatch: pytest.Mo
     assert key(b"two", "here") != first
     monkeypatch.setattr("iossim.study.points.__version__", "0.0.0")
     assert key(b"one", "here") != first
-
-
-def test_schedules_of_a_point_whose_model_is_a_block() -> None:
-    data = {
-        "name": "b",
-        "models": [{"model": "inception_v3", "block": "mixed_7c"}],
-        "devices": ["v100-sxm2"],
-        "batch_sizes": [32],
-    }
-    (point,) = points_of(Scenario.model_validate(data))
-    network = network_of(point)
-    found = iossim.optimize(network, device_of(point.device))
-    assert [block.name for block in found.blocks] == ["mixed_7c"]
-    assert sorted(found.blocks[0].stages[0].units + [u for s in found.blocks[0].stages[1:] for u in s.units]) == sorted(
-        unit.name for unit in network.units
-    )
-    again = iossim.simulate(found, device_of(point.device))
-    assert again.latency_us == pytest.approx(found.latency_us)
 
 
 #: The fields of a point and a row that are neither an axis nor a metric.

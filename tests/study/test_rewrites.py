@@ -14,7 +14,7 @@ from iossim.base.errors import ScenarioError
 from iossim.edge.capacity import uses
 from iossim.edge.plan import Variant
 from iossim.search.scheduler import schedule
-from iossim.study.evaluate import EvaluationContext, context_of
+from iossim.study.evaluate import context_of
 from iossim.study.points import points_of
 from iossim.study.report.plots import figures
 from iossim.study.report.plots.chosen_points import chosen_points
@@ -68,20 +68,6 @@ def test_a_report_looks_into_rewritten_networks(tmp_path: Path) -> None:
     assert row.rules
     assert point.network.graph.hash == point.best.graph_hash
     assert [figure.name for figure in figures(run, ["timeline", "roofline"])] == ["timeline", "roofline"]
-
-
-def test_each_search_by_itself() -> None:
-    """The least sum of operators is that of one search or of the other, and the joint search has the better."""
-    given = {**RULES, "scheduler": "sequential"}
-    searches = [{**given, "search": search, "label": search} for search in ("backtracking", "saturation", "joint")]
-    points = points_of(Scenario.model_validate({**STUDY, "rewrites": searches}))
-    assert len({point.key for point in points}) == 3
-    least_us = [network_us(context_of(point)) for point in points]
-    assert least_us[2] == min(least_us)
-
-
-def network_us(context: EvaluationContext) -> float:
-    return schedule(context.network, context.prices, "sequential").latency_us
 
 
 def test_a_graph_for_one_device_runs_on_another(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import builtins
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from html_outline import Outline
 from made_studies import SCHEDULERS, made_run, made_scenario, published, searches
 from rich.console import Console
 from small_studies import small_study
@@ -44,40 +44,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> StudyRun:
     return run_study(scenario, tmp_path_factory.mktemp("real") / "run", workers=1)
 
 
-class _Outline(HTMLParser):
-    """Tags that are opened and closed, ids, and what attributes name."""
-
-    VOID = frozenset({"meta", "link", "br", "input", "rect", "path", "circle"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.tags: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in self.VOID:
-            self.open.append(tag)
-        for key, value in attrs:
-            if key == "id":
-                self.ids.append(value or "")
-            if key in ("href", "src"):
-                self.links.append(value or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
-
-
 def test_the_page_is_whole_and_says_the_answer_first(tmp_path: Path) -> None:
     claims = [published(), published("It helps.", is_claimed=False)]
     scenario = made_scenario(questions=[Question(metric="speedup")], published=claims, batch_sizes=[1, 8, 32])
     run = made_run(tmp_path, scenario, failed=2)
     text = report(run)
-    outline = _Outline(text)
+    outline = Outline(text)
     assert not outline.open
     assert len(outline.ids) == len(set(outline.ids))
     assert outline.tags.count("h1") == 1
@@ -178,7 +150,7 @@ def test_text_of_a_scenario_cannot_end_the_script(tmp_path: Path) -> None:
     )
     text = report(run)
     assert "alert(1)</script>" not in text
-    assert not _Outline(text).open
+    assert not Outline(text).open
 
 
 def test_the_page_is_the_same_each_time(real: StudyRun, tmp_path: Path) -> None:
@@ -201,7 +173,7 @@ def test_two_thousand_points_stay_small(tmp_path: Path) -> None:
 
 def test_a_report_without_rows_or_with_failures_alone(tmp_path: Path) -> None:
     empty = made_run(tmp_path, made_scenario(models=[]))
-    assert not _Outline(report(empty)).open
+    assert not Outline(report(empty)).open
     failed = made_run(
         tmp_path, status="failed", reason="no", latency_ms=None, speedup=None, blocks=[], time_by_kind_us={}
     )
