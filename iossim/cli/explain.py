@@ -176,5 +176,5 @@ def _in_full(found: Explanation) -> Iterator[Part]:
         yield from ("", *long_lines(one))
         if one.facts is not None and one.facts.kernels:
             yield kernels_table(one)
-        if one.ways or one.next_best or one.own:
+        if one.next_best or one.own or one.beside:
             yield choices_table(one)

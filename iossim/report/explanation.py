@@ -117,7 +117,7 @@ def kernels_table(one: StageExplanation) -> Table:
 
 def choices_table(one: StageExplanation) -> Table:
     """Alternatives to the stage, the cheapest first."""
-    special = [choice for choice in (one.next_best, one.own, one.beside) if choice is not None]
+    choices = [choice for choice in (one.next_best, one.own, one.beside) if choice is not None]
     rows: list[Mapping[str, Cell]] = [
         {
             "otherwise": choice.way,
@@ -126,7 +126,7 @@ def choices_table(one: StageExplanation) -> Table:
             "instead": number_words(choice.instead),
             "stages": "\n".join(stage_words(stage, one.block) for stage in choice.stages),
         }
-        for choice in sorted([*special, *one.ways], key=lambda choice: choice.more_us)
+        for choice in sorted(choices, key=lambda choice: choice.more_us)
     ]
     return described_table(__package__, "choices", "", rows)
 

@@ -1,12 +1,11 @@
 """What else a stage of a schedule could have been, and what the whole schedule would cost with it.
 
-All other blocks stay as they are. Within the block two questions are answered exactly, by the search itself:
+All other blocks stay as they are. Within the block three questions are answered exactly, by the search itself:
 
 - the *next best* schedule: the cheapest one that does not hold this stage (the same units, run the same way);
+- the cheapest one in which the units of this stage run otherwise, and all other stages are as they are;
 - the cheapest one in which some unit of a stage of a single group runs beside others, or merged. Units of a single
   group run one after another, so that cutting them elsewhere changes little: this is what was decided against.
-
-Other ways to run the units of the stage alone, with all other stages as they are, are priced as they stand.
 """
 
 from __future__ import annotations
@@ -49,14 +48,6 @@ class Space:
             return Space(StageSpace())
         names = ("stages", "max_group_size", "max_groups")
         return Space(StageSpace(*(options[name] for name in names)), options["concurrent"], options["merge"])
-
-    def holds(self, problem: ScheduleProblem, stage: PlannedStage) -> bool:
-        """Whether a stage is one of the space, as far as it may run in some order at all."""
-        if stage.strategy is Strategy.MERGE:
-            return self.merge and stage.mask.bit_count() <= self.stages.limits(len(problem))[1]
-        if not self.concurrent:
-            return stage.mask.bit_count() == 1
-        return self.stages.holds(problem, stage.mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,34 +190,10 @@ class Alternatives:
         return self._known[key]
 
 
-def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Plan]:
-    """Named ways to run the units of stage ``index`` otherwise, or with a neighbour; all else stays.
-
-    Those that the space does not hold are left out; some may have no price.
-    """
-    stage, problem = context.plan[index], context.problem
-    units = bits(stage.mask)
-    found: dict[str, Plan] = {}
-    if len(units) > 1:
-        found["sequential"] = tuple(PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in units)
-        groups = problem.groups(stage.mask)
-        if stage.strategy is Strategy.CONCURRENT and 1 < len(groups) < len(units):
-            found["groups in sequence"] = tuple(PlannedStage(group, Strategy.CONCURRENT) for group in groups)
-        if stage.strategy is Strategy.MERGE:
-            found["side by side"] = (PlannedStage(stage.mask, Strategy.CONCURRENT),)
-        elif len(classes := {int(problem.merge_class[unit]) for unit in units}) == 1 and -1 not in classes:
-            found["merged"] = (PlannedStage(stage.mask, Strategy.MERGE),)
-    ways = {
-        name: (*context.plan[:index], *own, *context.plan[index + 1 :])
-        for name, own in found.items()
-        if all(space.holds(problem, one) for one in own)
-    }
-    for name, first in (("joined with previous stage", index - 1), ("joined with next stage", index)):
-        if 0 <= first < len(context.plan) - 1:
-            both = PlannedStage(context.plan[first].mask | context.plan[first + 1].mask, Strategy.CONCURRENT)
-            if space.holds(problem, both):
-                ways[name] = (*context.plan[:first], both, *context.plan[first + 2 :])
-    return ways
+def one_by_one(context: BlockContext, index: int) -> Plan:
+    """The plan of the block with the units of stage ``index`` one by one."""
+    alone = (PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in bits(context.plan[index].mask))
+    return (*context.plan[:index], *alone, *context.plan[index + 1 :])
 
 
 def is_small(problem: ScheduleProblem, space: Space, most: int) -> bool:

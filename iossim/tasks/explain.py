@@ -24,7 +24,7 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
 from iossim.search.assemble import price_blocks
 from iossim.search.scheduler import Progress, ignore
-from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
+from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, one_by_one
 
 #: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
 FEW_TRANSITIONS = 60_000
@@ -66,7 +66,7 @@ class StageExplanation:
     ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise and
     all other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its units runs
     beside others. ``exact`` is False where the block was too wide to be solved for each of its stages: then
-    ``next_best`` and ``beside`` are unknown. ``ways`` are further alternatives by name, the cheapest first.
+    ``next_best`` and ``beside`` are unknown.
     """
 
     number: int
@@ -78,7 +78,6 @@ class StageExplanation:
     next_best: Choice | None = None
     own: Choice | None = None
     beside: Choice | None = None
-    ways: tuple[Choice, ...] = ()
     exact: bool = True
 
     @property
@@ -96,7 +95,6 @@ class StageExplanation:
             "next_best": self.next_best and self.next_best.to_json(),
             "own_units_otherwise": self.own and self.own.to_json(),
             "beside": self.beside and self.beside.to_json(),
-            "ways": [way.to_json() for way in self.ways],
             "exact": self.exact,
             **({"variants": stage.variants} if stage.variants else {}),
             **({} if self.facts is None else _facts_json(self.facts)),
@@ -212,24 +210,22 @@ class _Explainer:
         def choice(way: str, plan: Plan | None) -> Choice | None:
             return self._choice(way, context, block, plan, first)
 
-        ways = [one for way, plan in other_ways(context, index, self.space).items() if (one := choice(way, plan))]
+        alone = choice("sequential", one_by_one(context, index))
         next_best = beside = None
         if exact:
             next_best = choice("second best", self.ask.next_best(context, index))
             if len(stage.groups) == 1 and stage.strategy is Strategy.CONCURRENT and self.space.concurrent:
                 beside = choice("concurrent with others", self.ask.next_best_beside(context, index))
-        one_by_one = next((way for way in ways if way.way == "sequential"), None)
         return StageExplanation(
             number,
             block.name,
             stage,
             _share(stage, self.schedule),
             self.prices.stage_facts(self.network, stage) if isinstance(self.prices, DeviceCostModel) else None,
-            one_by_one.more_us if one_by_one else 0.0 if len(stage.units) == 1 else None,
+            alone.more_us if alone else 0.0 if len(stage.units) == 1 else None,
             next_best,
             choice("same units rearranged", self.ask.split(context, index)),
             beside,
-            tuple(sorted(ways, key=lambda one: one.more_us)),
             exact,
         )
 
