@@ -22,7 +22,7 @@ MISTAKES = dict(line.split(" => ") for line in LINES if line and not line.starts
 
 @pytest.mark.parametrize("arguments", MISTAKES)
 def test_mistakes_get_one_line(arguments: str, folder: Path) -> None:
-    line = refused(arguments)
+    line = refused(arguments.replace("ROOT", str(Path(__file__).parents[2])))
     assert [words for words in MISTAKES[arguments].split(" | ") if words not in line] == []
     assert list(folder.iterdir()) == []
 

@@ -89,26 +89,6 @@ def test_a_table_a_network_beside_baselines(tmp_path: Path) -> None:
     assert float(lines["onnxruntime-1-thread"][3]) > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--schedulers", "ios"], "--schedulers 'ios' is not known; did you mean 'ios-both'?"),
-        (["--schedulers", ","], "--schedulers names none; known: sequential"),
-        (["--compare", "tensorrt"], "--compare 'tensorrt' is not known; known: onnxruntime, torch"),
-        (["--compare", "onnxruntime-2"], "--compare 'onnxruntime-2' is not known; did you mean 'onnxruntime'?"),
-        (
-            ["--budget", "soon"],
-            "--budget 'soon' is not a budget; give a number of measurements (1000), seconds (60s), or all",
-        ),
-        (["--rounds", "0"], "--rounds 0 is too few"),
-    ],
-)
-def test_mistakes(arguments: list[str], reason: str, tmp_path: Path) -> None:
-    store = ["--store", str(tmp_path / "s.sqlite")]
-    assert reason in refused(["bench", "ios_sample", *WHERE, *store, *arguments])
-    assert not (tmp_path / "out").exists()
-
-
 def test_an_interrupt_keeps_the_networks_that_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

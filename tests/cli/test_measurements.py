@@ -222,11 +222,6 @@ def test_prune() -> None:
     ("arguments", "words"),
     [
         ("prune --store s.sqlite", "prune needs to know what may go"),
-        ("prune --older-than -1 --store s.sqlite", "--older-than -1 is no number of days"),
-        ("prune --older-than x --store s.sqlite", "'x' is not a whole number"),
-        ("list --kind unis --store s.sqlite", "did you mean 'unit'"),
-        ("list --store none.sqlite", "there is no measurement store none.sqlite"),
-        ("list", "there is no measurement store"),
         ("import none.sqlite --store s.sqlite", "there is no measurement store none.sqlite"),
         ("import text.sqlite --store s.sqlite", "is not a database"),
         ("export out.jsonl --store s.sqlite --context 7", "holds nothing of that kind"),

@@ -123,9 +123,6 @@ def test_only_a_terminal_is_told(tmp_path: Path) -> None:
     assert [line[:6] for line in lines[first + 1 : first + 3]] == [" " * 6] * 2
 
 
-COMMAND = "optimize squeezenet -d v100-sxm2 --scheduler greedy"
-
-
 def test_a_schedule_within_a_limit() -> None:
     free = printed_json(f"{COMMAND} --json")
     tight = printed_json(f"{COMMAND} --workspace-limit 0B --json")

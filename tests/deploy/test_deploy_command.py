@@ -228,26 +228,6 @@ def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path) -> None:
     assert names <= {f"node_{number}" for number in range(len(model.graph.node))}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ("deploy ios_sample --runtime tensorr --out x", "--runtime 'tensorr' is not known; did you mean 'tensorrt'"),
-        ("deploy ios_sample", "give --out DIR"),
-        (f"deploy ios_sample --device {CPU} --streams 0 --out x", "--streams 0 is not possible"),
-        ("deploy ios_sample --device v100-sxm2 --out x", "has no CUDAExecutionProvider, which v100-sxm2 needs"),
-        (f"deploy ios_sample --device {CPU} --model alexnet --out x", "--model is for a schedule"),
-        (f"deploy ios_sample --device {CPU} --dtype int8 --out x", "int8 is for pricing"),
-        (f"deploy ios_sample --device {CPU} --batch 1,two --out x", "'two' is not a whole number"),
-        (f"deploy ios_sample --device {CPU} --batch 0 --out x", "batch 0 is not possible"),
-        ("deploy ios_sample --runtime tensorrt --device t4 --batch 1,2", "takes one batch, and --batch says 1,2"),
-    ],
-)
-def test_mistakes(arguments: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert told in refused(arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_schedule_that_is_not_valid(tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     write_atomically(path, '{"graph_hash": "x"}')

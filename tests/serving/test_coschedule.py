@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import printed, printed_json, refused
+from command_line import printed, printed_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, unscheduled
@@ -287,23 +287,3 @@ def test_an_objective_is_told() -> None:
     told = printed(f"{command} --limit squeezenet=0.01")
     assert "no way keeps all limits" in told
     assert "requests a second" in told
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--device v100-sxm2 --weight squeezenet=2", "--weight is of --objective latency; give both, or neither"),
-        ("--device v100-sxm2 --objective speed", "--objective 'speed' is not known; give makespan or latency"),
-        ("--device v100-sxm2 --limit squeezenet", "--limit 'squeezenet' is not possible; give MODEL=NUMBER"),
-        ("--device v100-sxm2 --limit squeezenet=-1", "--limit 'squeezenet=-1' is not possible"),
-        ("--device v100-sxm2 --limit alexnet=1", "'alexnet' is not one of the models; models: squeezenet"),
-        ("--device v100-sxm2 --limit squeezenet=1 --limit squeezenet=2", "--limit names 'squeezenet' 2 times"),
-        ("--device v100-sxm2 --requests 9", "--requests has no effect without --arrivals; give that, too"),
-        ("--device v100-sxm2 --arrivals r.csv --requests 9", "--requests and --arrival-seed are of random requests"),
-        ("--copies 0 --device v100-sxm2", "--copies 0 is not possible"),
-        ("--requests 0 --device v100-sxm2", "--requests is 1 or more"),
-        ("", "coschedule needs a device"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(options: str, message: str) -> None:
-    assert message in refused(f"coschedule squeezenet {options}")

@@ -66,13 +66,6 @@ def test_a_bar_for_each_kernel_over_several_rows(network: Network, schedule: Sch
     assert len({round(right - left, 9) for left, right in map(domain, figure.panels)}) == 1
 
 
-def test_rows_have_the_lanes_that_they_use(network: Network, schedule: Schedule) -> None:
-    """No row keeps lanes for streams that run elsewhere: an axis of names has those of its own data."""
-    figure = timeline_figure(network, schedule, fake_timeline(network, schedule, kernels=2))
-    lanes = [{kernel["stream"] for kernel in drawn(figure, panel, "kernel")} for panel in figure.panels]
-    assert len(set(map(len, lanes))) > 1
-
-
 def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
     kinds = {node.op.kind for zoo in ("squeezenet", "resnet18", "nasnet_a") for node in load(zoo).graph.nodes}
     for some in (kinds, {"conv", "concat"}, {"concat", "unheard_of", "conv"}):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,27 +290,10 @@ def test_points_that_make_no_grid_stand_under_one_another() -> None:
     assert {record["group"] for record in drawn.records} == {"inception_v3, gpu-0", "squeezenet, gpu-1"}
 
 
-def test_a_study_of_which_all_failed_has_no_figures() -> None:
-    run = made_run(HERE, status="failed", reason="no", latency_ms=None, speedup=None, blocks=[], time_by_kind_us={})
-    assert figures(run) == []
-
-
 def test_ticks_of_a_logarithmic_axis() -> None:
     assert log_ticks([0.2, 7.0]) == [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
     assert log_ticks([1, 20_000]) == [1, 10, 100, 1000, 10_000, 100_000]
     assert log_ticks([0.0]) == []
-
-
-def test_figures_are_the_same_each_time() -> None:
-    scenario = made_scenario(batch_sizes=[1, 8, 32], cross_evaluate=["batch"], searches=searches()[:2])
-    once, again = (
-        [
-            (f.finding, f.records, [json.dumps(dict(p.spec)) for p in f.panels])
-            for f in figures(made_run(HERE, scenario))
-        ]
-        for _ in range(2)
-    )
-    assert once == again
 
 
 def _rgb(colour: str) -> tuple[float, ...]:
