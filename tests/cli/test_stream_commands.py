@@ -178,12 +178,6 @@ def test_what_simulate_cannot_do_with_streams(saved: Path, options: str, message
     assert message in refused(f"simulate {saved}/graph-ios-streams.json {options}")
 
 
-def test_explained_elsewhere_the_price_is_of_there(saved: Path) -> None:
-    streams = f"{saved}/graph-ios-streams.json"
-    there = printed_json(f"simulate {streams} --device t4 --json")
-    assert f"{there['latency_us'] / 1e3:.3f} ms in " in printed(f"explain {streams} --device t4")
-
-
 @pytest.mark.parametrize("engine", ["graph", "paper"])
 def test_stages_and_streams_are_diffed_as_plans(saved: Path, engine: str) -> None:
     stages, streams = (f"{saved}/{engine}-{name}.json" for name in ("ios-both", "ios-streams"))

@@ -218,23 +218,6 @@ def test_a_print_has_every_figure_and_whole_tables(opened: Open, theme: str) -> 
     assert seen.errors == []
 
 
-def test_the_table_of_rows_is_whole_at_1400_pixels(opened: Open) -> None:
-    page = opened("real", (1400, 900)).page
-    assert page.evaluate(
-        "(() => { const box = document.querySelector('#table .scroll'); return box.scrollWidth <= box.clientWidth; })()"
-    )
-
-
-def test_answers_of_several_cases_are_tables(opened: Open) -> None:
-    page = opened("real").page
-    answers = page.locator(".answer")
-    tables = [answer.locator("table.cases tbody tr").count() for answer in answers.all()]
-    assert any(count > 1 for count in tables)
-    assert all(
-        answer.locator("p").count() == (0 if count else 1) for answer, count in zip(answers.all(), tables, strict=True)
-    )
-
-
 def test_sorting_by_mouse_and_keyboard(opened: Open) -> None:
     page = opened("every").page
     head = page.locator("#table th", has_text="latency").first
