@@ -19,24 +19,21 @@ from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedul
 _GROUP_COLOURS = ("#cfe3f3", "#fbe3b5", "#c5e8dc", "#f1d9e7", "#d9eefa", "#f7d3bd", "#faf6c3", "#e3e3e3")
 
 
-def dot(network: Network, schedule: AnySchedule | None = None) -> str:
+def dot(network: Network, schedule: AnySchedule) -> str:
     """DOT text: stages, or streams with their waits, as clusters; equal arguments give equal text."""
     return "\n".join(_lines(network, schedule)) + "\n"
 
 
-def _lines(network: Network, schedule: AnySchedule | None) -> Iterator[str]:
+def _lines(network: Network, schedule: AnySchedule) -> Iterator[str]:
     yield f"digraph {quoted(network.name)} {{"
-    yield f"  label={quoted(_title(network, schedule))}; labelloc=t; fontname=Helvetica;"
+    yield f"  label={quoted(_title(schedule))}; labelloc=t; fontname=Helvetica;"
     yield '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
     yield "  edge [arrowsize=0.6, color=gray40];"
     graph = network.graph
     for number, name in enumerate(graph.inputs):
         label = quoted(f"{name}\n{graph.types[name]}")
         yield f"  in{number} [label={label}, shape=plaintext, style=solid];"
-    if schedule is None:
-        for unit in network.units:
-            yield f"  {_node(network, unit)}"
-    elif isinstance(schedule, StreamSchedule):
+    if isinstance(schedule, StreamSchedule):
         yield from _streams(network, schedule)
     else:
         yield from _clusters(network, schedule)
@@ -100,16 +97,13 @@ def _stage_label(number: int, block: str, stage: Stage) -> str:
     return f"stage {number} · {block} · {what} · {stage.latency_us:.1f} us"
 
 
-def _node(network: Network, unit: Unit, colour: str | None = None) -> str:
+def _node(network: Network, unit: Unit, colour: str) -> str:
     shapes = "\n".join(str(network.graph.types[value]) for value in unit.outputs)
     label = quoted(f"{unit.name}\n{unit.kind}\n{shapes}")
-    fill = f', fillcolor="{colour}"' if colour else ""
-    return f"u{network.unit_index[unit.name]} [label={label}{fill}];"
+    return f'u{network.unit_index[unit.name]} [label={label}, fillcolor="{colour}"];'
 
 
-def _title(network: Network, schedule: AnySchedule | None) -> str:
-    if schedule is None:
-        return f"{network.name}: {len(network.units)} units"
+def _title(schedule: AnySchedule) -> str:
     parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
     return f"{heading(schedule)} in {parts}"
 

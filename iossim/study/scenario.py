@@ -6,13 +6,11 @@ Nothing here loads a model or a device: :mod:`iossim.study.points` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
-from typing_extensions import TypeAliasType
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
@@ -135,13 +133,13 @@ class Fault:
     is_missing: bool = False
 
 
-def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
-    """One of pydantic's errors about a value of the class ``of``, as a fault."""
+def fault_of_field(problem: Mapping[str, Any]) -> Fault:
+    """One of pydantic's errors about a scenario, as a fault."""
     location: Location = tuple(part for part in problem["loc"] if part not in (MAPPING, LIST, VALUE))
     if problem["type"] == "missing":
         return Fault(location, f"is missing; write '{location[-1]}: ...'", is_missing=True)
     if problem["type"] == "extra_forbidden":
-        return Fault(location, f"is not known; {did_you_mean(location[-1], _fields(of, location[:-1]))}")
+        return Fault(location, f"is not known; {did_you_mean(location[-1], _fields(location[:-1]))}")
     return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 
 
@@ -174,31 +172,21 @@ def _shown(given: Any) -> str:
     return repr(text[:60] + "..." * (len(text) > 60)) if isinstance(given, str) else text[:60]
 
 
-def _fields(of: type[BaseModel], location: Location) -> list[str]:
-    kind: Any = of
+def _fields(location: Location) -> list[str]:
+    """Names of the fields that a scenario may have at a place."""
+    schema = Scenario.model_json_schema()
+
+    def forms(of: dict[str, Any]) -> list[dict[str, Any]]:
+        if "$ref" in of:
+            return forms(schema["$defs"][of["$ref"].rpartition("/")[2]])
+        several = of.get("anyOf") or of.get("oneOf") or []
+        return [form for each in several for form in forms(each)] or [of]
+
+    found = [schema]
     for part in location:
-        kinds = _alternatives(kind)
-        model = _model_among(kinds)
-        if isinstance(part, str) and model is not None:
-            field = model.model_fields.get(part)
-            # pydantic's location also contains the alternative of a union.
-            kind = field.annotation if field else kind
-        else:
-            holder, place = (dict, 1) if isinstance(part, str) else (list, 0)
-            kind = next((get_args(each)[place] for each in kinds if get_origin(each) is holder), kind)
-    found = _model_among(_alternatives(kind))
-    return [] if found is None else list(found.model_fields)
-
-
-def _model_among(kinds: Sequence[Any]) -> type[BaseModel] | None:
-    return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)
-
-
-def _alternatives(kind: Any) -> list[Any]:
-    if isinstance(kind, TypeAliasType):
-        return _alternatives(kind.__value__)
-    if get_origin(kind) is Annotated:
-        return _alternatives(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return [each for part in get_args(kind) for each in _alternatives(part)]
-    return [] if get_origin(kind) is Literal else [kind]
+        # pydantic's location also contains the alternative of a union, which is in no schema.
+        inside = (
+            of.get("properties", {}).get(part) or of.get("items") or of.get("additionalProperties") for of in found
+        )
+        found = [form for each in inside if isinstance(each, dict) for form in forms(each)] or found
+    return [name for of in found for name in of.get("properties", {})]

@@ -72,7 +72,7 @@ def parse_scenario(text: str, path: Path) -> Scenario:
     try:
         scenario = Scenario.model_validate(located.values)
     except ValidationError as error:
-        found = [fault_of_field(problem, Scenario) for problem in error.errors()]
+        found = [fault_of_field(problem) for problem in error.errors()]
         raise _first(path, located, found) from None
     if faults := list(faults_of(scenario)):
         raise _first(path, located, faults)
@@ -143,21 +143,15 @@ def _whole_cost_model(text: str, folder: Path) -> str:
 
 
 def write_new_scenario(
-    path: Path,
-    schema: Mapping[str, Any],
-    fields: Mapping[str, Any],
-    questions: Sequence[str] = (),
-    replace: bool = False,
+    path: Path, schema: Mapping[str, Any], fields: Mapping[str, Any], questions: Sequence[str] = ()
 ) -> Scenario:
     """Write a commented scenario, whole or not at all, and the JSON ``schema`` that its first line names for editors.
 
     ``fields`` are its name, title, models, devices, batch sizes and schedulers; ``questions`` are in YAML. Raises
-    ScenarioError if they form no scenario, or the file exists and is not to be replaced.
+    ScenarioError if they form no scenario. An existing file is replaced.
     """
     if path.suffix not in (".yaml", ".yml"):
         raise ScenarioError(f"scenario {path}: the name must end in .yaml: 'iossim study run' takes it as a file then")
-    if path.exists() and not replace:
-        raise ScenarioError(f"scenario {path} is there already; choose another name, or give `force` to replace it")
     schema_path = user_data() / "schemas" / "scenario.json"
     template = (resources.files("iossim.study") / "new_scenario.txt").read_text(encoding="utf-8")
     text = Template(template).substitute(

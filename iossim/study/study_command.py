@@ -106,25 +106,17 @@ def new_study(
         "title": asked(title, "What is it about?", name.replace("_", " ").replace("-", " ").capitalize()),
         "models": _split(asked(models, "Networks (see 'iossim models list'), with commas between", "inception_v3")),
         "devices": _split(asked(devices, "Devices (see 'iossim devices list'), with commas between", "v100-sxm2,t4")),
-        "batch_sizes": _numbers(asked(batch_sizes, "Batch sizes", "1,8,32")),
+        "batch_sizes": _split(asked(batch_sizes, "Batch sizes", "1,8,32")),
         "schedulers": _split(asked(schedulers, "Schedulers", "sequential,ios-both")),
     }
     questions = question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")]
-    scenario = write_new_scenario(path, schema("scenario"), fields, questions, replace=force)
+    scenario = write_new_scenario(path, schema("scenario"), fields, questions)
     seen, run = f"iossim study show {path}", f"iossim study run {path} --out {scenario.name}"
     typer.echo(f"wrote {path}; see what it will do: {seen}; run it: {run}")
 
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    parts = _split(text)
-    for part in parts:
-        if not part.isdecimal():
-            raise OptionError(f"--batch-sizes {part!r} is not a whole number; write 1,8,32")
-    return [int(part) for part in parts]
 
 
 _PICTURE_FORMATS = ("svg", "png")

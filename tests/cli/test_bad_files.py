@@ -241,10 +241,6 @@ def test_file_that_holds_no_schedule(contents: bytes) -> None:
     assert "schedule.json" in refused("simulate schedule.json")
 
 
-def test_folder_for_a_schedule() -> None:
-    assert "directory" in refused("simulate .")
-
-
 def test_schedule_priced_by_no_device() -> None:
     printed("optimize ios_sample --cost-model random:7 --out out")
     line = refused("simulate out/schedule.json")

@@ -55,12 +55,6 @@ def test_a_backend_that_cannot_run_is_told_with_its_remedy(monkeypatch: pytest.M
     assert text.count("usable\n") == len(backend_names()) - 1
 
 
-def test_libraries_fit_eighty_columns() -> None:
-    listed = printed("doctor").partition("\nLibraries\n")[2].partition("\n\n")[0].splitlines()
-    assert len(listed) > 3
-    assert max(map(len, listed)) <= 80
-
-
 def test_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "gpus", lambda: nvidia_smi.parse(H100))
     (gpu,) = printed_json("doctor --json")["gpus"]

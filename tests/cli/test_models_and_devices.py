@@ -167,12 +167,6 @@ def test_a_derived_device_predicts_with_the_wider_interval() -> None:
     assert row["low_us"] < row["gpu_time_us"] < row["high_us"]
 
 
-def test_json_is_the_profile_written() -> None:
-    data = printed_json(f"devices derive mine --like t4 {FACTS} --out here.yaml --json")
-    assert data.pop("profile") == "here.yaml"
-    assert data == printed_json("devices show here.yaml --json")
-
-
 def test_samples_refine() -> None:
     Path("samples.csv").write_text(SAMPLES)
     printed(f"devices derive plain --like t4 {FACTS}")

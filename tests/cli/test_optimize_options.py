@@ -224,9 +224,3 @@ def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
     ]
     with pytest.raises(OptionError, match="cannot price graphs for any of greedy; add one of sequential, ios-"):
         api.compare(network, "v100-sxm2", schedulers=["greedy"], rewrite="metaflow")
-
-
-def test_where_rewriting_gains_nothing_the_network_as_given_is_best() -> None:
-    found = api.compare("ios_sample", "v100-sxm2", schedulers=["sequential"], rewrite="simplify")
-    assert found.best_label == "sequential"
-    assert found.best_network is found.network

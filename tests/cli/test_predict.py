@@ -28,30 +28,6 @@ CONV = """row,batch,in_channels,out_channels,kernel,in_size,stride,padding,laten
 8,4,64,64,1,28,2,0,,
 9,1,64,64,3,28,1,1,90.0,measured_kernel
 """
-TABLES = {
-    "conv": CONV,
-    "conv2d": "in_w,in_h,in_channels,batch,out_channels,kernel_w,kernel_h,pad_w,pad_h,stride_w,stride_h\n"
-    "700,161,1,4,32,20,5,0,0,2,2\n",
-    "linear": "batch,m,n,k\n1,126,115,72\n",
-    "gemm": "m,n,k,trans_a,trans_b\n1760,16,1760,N,T\n",
-    "add": "rows,cols\n127,168\n",
-    "relu": "rows,cols\n127,168\n",
-}
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_each_kind(kind: str) -> None:
-    Path("ops.csv").write_text(TABLES[kind])
-    rows = list(csv.DictReader(io.StringIO(printed(f"predict ops.csv --op {kind} -d t4"))))
-    given = list(csv.DictReader(io.StringIO(TABLES[kind])))
-    assert len(rows) == len(given)
-    for row, cells in zip(rows, given, strict=True):
-        assert {name: row[name] for name in cells if name != "kernels"} == {
-            name: cell for name, cell in cells.items() if name != "kernels"
-        }
-        assert 0 < float(row["low_us"]) < float(row["gpu_time_us"]) < float(row["high_us"])
-        assert row["algorithm"]
-        assert row["kernels"]
 
 
 @pytest.mark.parametrize("size", ["1000000000000", "1e12", "2147483648"])
@@ -194,7 +170,7 @@ def test_tables_that_are_wrong(case: str, folder: Path) -> None:
 
 
 def test_other_mistakes() -> None:
-    Path("ops.csv").write_text(TABLES["add"])
+    Path("ops.csv").write_text("rows,cols\n127,168\n")
     assert "--device" in refused("predict ops.csv --op add")
     assert "did you mean 't4'" in refused("predict ops.csv --op add -d t44")
     assert "fp31" in refused("predict ops.csv --op add -d t4 --dtype fp31")

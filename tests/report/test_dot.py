@@ -105,13 +105,6 @@ def test_names_are_escaped(name: str) -> None:
     assert unescaped == f"{name}\nConv\nfp32[1x1x1x1]"
 
 
-def test_without_a_schedule_there_are_no_clusters() -> None:
-    network = random_network(3)
-    parsed = Parsed.of(dot(network))
-    assert len(parsed.nodes) == len(network.units) + 1
-    assert not parsed.clusters
-
-
 @pytest.fixture(
     scope="module", params=[{}, {"units": 40, "dma__channels": 3, "shared__bytes": 60_000, "private_bytes": 8192}]
 )

@@ -170,7 +170,7 @@ def report(run: StudyRun) -> str:
         published=_published(run),
         failures=_failures(run),
         figures=drawn,
-        remarks=_remarks(run, drawn),
+        remark=layout.in_sample_in_words(results.rows),
         same=layout.fixed_in_words(results.rows),
         command=study_command(run),
         beside=_BESIDE,
@@ -221,21 +221,6 @@ def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
     first = {row.reason: f"{layout.point_label(row, axes)}, {row.scheduler}" for row in reversed(failed)}
     counts = Counter(row.reason for row in failed).most_common(_MOST_FAILURES)
     return [(count, reason, first[reason]) for reason, count in counts]
-
-
-def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
-    """Remarks that a reader of the figures needs, including why expected ones are absent."""
-    told = [sentence] if (sentence := layout.in_sample_in_words(run.results.rows)) else []
-    names = {figure.name for figure in drawn}
-    if run.results.scenario.plots is not None or names & {"timeline", "roofline"}:
-        return told
-    if all(row.status == "failed" for row in run.results.rows):
-        return told
-    return [
-        *told,
-        "There are no timelines and no roofline: these need points of a GPU that the simulator prices, with the "
-        "sequential schedule, and their schedules, models and profiles where the study left them.",
-    ]
 
 
 def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
