@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
-from small_studies import files_of, small_study
+from made_studies import files_of, small_study
 
 from iossim.cli.main import main
 from iossim.cli.outputs import tell_written

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_studies import files_of, small_study
+from made_studies import files_of, small_study
 
 from iossim.base.errors import OptionError
 from iossim.report.traces import perfetto_trace

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cpus import cpu
-from small_studies import files_of, small_study
+from made_studies import files_of, small_study
 
 import iossim
 from iossim import api

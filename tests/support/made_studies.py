@@ -1,13 +1,15 @@
-"""Studies made up for the tests of reports: rows of any number of points, without a search."""
+"""Studies for tests: small enough to run, or made up for reports: rows of any number of points, without a search."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
 from iossim.study.axes import AXES, Device, Model, Search
 from iossim.study.question import Question, in_words
+from iossim.study.run_directory import RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Published, Scenario
 from iossim.study.study_kind import label_of
 from iossim.study.study_run import Answer, BlockTime, CrossPrice, Results, Row, StudyRun
@@ -15,6 +17,25 @@ from iossim.study.study_run import Answer, BlockTime, CrossPrice, Results, Row, 
 SCHEDULERS = ("sequential", "greedy", "ios-both")
 #: How fast each is, relative to sequential at batch 1.
 _WORTH = {"sequential": 1.0, "greedy": 1.12, "ios-both": 1.4}
+
+
+def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) -> Scenario:
+    """Two devices and two batch sizes of a network, all schedulers."""
+    given: dict[str, Any] = {
+        "name": "small",
+        "models": [Model(model=each) if isinstance(each, str) else each for each in models],
+        "devices": [Device(device="v100-sxm2"), Device(device="t4")],
+        "batch_sizes": [1, 8],
+        "questions": [{"smallest": "device", "having": {"latency_ms": {"at_most": 5}}}],
+        "constraints": [{"metric": "latency_ms", "at_most": 1}],
+    }
+    return Scenario(**{**given, **fields})
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """By name the files that equal studies have in common."""
+    names = [RESULTS, TABLE, *sorted(f"{SCHEDULES}/{path.name}" for path in (folder / SCHEDULES).iterdir())]
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 def made_scenario(**changes: Any) -> Scenario:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_studies import SCHEDULERS, made_run, made_scenario, published, searches
-from small_studies import small_study
+from made_studies import SCHEDULERS, made_run, made_scenario, published, searches, small_study
 
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question, Range

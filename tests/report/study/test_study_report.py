@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from html_outline import Outline
-from made_studies import SCHEDULERS, made_run, made_scenario, published, searches
+from made_studies import SCHEDULERS, made_run, made_scenario, published, searches, small_study
 from rich.console import Console
-from small_studies import small_study
 
 from iossim.base.errors import OptionError
 from iossim.report.figures import vega
