@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
-from iossim.cli.option_groups import (
-    ModelOptions,
-    PricingOptions,
-    SpaceOptions,
-    StreamOptions,
-    TransformOptions,
-    schedule_or_network,
-)
+from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import SCHEDULE, ExitCode, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files, stream_files, tell_streams
+from iossim.cli.schedule_files import schedule_files, schedule_or_network, stream_files, tell_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.backend import Timing
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule
     from iossim.search.options import SearchOptions
 
 
@@ -180,26 +179,6 @@ class TimingOptions(OptionGroup):
             if (value := getattr(self, name)) < least:
                 raise OptionError(with_flags(f"`{name}` {value} is too few; give {least} or more"))
         return Timing(self.rounds, self.warm_up, self.seed, self.cold)
-
-
-def schedule_or_network(
-    target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
-) -> tuple[AnySchedule | None, Network]:
-    """Saved schedule and its network, at another ``batch`` if given; for a model, None and its network. Raises
-    OptionError for options that do not apply.
-    """
-    from iossim import api
-    from iossim.schedule.schedule import is_schedule
-
-    if is_schedule(Path(target)):
-        if reading != type(reading)():
-            raise OptionError(
-                f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
-            )
-        return api.read_any_schedule(target, model, batch)
-    if model is not None:
-        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
-    return None, reading.network_of_batch(target, batch)
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Files of a schedule: itself, its graph, its trace, its picture and its page; and what is printed of streams."""
+"""Files of a schedule: itself, its graph, trace, picture and page; what is printed of streams; reading one again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iossim.base.errors import OptionError
 from iossim.cli.options import with_flags
 from iossim.cli.outputs import (
     PAGE,
@@ -23,6 +24,7 @@ from iossim.cli.outputs import (
 )
 
 if TYPE_CHECKING:
+    from iossim.cli.option_groups import ReadingOptions
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution, Span
     from iossim.ir.network import Network
@@ -33,6 +35,26 @@ if TYPE_CHECKING:
 
 #: Number of launches shown, the critical path first, unless all are asked for.
 _FEW = 20
+
+
+def schedule_or_network(
+    target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
+) -> tuple[AnySchedule | None, Network]:
+    """Saved schedule and its network, at another ``batch`` if given; for a model, None and its network. Raises
+    OptionError for options that do not apply.
+    """
+    from iossim import api
+    from iossim.schedule.schedule import is_schedule
+
+    if is_schedule(Path(target)):
+        if reading != type(reading)():
+            raise OptionError(
+                f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
+            )
+        return api.read_any_schedule(target, model, batch)
+    if model is not None:
+        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
+    return None, reading.network_of_batch(target, batch)
 
 
 def schedule_files(

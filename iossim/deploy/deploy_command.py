@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions, make_ready, schedule_or_network
+from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions, make_ready
 from iossim.cli.options import command, whole_number
 from iossim.cli.outputs import ExitCode, Part, notes, present, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_files import schedule_or_network
 
 if TYPE_CHECKING:
     from iossim.deploy.check import DeploymentCheck

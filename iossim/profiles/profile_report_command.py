@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import OptionError
-from iossim.cli.option_groups import ModelOptions, PricingOptions, schedule_or_network
+from iossim.cli.option_groups import ModelOptions, PricingOptions
 from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
+from iossim.cli.schedule_files import schedule_or_network
 
 #: A larger overlap of layers cannot come from rounded clocks.
 _BESIDE = 1.05

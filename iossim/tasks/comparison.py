@@ -161,10 +161,7 @@ class Comparison(Printed):
         both = replace(self, streams=tuple(streams))
         if not isinstance(prices, StreamCostModel) or all(isinstance(one, Schedule) for one in streams):
             return both
-        stages = [(each.label, each.network, each.schedule) for each in self.changed]
-        for one in (*self.schedules, *streams):
-            if isinstance(one, Schedule):
-                stages.append((one.scheduler, self.network, one))
+        stages = [entry for entry in both._entries if isinstance(entry[2], Schedule)]
         plans_us = {label: plan_us(one, network, prices) for label, network, one in stages}
         add_up = all(isclose(plans_us[label], one.latency_us) for label, _, one in stages)  # as under the graph engine
         return both if add_up else replace(both, plans_us=plans_us)
@@ -180,7 +177,8 @@ class Comparison(Printed):
         tied = [f"{TIE} tied with the best: the difference is within the noise"] if best and best.ties else []
         if not self.plans_us:
             return tied
-        sums = ", ".join(f"{label} {us / 1e3:.3f} ms" for label, us in self._sums_us.items())
+        in_plans = (entry for entry in self._entries if entry[0] in self.plans_us)
+        sums = ", ".join(f"{label} {found.latency_us / 1e3:.3f} ms" for label, _, found in in_plans)
         return [
             f"Latencies are those of whole plans, as streams have no stages to add up; sums of stages: {sums}",
             *tied,
@@ -234,10 +232,10 @@ class Comparison(Printed):
         return self.plans_us.get(label or found.scheduler, found.latency_us)
 
     @property
-    def _sums_us(self) -> dict[str, float]:
-        every = [(found.scheduler, found) for found in (*self.schedules, *self.streams)]
-        every += [(each.label, each.schedule) for each in self.changed]
-        return {label: found.latency_us for label, found in every if label in self.plans_us}
+    def _entries(self) -> list[tuple[str, Network, AnySchedule]]:
+        """Label, network and schedule of each row."""
+        as_given = [(found.scheduler, self.network, found) for found in (*self.schedules, *self.streams)]
+        return [*as_given, *((each.label, each.network, each.schedule) for each in self.changed)]
 
     @property
     def baseline(self) -> Schedule:
@@ -277,7 +275,7 @@ class Comparison(Printed):
     @property
     def best_us(self) -> float:
         """Latency of the fastest of all, as the table defines it."""
-        return next(row.latency_us for row in self.rows if row.scheduler == self.best_label)
+        return self.latency_us(self.best_streams or self.best, self.best_label)
 
     @property
     def best_network(self) -> Network:
