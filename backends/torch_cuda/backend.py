@@ -54,13 +54,13 @@ def usable_device(name: str | None = None) -> str:
 
     Raises OptionError for an unknown device, BackendError without torch, and for CUDA where torch cannot use it.
     """
+    if name is not None and name not in DEVICES:
+        raise OptionError(f"torch runs on no device {name!r}; {did_you_mean(name, DEVICES)}")
     if find_spec("torch") is None:
         raise BackendError(_NOT_INSTALLED)
     reason = missing()
     if name is None:
         return "cpu" if reason else "cuda"
-    if name not in DEVICES:
-        raise OptionError(f"torch runs on no device {name!r}; {did_you_mean(name, DEVICES)}")
     if name == "cuda" and reason:
         raise BackendError(f"torch cannot use CUDA here: {reason}")
     return name

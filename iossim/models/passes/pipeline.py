@@ -11,6 +11,7 @@ from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.norm_recognition import NormRecognition
+from iossim.models.passes.rotations import RotationRecognition
 from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
@@ -35,6 +36,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         ConstantFolding(kept),
         SoftmaxRecognition(),
         *([NormRecognition()] if trained is None else []),
+        RotationRecognition(),
         DeadOpElimination(),
         GatherSlicing(),
         IdentityElimination(),
