@@ -6,15 +6,13 @@ import ast
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from iossim.base.native.library import c_name
 from iossim.base.native.types import FLOAT, INTEGER, MASK, TRUTH, Array, Number, Record, Row, Type, UntranslatableError
-
-if TYPE_CHECKING:
-    from iossim.base.native.translation import Translation
+from iossim.base.native.unit import Unit
 
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _BITS = {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"}
@@ -34,7 +32,7 @@ Expression = tuple[str, Type]
 class Expressions:
     """The expressions of one function, translated."""
 
-    def __init__(self, unit: Translation, function: Callable[..., Any]):
+    def __init__(self, unit: Unit, function: Callable[..., Any]):
         self.unit, self.function, self.name = unit, function, c_name(function)
         self.signature = unit.signature(function)
         self.parameters = dict(self.signature.parameters)

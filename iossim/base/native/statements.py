@@ -7,21 +7,19 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from iossim.base.native.expressions import Expression, Expressions, own_name
 from iossim.base.native.types import INTEGER, Array, Number, Record, Tuple, Type
-
-if TYPE_CHECKING:
-    from iossim.base.native.translation import Translation
+from iossim.base.native.unit import Unit
 
 
 class FunctionText(Expressions):
     """The C of one function."""
 
-    def __init__(self, unit: Translation, function: Callable[..., Any], inline: bool):
+    def __init__(self, unit: Unit, function: Callable[..., Any], inline: bool):
         super().__init__(unit, function)
         self.count = 0
         self.owned: list[str] = []

@@ -17,16 +17,11 @@ from typing import Any
 from iossim.base.native import calls
 from iossim.base.native.library import FLAGS, c_name, compiler
 from iossim.base.native.statements import FunctionText
-from iossim.base.native.types import Array, Dimensions, Record, Row, Signature, Tuple, Type
+from iossim.base.native.types import Row
+from iossim.base.native.unit import Callee, MoreKnownError, Unit
 
 #: The beginning of all translations.
 _PRELUDE = Path(__file__).with_name("prelude.c")
-#: A function, and whether it is inlined.
-Callee = tuple[Callable[..., Any], bool]
-
-
-class MoreKnownError(Exception):
-    """A type was refined: code that was translated with the former type has to be translated again."""
 
 
 def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]) -> str:
@@ -44,23 +39,11 @@ def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], C
     return Translation(able, callee).text
 
 
-class Translation:
-    """The C of functions and of all their callees, see :func:`translate`, with the types and functions that it declares
-    and the inferred types of variables; raises UntranslatableError.
-    """
+class Translation(Unit):
+    """The C of functions and of all their callees, see :func:`translate`; raises UntranslatableError."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]):
-        self.callee = callee
-        self.dimensions = Dimensions()
-        #: The types of variables, by function and name; the number of times that one was widened.
-        self.locals: dict[tuple[str, str], Type] = {}
-        self.widened = 0
-        #: The C of types, and of constants and functions, by name in dependency order.
-        self.types: dict[str, str] = {}
-        self.parts: dict[str, str] = {}
-        self.called: set[str] = set()
-        #: The places of arrays that are accessed: others may have any number of dimensions.
-        self.used: set[tuple[str, str]] = set()
+        super().__init__(callee)
         while True:
             self.types.clear()
             self.parts.clear()
@@ -86,33 +69,6 @@ class Translation:
             # Move it after its callees, which were defined meanwhile.
             self.parts[name] = self.parts.pop(name)
         return name
-
-    def signature(self, function: Callable[..., Any]) -> Signature:
-        return Signature.of(function, self.dimensions)
-
-    def declare(self, kind: Type) -> str:
-        """Declare a type in C; returns its name there."""
-        if isinstance(kind, Array) and kind.c_name not in self.types:
-            sizes = ", ".join(f"n{axis}" for axis in range(kind.dimensions))
-            self.types[kind.c_name] = f"typedef struct {{ {kind.c_element} *at; int64_t {sizes}; }} {kind.c_name};"
-        if isinstance(kind, Record) and kind.name not in self.types:
-            fields = " ".join(f"{self.held(own)} {name};" for name, own in kind.fields)
-            self.types[kind.name] = f"typedef struct {{ {fields} }} {kind.name};"
-        if isinstance(kind, Tuple) and kind.c_name not in self.types:
-            fields = " ".join(f"{item.c_name} v{place};" for place, item in enumerate(kind.items))
-            self.types[kind.c_name] = f"typedef struct {{ {fields} }} {kind.c_name};"
-        return kind.c_name
-
-    def held(self, kind: Type) -> str:
-        """The C name of a type for a variable that stores a value of it."""
-        name = self.declare(kind)
-        return kind.name if isinstance(kind, Record) else name
-
-    def widen(self, place: tuple[str, str], dimensions: int) -> None:
-        """Record that an array has at least this number of dimensions; raises MoreKnownError if that is new."""
-        if self.dimensions.of.get(place, 1) < dimensions:
-            self.dimensions.of[place] = dimensions
-            raise MoreKnownError
 
     def _is_inner(self, function: Callable[..., Any]) -> bool:
         """Whether a function is called by compiled ones only: calls from elsewhere go to numba."""
