@@ -20,9 +20,10 @@ from typing import Any
 
 from iossim.base.errors import DeviceError, note_once
 from iossim.base.threads import usable_cores
-from iossim.hardware.names import HOST_CPU, host_cpu_path, load_host_cpu, save_host_cpu
+from iossim.hardware.names import HOST_CPU, host_cpu_path, load_host_cpu
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Provenance
+from iossim.hardware.write import save_host_cpu
 
 HOST_PROVENANCE = Provenance(
     kind="hand-set",

@@ -148,13 +148,3 @@ def load_host_cpu(path: Path | None = None) -> DeviceProfile:
             "iossim profile MODEL --backend onnxruntime_cpu, or in seconds with iossim compare MODEL --device cpu"
         )
     return parse(read_text(path, "device profile", "make it again with iossim profile", DeviceError), str(path))
-
-
-def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
-    """Save a profile, completely or not at all; returns its path. Raises DeviceError if it cannot be written."""
-    from iossim.hardware.write import make_folder, write_profile
-
-    path = path or host_cpu_path()
-    make_folder(path.parent)
-    write_profile(profile, path)
-    return path

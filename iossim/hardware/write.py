@@ -14,7 +14,7 @@ from iossim.base.errors import DeviceError
 from iossim.base.user_files import write_atomically
 from iossim.hardware.compute_capability import LIMITS
 from iossim.hardware.kind import GPU
-from iossim.hardware.names import check_name, own_names
+from iossim.hardware.names import check_name, host_cpu_path, own_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Provenance
 
@@ -30,6 +30,17 @@ def write_profile(profile: DeviceProfile, path: Path) -> None:
         write_atomically(path, profile_yaml(profile))
     except OSError as error:
         raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
+
+
+def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
+    """Save the profile of this machine's CPU, completely or not at all; returns its path.
+
+    Raises DeviceError if it cannot be written.
+    """
+    path = path or host_cpu_path()
+    make_folder(path.parent)
+    write_profile(profile, path)
+    return path
 
 
 def write_template(name: str, path: Path, folder: Path) -> None:

@@ -16,9 +16,8 @@ from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.concurrency_fit import fit_concurrency
 from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
-from iossim.hardware.names import save_host_cpu
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.write import write_profile
+from iossim.hardware.write import save_host_cpu, write_profile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import (
     Header,

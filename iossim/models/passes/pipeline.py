@@ -11,7 +11,6 @@ from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.norm_recognition import NormRecognition
-from iossim.models.passes.rotations import RotationRecognition
 from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
@@ -20,6 +19,7 @@ from iossim.models.passes.simplification import (
     IdentityElimination,
 )
 from iossim.models.passes.softmax_recognition import SoftmaxRecognition
+from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
@@ -32,7 +32,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     """
     kept = trained or frozenset()
     passes = (
-        *([IntegerProducts()] if trained is None else []),
+        *([IntegerProducts(), FlatProductRecognition()] if trained is None else []),
         ConstantFolding(kept),
         SoftmaxRecognition(),
         *([NormRecognition()] if trained is None else []),

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import chain
 
 from iossim.ir.constants import Constant
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.nary import Add
@@ -157,7 +157,7 @@ def _sliced(graph: Graph, node: Node) -> tuple[Node, ...]:
     part = Slice((begin,), (end,), (axis,), (1,))
     if indices.type.shape:
         return (replace(node, op=part, inputs=node.inputs[:1]),)
-    name = f"{node.name}.slice"
+    name = free_name(f"{node.name}.slice", graph.types)
     return (
         Node(name, part, node.inputs[:1], (name,)),
         replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(name,)),

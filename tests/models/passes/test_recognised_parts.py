@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +12,18 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.ops.functions import Nary, Unary
+from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType
 from iossim.models.passes.norm_recognition import NormRecognition
 from iossim.models.passes.pipeline import canonicalise
-from iossim.models.passes.rotations import RotationRecognition
 from iossim.models.passes.simplification import DeadOpElimination
+from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
 
 SHAPE = (2, 3, 4, 8)
 
@@ -168,3 +171,35 @@ def test_halves_are_turned_by_a_lookup(turned: Callable[[GraphBuilder, str], str
 def test_other_concats_stay(turned: Callable[[GraphBuilder, str], str]) -> None:
     graph = rotary(turned)
     assert RotationRecognition().apply(graph) is graph
+
+
+ROWS = (2, 3, 8)
+
+
+def linear(
+    *, turned: bool = False, bias: tuple[int, ...] = (6,), restored: tuple[int, ...] = (2, 3, 6), twice: bool = False
+) -> Graph:
+    """A linear layer whose rows are flattened before it and restored after it."""
+    b = GraphBuilder("linear")
+    flat = b.add(Reshape((-1, 8)), b.add(Relu(), b.input("x", ROWS)))
+    operands = flat, b.constant("w", (6, 8) if turned else (8, 6)), *([b.constant("b", bias)] if bias else [])
+    y = b.add(Gemm(trans_b=turned), *operands)
+    z = b.add(Add(), b.add(Reshape(restored), y), b.constant("residual", restored))
+    return b.graph([z, b.add(Relu(), y)] if twice else [z])
+
+
+@pytest.mark.parametrize("bias", [(), (6,)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_flattened_rows_are_multiplied_as_they_are(turned: bool, bias: tuple[int, ...]) -> None:
+    graph = linear(turned=turned, bias=bias)
+    after = canonicalise(graph)
+    assert [node.op.kind for node in after.nodes] == ["relu", "matmul", *(["add"] if bias else []), "add"]
+    x = np.random.default_rng(0).standard_normal(ROWS).astype(np.float32)
+    (before,), (now,) = (evaluate_graph(each, {"x": x}).values() for each in (graph, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("changed", [{"bias": (6, 6)}, {"restored": (3, 2, 6)}, {"twice": True}])
+def test_products_of_other_rows_stay(changed: dict[str, Any]) -> None:
+    graph = linear(**changed)
+    assert FlatProductRecognition().apply(graph) is graph

@@ -1,4 +1,4 @@
-"""Recognition of rotary positions' rotated halves, which exporters write as slices, a negation and a concat."""
+"""Recognition of layers that exporters write as parts: linear layers of flattened rows, and rotary positions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,60 @@ from typing import NamedTuple
 import numpy as np
 
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.gather import Gather
-from iossim.ir.ops.nary import Mul
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 _NEGATION = Unary("neg")
+
+
+class FlatProductRecognition(GraphPass):
+    """Turns a Gemm between reshapes that flatten rows and restore them into a MatMul with a sum, which no reshape
+    separates from the sum, the activation or the split that follows.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        found = {gemm.name: _unflattened(graph, gemm) for gemm in graph.of_kind.get("gemm", ())}
+        made = {last.name: nodes for last, nodes in filter(None, found.values())}
+        gone = {name for name, each in found.items() if each is not None}
+        nodes = [each for node in graph.nodes if node.name not in gone for each in made.get(node.name, [node])]
+        return with_nodes(graph, nodes, graph.constants) if made else graph
+
+
+def _unflattened(graph: Graph, gemm: Node) -> tuple[Node, list[Node]] | None:
+    """The reshape that restores the rows, and the ops in place of it and the product; None where there is none."""
+    op = gemm.op
+    before, readers = graph.producer.get(gemm.inputs[0]), graph.consumers[gemm.outputs[0]]
+    assert isinstance(op, Gemm)
+    if before is None or len(readers) != 1 or gemm.outputs[0] in graph.returned:
+        return None
+    (last,), (_, columns) = readers, graph.types[gemm.outputs[0]].shape
+    if not isinstance(before.op, Reshape) or not isinstance(last.op, Reshape):
+        return None
+    x, weight, *bias = before.inputs[0], *gemm.inputs[1:]
+    *leading, inner = graph.types[x].shape
+    flattens = len(leading) > 1 and inner == graph.types[gemm.inputs[0]].shape[1]
+    restores = graph.types[last.outputs[0]].shape == (*leading, columns)
+    plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
+    if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
+        return None
+    nodes: list[Node] = []
+    if op.trans_b:
+        turned = free_name(f"{gemm.name}.weight", graph.types)
+        nodes.append(Node(turned, Transpose((1, 0)), (weight,), (turned,)))
+        weight = turned
+    product = free_name(f"{gemm.name}.rows", graph.types)
+    nodes.append(Node(gemm.name, MatMul(), (x, weight), (product,) if bias else last.outputs))
+    if bias:
+        nodes.append(Node(last.name, Add(), (product, *bias), last.outputs))
+    return last, nodes
 
 
 class RotationRecognition(GraphPass):
@@ -54,7 +100,7 @@ def _turned(graph: Graph, node: Node, constants: dict[str, Constant]) -> list[No
     if graph.types[found[0].whole].shape != shape or all(part.sign > 0 for part in found):
         return [node]
     signs = np.repeat([part.sign for part in found], [len(part.places) for part in found])
-    indices, factors, pairs = (f"{node.name}.{name}" for name in ("places", "signs", "pairs"))
+    indices, factors, pairs = (free_name(f"{node.name}.{name}", graph.types) for name in ("places", "signs", "pairs"))
     constants[indices] = ArrayConstant(np.array(places, dtype=np.int64))
     constants[factors] = ArrayConstant(signs.astype(graph.types[node.outputs[0]].dtype.numpy))
     lookup = Node(pairs, Gather(-1), (found[0].whole, indices), (pairs,))
