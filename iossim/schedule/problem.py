@@ -207,7 +207,7 @@ class ScheduleProblem:
 
 
 def _closure(masks: Masks, order: Iterable[int]) -> Masks:
-    """What is reached from each unit by steps of masks; in the order, a unit is after those that it reaches."""
+    """Transitive closure of masks; in ``order`` a unit comes after those that it reaches."""
     result: list[int] = masks.tolist()
     for unit in order:
         for other in bits(result[unit]):

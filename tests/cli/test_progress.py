@@ -41,14 +41,14 @@ def commands() -> set[str]:
     return set(leaves(build_command(), ()))
 
 
-#: What rich draws bars of.
+#: Character of which rich draws bars.
 BAR = "━"
 #: Commands that look something up, or write a file to begin with: they answer within a second.
 QUICK = {
     "devices list", "devices new", "devices show", "devices validate", "measurements list", "measurements prune",
     "models list", "rules list", "rules show", "schema", "study list", "study new", "study show",
 }  # fmt: skip
-#: Of all others a case each, by the name of the command; the first three print no JSON.
+#: One case of each other command, by its name; the first three print no JSON.
 CASES = {
     "models export": "models export squeezenet --out squeezenet.onnx",
     "schedules export": "schedules export greedy.json --out theirs.json",

@@ -190,7 +190,7 @@ def test_dtype_is_that_of_all_tensors(dtype: str) -> None:
 
 
 def identity(name: str) -> list[str]:
-    """What a network, its last unit and its last block are recognised by."""
+    """Hash of a network, and keys of its last unit and its last block."""
     network = load(name)
     return [network.graph.hash, network.signatures[-1], ScheduleProblem.of_block(network, network.blocks[-1]).key]
 
