@@ -136,5 +136,5 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_count(value: object, least: int = 1) -> bool:
-    """Whether a value is an integer of at least ``least``; True and False are not."""
+    """True if a value is an integer of at least ``least``; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

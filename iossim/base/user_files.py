@@ -179,7 +179,7 @@ def read_number(value: object, *, positive: bool = False, least: float = 0.0, mo
 
 
 def _is_plain(value: object) -> bool:
-    """Whether text is in common number syntax; Python would also read ``1_000`` as one."""
+    """True if text is in common number syntax; Python would also read ``1_000`` as one."""
     return isinstance(value, str) and "_" not in value
 
 

@@ -47,7 +47,7 @@ FP16_IN_FP32 = frozenset({"3.5", "3.7", "5.0", "5.2", "6.1"})
 
 
 def has_precision(capability: str, precision: Precision) -> bool:
-    """Whether GPUs of a compute capability run networks of a precision, possibly computing fp16 in fp32."""
+    """True if GPUs of a compute capability run networks of a precision, possibly computing fp16 in fp32."""
     major, _, minor = capability.partition(".")
     return (int(major), int(minor)) >= FIRST_WITH.get(precision, (0, 0))
 

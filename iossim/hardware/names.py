@@ -33,7 +33,7 @@ def shipped_text(name: str) -> str:
 
 
 def is_edge_profile(text: str) -> bool:
-    """Whether a profile's text is that of an edge device."""
+    """True if a profile's text is that of an edge device."""
     return _IS_EDGE.search(text) is not None
 
 

@@ -245,7 +245,7 @@ class DeviceProfile(Device):
         return hashlib.sha256(priced.encode()).hexdigest()[:12]
 
     def _is_no_session_known(self) -> bool:
-        """Whether sessions equal streams: the fingerprint of such a profile is as before they were distinguished."""
+        """True if sessions equal streams: such a profile keeps the fingerprint from before they were distinguished."""
         defaults = EngineOverheads.model_fields
         return all(getattr(self.engine, name) == defaults[name].default for name in _OF_SESSIONS)
 
@@ -312,12 +312,12 @@ class DeviceProfile(Device):
 
     @property
     def gpcs(self) -> tuple[int, ...]:
-        """SMs of each GPC; nothing where they are unknown."""
+        """SMs of each GPC; empty if they are unknown."""
         fact = self.datasheet.sms_per_gpc
         return tuple(fact.value) if fact else ()
 
     def sms_for_clusters(self, blocks: int) -> int:
-        """SMs that clusters of so many blocks fill, a block each; all, where GPCs are unknown, or hold no such one."""
+        """SMs that clusters of that many blocks fill, a block each; all if GPCs are unknown or too small for one."""
         filled = sum(size // blocks * blocks for size in self.gpcs) if blocks > 1 else 0
         return filled or self.sm_count
 

@@ -154,7 +154,7 @@ class TransferTable(Value):
         return clock_onset(self.sources)
 
     def covers(self, device: str) -> bool:
-        """Whether a device is one of the sources' boards."""
+        """True if a device is one of the sources' boards."""
         return any(device in source.boards for source in self.sources)
 
 

@@ -147,7 +147,7 @@ class _Parts:
         return value, tuple(path)
 
     def _scales(self, node: Node, by: Sequence[str]) -> bool:
-        """Whether an op multiplies or divides by one known number."""
+        """True if an op multiplies or divides by one known number."""
         known = [each for each in by if each in self.graph.constants and self.graph.types[each].elements == 1]
         return (isinstance(node.op, Mul) or node.op == Nary("div")) and len(by) == len(known) == 1
 

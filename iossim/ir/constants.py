@@ -21,12 +21,12 @@ class Constant(ABC):
 
     @property
     def is_at_hand(self) -> bool:
-        """Whether loading only reads existing data. Computing a constant may take any time and memory, and may fail."""
+        """True if loading only reads existing data. Computing a constant may take any time and memory, and may fail."""
         return True
 
     @property
     def is_absent(self) -> bool:
-        """Whether its values, or values that it is computed from, are missing, so that it cannot be loaded."""
+        """True if its values, or values that it is computed from, are missing, so that it cannot be loaded."""
         return False
 
     @abstractmethod

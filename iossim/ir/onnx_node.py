@@ -200,7 +200,7 @@ def _model(node: NodeProto, version: int, inputs: Iterable[ValueInfoProto]) -> M
 
 
 def _has_changed(node: NodeProto, version: int) -> bool:
-    """Whether a later operator set has another version of the operator."""
+    """True if a later operator set has another version of the operator."""
     import onnx
 
     if not onnx.defs.has(node.op_type, node.domain):

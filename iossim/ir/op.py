@@ -114,7 +114,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         return None
 
     def mixes_images(self, first_varies: bool) -> bool:
-        """Whether it may combine different positions of its leading dimension, or reorder them.
+        """True if it may combine different positions of its leading dimension, or reorder them.
 
         ``first_varies``: whether its first input depends on the network's inputs. An op that changes the size of that
         dimension need not report it: its output type shows it.
@@ -123,7 +123,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
 
     @property
     def sums_images(self) -> bool:
-        """Whether it sums over the leading dimension: results of parts of a batch then add up to that of the whole."""
+        """True if it sums over the leading dimension: results of parts of a batch then add up to that of the whole."""
         return False
 
     @property
@@ -133,7 +133,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
 
     @property
     def operation(self) -> str:
-        """What it computes: the function of an op that applies one of a table, else its kind."""
+        """Name of the computation: the function of an op that applies one of a table, else its kind."""
         return self.kind
 
     @property
@@ -143,7 +143,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether it fuses with its element-wise neighbours into one kernel."""
+        """True if it fuses with its element-wise neighbours into one kernel."""
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -280,7 +280,7 @@ class KindTable(dict[str, _T]):
 
 
 def is_product(onnx_type: str) -> bool:
-    """Whether one of ONNX's own operators multiplies matrices, including convolutions and recurrent layers."""
+    """True if one of ONNX's own operators multiplies matrices, including convolutions and recurrent layers."""
     found = onnx_class(onnx_type)
     return onnx_type == "Einsum" or (found is not None and found.multiply_adds is not Op.multiply_adds)
 

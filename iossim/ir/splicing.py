@@ -89,6 +89,6 @@ def _consumers(
     for value, readers in inside.items():
         others = graph.consumers.get(value, ())
         before = (node for node in others if position[node.name] < begin)
-        behind = (node for node in others if position[node.name] >= end)
-        consumers[value] = (*before, *readers, *behind)
+        after = (node for node in others if position[node.name] >= end)
+        consumers[value] = (*before, *readers, *after)
     return consumers

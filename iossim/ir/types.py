@@ -53,12 +53,12 @@ class DType(StrEnum):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it has fewer than 16 bits and is neither int8, uint8 nor bool: NumPy cannot compute in it."""
+        """True if it has fewer than 16 bits and is neither int8, uint8 nor bool: NumPy cannot compute in it."""
         return self.bytes == 1 and self not in (DType.INT8, DType.UINT8, DType.BOOL)
 
     @property
     def is_floating(self) -> bool:
-        """Whether networks compute in it: not in the 8-bit and smaller ones, which need scales."""
+        """True if networks compute in it: not in the 8-bit and smaller ones, which need scales."""
         return self in (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 
     @property

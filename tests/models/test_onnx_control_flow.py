@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx_import import import_onnx
-from onnx_models import write_onnx
+from onnx_models import nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -38,23 +38,18 @@ def graph(
 
 COUNTER = {"i": TensorProto.INT64, "more": TensorProto.BOOL}
 SUM = graph(
-    [node("Identity", ["more"], ["go"]), node("Add", ["s", "k"], ["t"]), node("Mul", ["t", "w"], ["next"])],
-    {**COUNTER, "s": None}, ["go", "next", "t"], w=0.75,
-)  # fmt: skip
+    nodes_of("go = Identity(more); t = Add(s, k); next = Mul(t, w)"),
+    {**COUNTER, "s": None},
+    ["go", "next", "t"],
+    w=0.75,
+)
 LOOP = node("Loop", ["trips", "", "x"], ["last", "each"], "loop", body=SUM)
-SCAN = graph([node("Add", ["s", "row"], ["n"]), node("Mul", ["n", "k"], ["o"])], {"s": None, "row": None}, ["n", "o"])
-POSITIVE = [node("ReduceSum", ["x"], ["sum"], "sum", keepdims=0), node("Greater", ["sum", "zero"], ["c"], "above")]
+SCAN = graph(nodes_of("n = Add(s, row); o = Mul(n, k)"), {"s": None, "row": None}, ["n", "o"])
+POSITIVE = nodes_of("[sum] sum = ReduceSum <keepdims=0> (x); [above] c = Greater(sum, zero)")
 DOUBLE = graph([node("Mul", ["x", "w"], ["t"])], {}, ["t"], w=2)
 ADDED = graph([node("Add", ["x", "k"], ["t"])], {}, ["t"])
-NESTED = graph(
-    [
-        node("ReduceMax", ["x"], ["m"], keepdims=0),
-        node("Greater", ["m", "zero"], ["b"]),
-        node("If", ["b"], ["t2"], then_branch=DOUBLE, else_branch=ADDED),
-    ],
-    {},
-    ["t2"],
-)
+INNER = node("If", ["b"], ["t2"], then_branch=DOUBLE, else_branch=ADDED)
+NESTED = graph([*nodes_of("m = ReduceMax <keepdims=0> (x); b = Greater(m, zero)"), INNER], {}, ["t2"])
 
 
 def then_first(if_node: NodeProto) -> NodeProto:
@@ -121,21 +116,17 @@ def test_weights_in_a_body_are_weights(tmp_path: Path) -> None:
 
 
 LAYER = graph(
-    [
-        node("Identity", ["more"], ["go"]), node("MatMul", ["s", "m"], ["t"]), node("Cast", ["i"], ["run"], to=TensorProto.FLOAT),
-        node("Add", ["t", "run"], ["u"]), node("Mul", ["u", "w"], ["next"]),
-    ],
+    nodes_of("go = Identity(more); t = MatMul(s, m); run = Cast <to=1> (i); u = Add(t, run); next = Mul(u, w)"),
     {**COUNTER, "s": None}, ["go", "next", "t"], w=0.75,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("read", ["last", "each"])
-def test_a_loop_of_products_is_written_out(read: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["y = Relu(last)", "y = ReduceMax <axes=[0], keepdims=0> (each)"])
+def test_a_loop_of_products_is_written_out(end: str, tmp_path: Path) -> None:
     """Each run is priced, as its products are anywhere else; carried whole it would be priced as traffic alone."""
     loop = node("Loop", ["trips", "", "x"], ["last", "each"], "loop", body=LAYER)
-    nodes = [loop, node("Relu" if read == "last" else "ReduceMax", [read], ["y"], "end", **({"axes": [0], "keepdims": 0} if read == "each" else {}))]  # fmt: skip
     weights = WEIGHTS | {"m": np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)}
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, weights, opset=12)
+    path = write_onnx(tmp_path / "m.onnx", [loop, *nodes_of(end)], {"x": [2, 3]}, weights, opset=12)
     found = canonicalise(import_onnx(path))
     assert [each.op.kind for each in found.nodes].count("matmul") == 4
     assert not any(each.op.kind == "foreign" for each in found.nodes)
@@ -146,8 +137,11 @@ def test_a_loop_of_products_is_written_out(read: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("trips", [None, 5_000])
 def test_a_loop_of_products_that_stays_whole_is_told(trips: int | None, tmp_path: Path) -> None:
     """How often it runs is not known, or it is too often."""
-    counted = [node("Shape", ["x"], ["n"])] if trips else [node("Cast", ["x"], ["some"], to=TensorProto.INT64), node("ReduceMax", ["some"], ["runs"], keepdims=0)]  # fmt: skip
-    loop = node("Loop", ["many" if trips else "runs", "", "x"], ["y"], "loop", body=without_scans(LAYER))
+    body = GraphProto()
+    body.CopyFrom(LAYER)
+    del body.output[2:]  # the values of all runs
+    counted = nodes_of("n = Shape(x)" if trips else "some = Cast <to=7> (x); runs = ReduceMax <keepdims=0> (some)")
+    loop = node("Loop", ["many" if trips else "runs", "", "x"], ["y"], "loop", body=body)
     weights = WEIGHTS | {"m": np.eye(3, dtype=np.float32), "many": np.array(trips or 0)}
     path = write_onnx(tmp_path / "m.onnx", [*counted, loop], {"x": [2, 3]}, weights, opset=12)
     assert load(path).remarks[1:] == (
@@ -155,23 +149,12 @@ def test_a_loop_of_products_that_stays_whole_is_told(trips: int | None, tmp_path
     )
 
 
-def without_scans(body: GraphProto) -> GraphProto:
-    kept = GraphProto()
-    kept.CopyFrom(body)
-    del kept.output[2:]
-    return kept
-
-
-GROWING = graph(
-    [node("Identity", ["more"], ["go"]), node("Concat", ["s", "s"], ["n"], axis=0)], {**COUNTER, "s": None}, ["go", "n"]
-)
+GROWING = graph(nodes_of("go = Identity(more); n = Concat <axis=0> (s, s)"), {**COUNTER, "s": None}, ["go", "n"])
 STOPPING = graph(
-    [node("ReduceSum", ["s"], ["sum"], keepdims=0), node("Greater", ["sum", "zero"], ["go"]), node("Add", ["s", "k"], ["n"]), node("Identity", ["s"], ["kept"])],
+    nodes_of("sum = ReduceSum <keepdims=0> (s); go = Greater(sum, zero); n = Add(s, k); kept = Identity(s)"),
     {**COUNTER, "s": None}, ["go", "n", "kept"],
 )  # fmt: skip
-NOISY = graph(
-    [node("Identity", ["more"], ["go"]), node("RandomNormalLike", ["s"], ["n"])], {**COUNTER, "s": None}, ["go", "n"]
-)
+NOISY = graph(nodes_of("go = Identity(more); n = RandomNormalLike(s)"), {**COUNTER, "s": None}, ["go", "n"])
 OTHERS = graph([node("Own", ["x"], ["t"], domain="own")], {}, ["t"])
 
 
@@ -196,28 +179,53 @@ def test_refused_in_one_line(nodes: list[NodeProto], reason: str, tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
-def branch_of(nodes: Sequence[NodeProto], output: str, weights: dict[str, np.ndarray] | None = None) -> GraphProto:
-    tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
-    made = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
-    return helper.make_graph(nodes, "branch", [], [made], tensors)
+def branch(nodes: Sequence[NodeProto] | str, **weights: float) -> GraphProto:
+    """A branch that makes ``t``, with weights of one number."""
+    return graph(nodes_of(nodes) if isinstance(nodes, str) else nodes, {}, ["t"], **weights)
 
 
 def scaled(factor: float) -> GraphProto:
     """``x * factor``, through values whose names every branch has."""
-    return branch_of([node("Mul", ["x", "k"], ["t"], "m")], "t", {"k": np.array(factor, np.float32)})
+    return branch("[m] t = Mul(x, k)", k=factor)
 
 
-def rank_is(rank: int, name: str) -> list[NodeProto]:
-    """Whether ``x`` has that rank, as exporters ask it."""
-    return [
-        node("Shape", ["x"], [f"{name}.shape"]),
-        node("Size", [f"{name}.shape"], [f"{name}.rank"]),
-        node("Constant", [], [f"{name}.wanted"], value_int=rank),
-        node("Equal", [f"{name}.rank", f"{name}.wanted"], [name]),
-    ]
+def if_rank_is(rank: int, then_branch: GraphProto, else_branch: GraphProto, output: str = "y") -> list[NodeProto]:
+    """A condition on the rank of ``x``, as exporters ask for it."""
+    asked = nodes_of(
+        f"{output}_shape = Shape(x); {output}_rank = Size({output}_shape); {output}_n = Constant <value_int={rank}> ()"
+        f"; {output}_is = Equal({output}_rank, {output}_n)"
+    )
+    return [*asked, node("If", [f"{output}_is"], [output], then_branch=then_branch, else_branch=else_branch)]
 
 
-def check_branch(path: Path, kinds: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "kinds"),
+    [
+        pytest.param(if_rank_is(2, scaled(2), scaled(3)), ["mul"], id="then"),
+        pytest.param(if_rank_is(3, scaled(2), scaled(3)), ["mul"], id="else"),
+        pytest.param(
+            [
+                *if_rank_is(2, scaled(2), scaled(3), "a"),
+                *if_rank_is(2, scaled(4), scaled(5), "b"),
+                *nodes_of("[sub] y = Sub(a, b)"),
+            ],
+            ["mul", "mul", "nary"],
+            id="equal names in several branches",
+        ),
+        pytest.param(
+            if_rank_is(2, branch(if_rank_is(5, scaled(2), scaled(3), "t")), scaled(7)), ["mul"], id="within a branch"
+        ),
+        pytest.param(if_rank_is(2, branch("[add] t = Add(x, w)"), scaled(3)), ["add"], id="a weight outside"),
+        pytest.param(
+            [*if_rank_is(2, branch("t = Identity(x)"), scaled(3), "z"), *nodes_of("y = Relu(z)")],
+            ["relu"],
+            id="what is outside",
+        ),
+    ],
+)
+def test_the_branch_that_is_taken(nodes: list[NodeProto], kinds: list[str], tmp_path: Path) -> None:
+    weights = {"w": np.ones(3, np.float32)} if kinds == ["add"] else {}
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, weights)
     found = canonicalise(import_onnx(path))
     assert [each.op.kind for each in found.nodes] == kinds
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
@@ -225,42 +233,8 @@ def check_branch(path: Path, kinds: list[str]) -> None:
     np.testing.assert_allclose(evaluate_graph(found, {"x": x})["y"], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("rank", [2, 3])
-def test_the_branch_that_is_taken(tmp_path: Path, rank: int) -> None:
-    nodes = [*rank_is(rank, "c"), node("If", ["c"], ["y"], "choice", then_branch=scaled(2), else_branch=scaled(3))]
-    check_branch(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}), ["mul"])
-
-
-def test_equal_names_in_several_branches(tmp_path: Path) -> None:
-    nodes = [
-        *rank_is(2, "c"),
-        node("If", ["c"], ["a"], then_branch=scaled(2), else_branch=scaled(3)),
-        node("If", ["c"], ["b"], then_branch=scaled(4), else_branch=scaled(5)),
-        node("Sub", ["a", "b"], ["y"], "sub"),
-    ]
-    check_branch(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}), ["mul", "mul", "nary"])
-
-
-def test_a_branch_within_a_branch_that_reads_what_is_outside(tmp_path: Path) -> None:
-    inner = node("If", ["inside"], ["t"], "inner", then_branch=scaled(2), else_branch=scaled(3))
-    middle = branch_of([*rank_is(5, "inside"), inner], "t")
-    outer = node("If", ["c"], ["y"], "outer", then_branch=middle, else_branch=scaled(7))
-    check_branch(write_onnx(tmp_path / "m.onnx", [*rank_is(2, "c"), outer], {"x": [2, 3]}), ["mul"])
-
-
-def test_a_weight_that_only_a_branch_reads(tmp_path: Path) -> None:
-    branch = branch_of([node("Add", ["x", "w"], ["t"], "add")], "t")
-    nodes = [*rank_is(2, "c"), node("If", ["c"], ["y"], then_branch=branch, else_branch=scaled(3))]
-    check_branch(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"w": np.ones(3, np.float32)}), ["add"])
-
-
-def test_a_branch_that_returns_what_is_outside(tmp_path: Path) -> None:
-    branch = branch_of([node("Identity", ["x"], ["t"])], "t")
-    nodes = [*rank_is(2, "c"), node("If", ["c"], ["z"], then_branch=branch, else_branch=scaled(3))]
-    check_branch(write_onnx(tmp_path / "m.onnx", [*nodes, node("Relu", ["z"], ["y"])], {"x": [2, 3]}), ["relu"])
-
-
 def test_a_branch_that_is_not_there(tmp_path: Path) -> None:
-    nodes = [*rank_is(2, "c"), node("If", ["c"], ["y"], "choice", else_branch=scaled(3))]
-    with pytest.raises(ModelError, match="If 'choice' has no then_branch that makes its outputs"):
+    nodes = if_rank_is(2, scaled(2), scaled(3))
+    del nodes[-1].attribute[1]
+    with pytest.raises(ModelError, match="If 'If_4' has no then_branch that makes its outputs"):
         import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}))

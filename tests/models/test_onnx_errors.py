@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx_import import import_onnx
-from onnx_models import write_onnx
+from onnx_models import nodes_of, write_onnx
 from seeded_weights import LIGHT_MODELS
 
 from iossim.base.errors import GraphError, IossimError, ModelError, OptionError
 from iossim.models.load import load, load_source
 
-node = helper.make_node
-RELU = [node("Relu", ["x"], ["y"], "r")]
+RELU = "[r] y = Relu(x)"
 
 
-def message(path, kind: type[IossimError] = ModelError, **options) -> str:
+def message(path: Path, kind: type[IossimError] = ModelError, **options: Any) -> str:
     with pytest.raises(kind) as caught:
         import_onnx(path, **options)
     text = str(caught.value)
@@ -45,51 +45,39 @@ EMPTY = helper.make_model(helper.make_graph([], "g", [], [helper.make_empty_tens
     ],
     ids=range(11),
 )
-def test_a_file_that_is_no_model(content, reason, tmp_path):
+def test_a_file_that_is_no_model(content: bytes | None, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     if content is not None:
         path.write_bytes(content)
     assert reason in message(path)
-
-
-def test_folder(tmp_path):
     assert "is a folder; give the .onnx file" in message(tmp_path)
 
 
-def test_a_file_larger_than_protobuf_reads(tmp_path):
+def test_a_file_larger_than_protobuf_reads(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     with path.open("wb") as stream:
         stream.truncate(2**31)
     assert "more than the 2 GiB that an ONNX file can hold" in message(path)
 
 
-@pytest.mark.parametrize("attributes", [{"strides": [1]}, {"strides": [0, 1]}, {"dilations": [1] * 3}])
+@pytest.mark.parametrize("attributes", ["strides=[1]", "strides=[0, 1]", "dilations=[1, 1, 1]"])
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER"])
-def test_attributes_that_do_not_fit(tmp_path, attributes, auto_pad):
-    attributes = {"kernel_shape": [2, 2], "auto_pad": auto_pad, **attributes}
-    nodes = [node("MaxPool", ["x"], ["y"], "p", **attributes)]
+def test_attributes_that_do_not_fit(tmp_path: Path, attributes: str, auto_pad: str) -> None:
+    nodes = f'[p] y = MaxPool <kernel_shape=[2, 2], auto_pad="{auto_pad}", {attributes}> (x)'
     assert "MaxPool 'p'" in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]}))
 
 
 @pytest.mark.parametrize(("opset", "reason"), [(5, "iossim reads 6 and later"), (999, "update onnx")])
-def test_operator_set(tmp_path, opset, reason):
-    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [1]}, opset=opset)
-    assert f"uses operator set {opset}" in (text := message(path))
+def test_operator_set(tmp_path: Path, opset: int, reason: str) -> None:
+    text = message(write_onnx(tmp_path / "m.onnx", RELU, {"x": [1]}, opset=opset))
+    assert f"uses operator set {opset}" in text
     assert reason in text
 
 
-def test_operators_that_cannot_be_taken_are_all_named_at_once(tmp_path):
-    nodes = [
-        node("NonZero", ["x"], ["a"], "first"),
-        node("Relu", ["x"], ["b"], "r"),
-        node("NonZero", ["b"], ["c"], "second"),
-        node("Mystery", ["b"], ["d"], "odd"),
-        node("FusedConv", ["b"], ["e"], "fused", domain="com.microsoft"),
-        node("RandomNormalLike", ["b"], ["f"], "dice"),
-        node("Sigmoid", ["d"], ["y"], "s"),
-    ]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}, domains=["com.microsoft"])
-    text = message(path)
+def test_operators_that_cannot_be_taken_are_all_named_at_once(tmp_path: Path) -> None:
+    nodes = """[first] a = NonZero(x); [r] b = Relu(x); [second] c = NonZero(b); [odd] d = Mystery(b)
+        [fused] e = com.microsoft.FusedConv(b); [dice] f = RandomNormalLike(b); [s] y = Sigmoid(d)"""
+    text = message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}, domains=["com.microsoft"]))
     assert "Mystery ('odd'): ONNX has no such operator; " in text
     assert "NonZero ('first' and 1 more): the shape of its output depends on data; " in text
     assert "RandomNormalLike ('dice'): it draws random numbers; " in text
@@ -100,29 +88,29 @@ def test_operators_that_cannot_be_taken_are_all_named_at_once(tmp_path):
 @pytest.mark.parametrize(
     "bad",
     [
-        node("Resize", ["x", "", "few"], ["y"], "n"),
-        node("Sub", ["x", ""], ["y"], "n"),
-        node("Clip", ["x", "several"], ["y"], "n"),
-        node("Split", ["x"], ["y"], "n", num_outputs=0),
-        node("Reshape", ["x", "table"], ["y"], "n"),
-        node("Shape", [""], ["y"], "n"),
-        node("Range", ["few", "few"], ["y"], "n"),
-        node("Range", ["few", "few", "nothing"], ["y"], "n"),
+        "Resize(x, , few)",
+        "Sub(x, )",
+        "Clip(x, several)",
+        "Split <num_outputs=0> (x)",
+        "Reshape(x, table)",
+        'Shape("")',
+        "Range(few, few)",
+        "Range(few, few, nothing)",
     ],
 )
-def test_operands_that_make_no_sense(tmp_path, bad):
+def test_operands_that_make_no_sense(tmp_path: Path, bad: str) -> None:
     weights = {
         "few": np.ones(2, np.float32),
         "several": np.ones(2, np.float32),
         "nothing": np.zeros(1, np.float32),
         "table": np.ones((2, 2), dtype=np.int64),
     }
-    path = write_onnx(tmp_path / "m.onnx", [bad], {"x": [2, 3, 4]}, weights, opset=18)
-    assert f"{bad.op_type} 'n'" in message(path)
+    path = write_onnx(tmp_path / "m.onnx", f"[n] y = {bad}", {"x": [2, 3, 4]}, weights, opset=18)
+    assert f"{bad.partition('(')[0].partition(' ')[0]} 'n'" in message(path)
 
 
 @pytest.mark.parametrize("batch", ["N", None])
-def test_an_open_batch_is_one_with_a_remark(tmp_path, batch):
+def test_an_open_batch_is_one_with_a_remark(tmp_path: Path, batch: str | None) -> None:
     """As in trtexec."""
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [batch, 3, 8, 8]})
     network = load(path)
@@ -133,25 +121,25 @@ def test_an_open_batch_is_one_with_a_remark(tmp_path, batch):
     assert load_source(network.source).graph.types == network.graph.types
 
 
-def test_a_batch_that_another_input_binds_is_not_open(tmp_path):
+def test_a_batch_that_another_input_binds_is_not_open(tmp_path: Path) -> None:
     """Only what nothing binds is taken as 1; and what is computed of names is no batch."""
-    add = [node("Concat", ["x", "past"], ["y"], "c", axis=0)]
-    path = write_onnx(tmp_path / "m.onnx", add, {"x": ["N", 4], "past": ["M", 4]})
-    graph = import_onnx(path, dimensions={"M": 3})
+
+    def joined(x: int | str, past: str) -> Path:
+        return write_onnx(tmp_path / "m.onnx", "[c] y = Concat <axis=0> (x, past)", {"x": [x, 4], "past": [past, 4]})
+
+    graph = import_onnx(joined("N", "M"), dimensions={"M": 3})
     assert (graph.types["x"].shape, graph.types["past"].shape) == ((1, 4), (3, 4))
-    path = write_onnx(tmp_path / "m.onnx", add, {"x": ["N", 4], "past": ["2*N", 4]})
-    assert import_onnx(path).types["y"].shape == (3, 4)
-    path = write_onnx(tmp_path / "m.onnx", add, {"x": [2, 4], "past": ["M + N", 4]})
-    assert "dimension 0 ('M + N') of input 'past' is open" in message(path)
+    assert import_onnx(joined("N", "2*N")).types["y"].shape == (3, 4)
+    assert "dimension 0 ('M + N') of input 'past' is open" in message(joined(2, "M + N"))
 
 
-def test_a_file_without_open_dimensions_says_how_to_change_its_batch(tmp_path):
+def test_a_file_without_open_dimensions_says_how_to_change_its_batch(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [1, 3, 8, 8]})
     text = message(path, OptionError, dimensions={"batch": 8})
     assert "has no open dimension, so no 'batch': its inputs are x 1x3x8x8; give another batch with `batch` 8" in text
 
 
-def test_open_dimension(tmp_path):
+def test_open_dimension(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, "height", None]})
     assert (
         "dimension 2 ('height') of input 'x' is open; bind it with `dimensions` height=8 or `shapes` x=Nx3xheightx?"
@@ -160,7 +148,7 @@ def test_open_dimension(tmp_path):
     assert "dimension 3 of input 'x' is open" in message(path, batch=1, dimensions={"height": 8})
 
 
-def test_input_without_shape(tmp_path):
+def test_input_without_shape(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": None})
     assert "input 'x' has no shape; give one with `shapes` x=NxCxHxW" in message(path, batch=1)
     assert import_onnx(path, shapes={"x": (1, 2)}).types["y"].shape == (1, 2)
@@ -182,26 +170,25 @@ def test_input_without_shape(tmp_path):
         ({"dimensions": {"N": 3}, "batch": 2}, "bound to both 3 and 2"),
     ],
 )
-def test_binding_that_does_not_fit(tmp_path, options, reason):
+def test_binding_that_does_not_fit(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
     bindings = {name: value for name, value in options.items() if name != "declared"}
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": options.get("declared", ["N", 3, "L"])})
     assert reason in message(path, OptionError, **bindings)
 
 
-def test_dimension_computed_of_names(tmp_path):
+def test_dimension_computed_of_names(tmp_path: Path) -> None:
     """As exporters write the length of a cache and what is added to it."""
-    concat = [node("Concat", ["x", "past"], ["y"], "c", axis=1)]
-    path = write_onnx(tmp_path / "m.onnx", concat, {"x": ["N", "new", 4], "past": ["N", "2*(all - new)//2", 4]})
+    inputs = {"x": ["N", "new", 4], "past": ["N", "2*(all - new)//2", 4]}
+    path = write_onnx(tmp_path / "m.onnx", "[c] y = Concat <axis=1> (x, past)", inputs)
     text = message(path, dimensions={"N": 2, "new": 3})
     assert "('2*(all - new)//2') of input 'past' is open; bind it with `dimensions` all=8 or `shapes`" in text
     graph = import_onnx(path, dimensions={"N": 2, "new": 3, "all": 8})
-    assert graph.types["past"].shape == (2, 5, 4)
-    assert graph.types["y"].shape == (2, 8, 4)
+    assert (graph.types["past"].shape, graph.types["y"].shape) == ((2, 5, 4), (2, 8, 4))
     assert import_onnx(path, dimensions={"N": 2}, shapes={"x": (2, 3, 4), "past": (2, 9, 4)}).types["y"].shape[1] == 12
 
 
 @pytest.mark.parametrize("name", ["a ** b", "f(a)", "a.b", "(a", "1e9", "lambda: 0", "a if b else c"])
-def test_dimension_that_is_no_arithmetic_is_a_name(tmp_path, name):
+def test_dimension_that_is_no_arithmetic_is_a_name(tmp_path: Path, name: str) -> None:
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [name, 3]})
     assert import_onnx(path, dimensions={name: 2}).types["y"].shape == (2, 3)
 
@@ -209,132 +196,110 @@ def test_dimension_that_is_no_arithmetic_is_a_name(tmp_path, name):
 @pytest.mark.parametrize(
     "nodes",
     [
-        [node("Transpose", ["x"], ["y"], "t", perm=[1, 0, 2])],
-        [node("Slice", ["x", "zero", "one"], ["y"], "t")],
-        [node("Softmax", ["x"], ["y"], "t", axis=0)],
-        [node("Concat", ["x", "x"], ["y"], "t", axis=0)],
-        [node("Reshape", ["x", "flat"], ["f"]), node("Transpose", ["f"], ["y"], "t", perm=[1, 0])],
-        [node("Concat", ["token", "x"], ["y"], "t", axis=1)],
-        [node("CumSum", ["x", "zero"], ["y"], "t")],
-        [node("GatherND", ["x", "row"], ["y"], "t")],
-        [node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("GatherElements", ["token", "i"], ["y"], "t", axis=1)],
-        [
-            node("Add", ["x", "x"], ["z"]),
-            node("Reshape", ["z", "flat"], ["f"]),
-            node("Gemm", ["f", "f"], ["y"], "t", transB=1),
-        ],
-        [node("LayerNormalization", ["x", "scale"], ["y"], "t", axis=0)],
-        [node("Tile", ["x", "twice"], ["y"], "t")],
-        [node("Gather", ["x", "zero"], ["y"], "t", axis=0)],
-        [node("LSTM", ["x", "w", "r"], ["y"], "t", hidden_size=2)],
-        [node("Einsum", ["x", "x"], ["y"], "t", equation="nab,mab->nab")],
+        "[t] y = Transpose <perm=[1, 0, 2]> (x)",
+        "[t] y = Slice(x, zero, one)",
+        "[t] y = Softmax <axis=0> (x)",
+        "[t] y = Concat <axis=0> (x, x)",
+        "f = Reshape(x, flat); [t] y = Transpose <perm=[1, 0]> (f)",
+        "[t] y = Concat <axis=1> (token, x)",
+        "[t] y = CumSum(x, zero)",
+        "[t] y = GatherND(x, row)",
+        "i = Cast <to=7> (x); [t] y = GatherElements <axis=1> (token, i)",
+        "z = Add(x, x); f = Reshape(z, flat); [t] y = Gemm <transB=1> (f, f)",
+        "[t] y = LayerNormalization <axis=0> (x, scale)",
+        "[t] y = Tile(x, twice)",
+        "[t] y = Gather <axis=0> (x, zero)",
+        "[t] y = LSTM <hidden_size=2> (x, w, r)",
+        '[t] y = Einsum <equation="nab,mab->nab"> (x, x)',
     ],
 )
-def test_batch_that_cannot_be_changed(tmp_path, nodes):
-    weights = {
-        name: np.array(value, dtype=np.int64)
-        for name, value in (("zero", [0]), ("one", [1]), ("flat", [3, 4]), ("row", [[0]]), ("twice", [2, 1, 1]))
-    }
+def test_batch_that_cannot_be_changed(tmp_path: Path, nodes: str) -> None:
+    numbers = {"zero": [0], "one": [1], "flat": [3, 4], "row": [[0]], "twice": [2, 1, 1]}
     shapes = {"scale": (1, 3, 4), "w": (1, 8, 4), "r": (1, 8, 2), "token": (1, 1, 4)}
+    weights = {name: np.array(value, dtype=np.int64) for name, value in numbers.items()}
     weights |= {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()}
     path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 4]}, weights, opset=17)
     import_onnx(path)
     text = message(path, batch=2)
-    assert f"{nodes[-1].op_type} 't' does not keep the batch in front" in text
+    assert f"{nodes_of(nodes)[-1].op_type} 't' does not keep the batch in front" in text
     assert text.endswith("export the model for the batch that you want, or with an open one")
 
 
-def test_inputs_without_a_common_batch(tmp_path):
-    nodes = [node("Add", ["a", "b"], ["y"])]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"a": [4, 2], "b": [1, 2]})
+def test_inputs_without_a_common_batch(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", "y = Add(a, b)", {"a": [4, 2], "b": [1, 2]})
     assert import_onnx(path, batch=4).types["y"].shape == (4, 2)
     assert "no common batch to set to 2; use `shapes`" in message(path, OptionError, batch=2)
 
 
-def test_shape_computed_at_run_time(tmp_path):
-    nodes = [node("Reshape", ["x", "s"], ["y"], "view")]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [4], "s": (TensorProto.INT64, [2])})
+def test_shape_computed_at_run_time(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", "[view] y = Reshape(x, s)", {"x": [4], "s": (TensorProto.INT64, [2])})
     assert "Reshape 'view': its shape ('s') is computed at run time" in message(path)
 
 
-IMAGE, OWN = [1, 3, 8, 8], node("Relu", ["x"], ["y"], "r", domain="own")
+IMAGE = [1, 3, 8, 8]
 
 
 @pytest.mark.parametrize(
-    ("operator", "shape", "options", "reason"),
+    ("nodes", "shape", "options", "reason"),
     [
-        (node("Dropout", ["x", "", "on"], ["y"], "drop"), IMAGE, {}, "Dropout 'drop' is in training mode"),
-        (node("Conv", ["x"], ["y"], "c"), IMAGE, {}, "Conv 'c' is not valid"),
-        (node("Conv", ["x", "w"], ["y"], "c"), IMAGE, {}, "Conv 'c': its input has 3 channels, its weight takes 5"),
-        (node("MaxPool", ["x"], ["y"], "pool"), IMAGE, {}, "MaxPool 'pool' is not valid"),
-        (node("MaxPool", ["x"], ["y"], "p", kernel_shape=[9, 9]), IMAGE, {}, "MaxPool 'p' would make an empty tensor"),
-        (node("Constant", [], ["y"], "text", value_string="no"), IMAGE, {}, "given as value_string"),
-        (node("Reshape", ["x", "words"], ["y"], "r"), IMAGE, {}, "has element type STRING"),
-        (
-            node("Split", ["x"], ["y", "z"], "s", split=[1, 1, 2]),
-            [4],
-            {"opset": 11},
-            "'s' makes 3 outputs, but names 2",
-        ),
-        (node("SequenceConstruct", ["x"], ["y"], "list"), [2], {}, "output 'y' is no tensor"),
-        (OWN, [2], {}, "own.Relu ('r'): the file imports no operators of 'own'"),
-        (OWN, [2], {"domains": ["own"]}, "own.Relu ('r')"),
-        (node("Einsum", ["x"], ["y"], "e", equation="ab->b"), [2], {}, "Einsum 'e' is not valid: "),
+        ("[drop] y = Dropout(x, , on)", IMAGE, {}, "Dropout 'drop' is in training mode"),
+        ("[c] y = Conv(x)", IMAGE, {}, "Conv 'c' is not valid"),
+        ("[c] y = Conv(x, w)", IMAGE, {}, "Conv 'c': its input has 3 channels, its weight takes 5"),
+        ("[pool] y = MaxPool(x)", IMAGE, {}, "MaxPool 'pool' is not valid"),
+        ("[p] y = MaxPool <kernel_shape=[9, 9]> (x)", IMAGE, {}, "MaxPool 'p' would make an empty tensor"),
+        ('[text] y = Constant <value_string="no"> ()', IMAGE, {}, "given as value_string"),
+        ("[r] y = Reshape(x, words)", IMAGE, {}, "has element type STRING"),
+        ("[s] y, z = Split <split=[1, 1, 2]> (x)", [4], {"opset": 11}, "'s' makes 3 outputs, but names 2"),
+        ("[list] y = SequenceConstruct(x)", [2], {}, "output 'y' is no tensor"),
+        ("[r] y = own.Relu(x)", [2], {}, "own.Relu ('r'): the file imports no operators of 'own'"),
+        ("[r] y = own.Relu(x)", [2], {"domains": ["own"]}, "own.Relu ('r')"),
+        ('[e] y = Einsum <equation="ab->b"> (x)', [2], {}, "Einsum 'e' is not valid: "),
         # Shape inference never finishes reading these.
         *(
-            (node("Einsum", ["x"], ["y"], "e", equation=equation), [2, 3], {}, "'e' is not valid: its equation is none")
-            for equation in ("ab#->a", "...a1->a", "....ab", "a\u00e9->a")
+            (f'[e] y = Einsum <equation="{each}"> (x)', [2, 3], {}, "'e' is not valid: its equation is none")
+            for each in ("ab#->a", "...a1->a", "....ab", "a\u00e9->a")
         ),
     ],
 )
-def test_node_that_cannot_be_read(tmp_path, operator, shape, options, reason):
+def test_node_that_cannot_be_read(
+    tmp_path: Path, nodes: str, shape: list[int], options: dict[str, Any], reason: str
+) -> None:
     """Values that nothing makes, and weights that are not whole, are among the files of ``tests/fuzz``."""
     weights = {"on": np.array(True), "words": np.array(["a"], dtype=object), "w": np.zeros((4, 5, 1, 1), np.float32)}
-    assert reason in message(write_onnx(tmp_path / "m.onnx", [operator], {"x": shape}, weights, **options))
+    assert reason in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": shape}, weights, **options))
 
 
-class TestExternalWeights:
-    @pytest.fixture
-    def path(self, tmp_path):
-        folder = tmp_path / "model"
-        folder.mkdir()
-        weights = {"w": np.zeros((4, 3, 1, 1), dtype=np.float32)}
-        path = write_onnx(folder / "m.onnx", [node("Conv", ["x", "w"], ["y"])], {"x": [1, 3, 8, 8]}, weights)
-        model = onnx.load(path)
-        onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-        return path
+@pytest.fixture
+def external(tmp_path: Path) -> Path:
+    """A model whose weight is in ``weights.bin``, with a link and a file outside its folder."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    weights = {"w": np.zeros((4, 3, 1, 1), dtype=np.float32)}
+    path = write_onnx(folder / "m.onnx", "y = Conv(x, w)", {"x": [1, 3, 8, 8]}, weights)
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (tmp_path / "secret.bin").write_bytes(bytes(48))
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    return path
 
-    def redirect(self, path, location: str) -> None:
-        model = onnx.load(path, load_external_data=False)
-        model.graph.initializer[0].external_data[0].value = location
-        path.write_bytes(model.SerializeToString())
 
-    def test_missing(self, path):
-        """Prices need no values; whoever loads them is told."""
-        (path.parent / "weights.bin").unlink()
-        constant = import_onnx(path).constants["w"]
-        with pytest.raises(
-            GraphError, match=r"weight 'w' is stored in .*weights.bin, which does not exist; put it into"
-        ):
-            constant.load()
+def test_missing_weights_are_told_to_whoever_loads_them(external: Path) -> None:
+    """Prices need no values."""
+    weights = external.parent / "weights.bin"
+    constant = import_onnx(external).constants["w"]
+    weights.write_bytes(bytes(40))
+    with pytest.raises(ModelError, match="have become shorter"):
+        constant.load()
+    assert "weight 'w' is not whole" in message(external)
+    weights.unlink()
+    with pytest.raises(ModelError, match="cannot read weights"):
+        constant.load()
+    with pytest.raises(GraphError, match=r"weight 'w' is stored in .*weights.bin, which does not exist; put it into"):
+        import_onnx(external).constants["w"].load()
 
-    def test_too_short(self, path):
-        (path.parent / "weights.bin").write_bytes(bytes(40))
-        assert "weight 'w' is not whole" in message(path)
 
-    def test_gone_or_cut_later(self, path):
-        constant = import_onnx(path).constants["w"]
-        (path.parent / "weights.bin").write_bytes(bytes(40))
-        with pytest.raises(ModelError, match="have become shorter"):
-            constant.load()
-        (path.parent / "weights.bin").unlink()
-        with pytest.raises(ModelError, match="cannot read weights"):
-            constant.load()
-
-    @pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "sub/../../secret.bin", "", "link.bin"])
-    def test_outside_the_folder(self, path, location):
-        secret = path.parent.parent / "secret.bin"
-        secret.write_bytes(bytes(48))
-        os.symlink(secret, path.parent / "link.bin")
-        self.redirect(path, location)
-        assert "outside the model's folder" in message(path)
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "sub/../../secret.bin", "", "link.bin"])
+def test_weights_outside_the_folder(external: Path, location: str) -> None:
+    model = onnx.load(external, load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = location
+    external.write_bytes(model.SerializeToString())
+    assert "outside the model's folder" in message(external)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx_import import import_onnx
-from onnx_models import write_onnx
+from onnx_models import Declared, nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import OptionError
+from iossim.ir.graph import Graph
+from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.reshape import Reshape
@@ -31,7 +36,18 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-def assert_equals_onnxruntime(path, **options) -> None:
+def graph_of(
+    folder: Path,
+    nodes: Sequence[NodeProto] | str,
+    inputs: Mapping[str, Declared],
+    weights: Mapping[str, Array | TensorProto] | None = None,
+    opset: int = 13,
+    **binding: Any,
+) -> Graph:
+    return import_onnx(write_onnx(folder / "m.onnx", nodes, inputs, weights, opset=opset), **binding)
+
+
+def assert_equals_onnxruntime(path: Path, **options: Any) -> None:
     graph = import_onnx(path, **options)
     inputs = {name: noise(*graph.types[name].shape) for name in graph.inputs}
     (made,) = evaluate_graph(graph, inputs).values()
@@ -39,53 +55,39 @@ def assert_equals_onnxruntime(path, **options) -> None:
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_value_names_are_the_files_and_unused_weights_are_dropped(tmp_path):
+IMAGE = {"x": [1, 3, 8, 8]}
+
+
+def test_value_names_are_the_files_and_unused_weights_are_dropped(tmp_path: Path) -> None:
+    """Weights that are listed as inputs are none."""
     weights = {"w": noise(4, 3, 1, 1), "unused": noise(7)}
-    path = write_onnx(tmp_path / "m.onnx", [node("Conv", ["x", "w"], ["y"], "c")], {"x": [1, 3, 8, 8]}, weights)
-    graph = import_onnx(path)
+    graph = graph_of(tmp_path, "[c] y = Conv(x, w)", IMAGE | {"w": [4, 3, 1, 1]}, weights)
     assert (graph.inputs, graph.outputs, set(graph.constants)) == (("x",), ("y",), {"w"})
     assert graph.nodes[0].name == "c"
     np.testing.assert_array_equal(graph.constants["w"].load(), weights["w"])
 
 
-def test_weights_that_are_listed_as_inputs_are_no_inputs(tmp_path):
-    inputs = {"x": [1, 3, 8, 8], "w": [4, 3, 1, 1]}
-    path = write_onnx(tmp_path / "m.onnx", [node("Conv", ["x", "w"], ["y"])], inputs, {"w": noise(4, 3, 1, 1)})
-    graph = import_onnx(path)
-    assert graph.inputs == ("x",)
-    assert set(graph.constants) == {"w"}
-
-
-def test_ops_without_names_or_with_the_same_get_names_of_their_own(tmp_path):
-    nodes = [node("Relu", ["x"], ["a"], "r"), node("Relu", ["a"], ["b"], "r"), node("Relu", ["b"], ["y"])]
-    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
+def test_ops_without_names_or_with_the_same_get_names_of_their_own(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, "[r] a = Relu(x); [r] b = Relu(a); y = Relu(b)", {"x": [2]})
     assert [each.name for each in graph.nodes] == ["r", "r_2", "Relu_2"]
 
 
-def test_ops_are_called_as_the_modules_that_pytorch_noted(tmp_path):
-    nodes = [node("Relu", ["x"], ["a"], "node_relu"), node("Relu", ["a"], ["b"], "node_relu_1"), node("Relu", ["b"], ["c"], "r"), node("Relu", ["c"], ["y"], "end")]  # fmt: skip
-    for each, modules in zip(
-        nodes, ["['', 'layer.0', 'relu']", "['', 'layer.0', 'relu_1']", "['', 'relu_2']"], strict=False
-    ):
+def test_ops_are_called_as_the_modules_that_pytorch_noted(tmp_path: Path) -> None:
+    nodes = nodes_of("[node_relu] a = Relu(x); [node_relu_1] b = Relu(a); [r] c = Relu(b); [end] y = Relu(c)")
+    scopes = ("['', 'layer.0', 'relu']", "['', 'layer.0', 'relu_1']", "['', 'relu_2']")
+    for each, modules in zip(nodes, scopes, strict=False):
         each.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=modules)
-    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
+    graph = graph_of(tmp_path, nodes, {"x": [2]})
     assert [each.name for each in graph.nodes] == ["layer.0.Relu", "layer.0.Relu_2", "r", "end"]
 
 
-def test_shape_arithmetic_of_classic_exporters_folds(tmp_path):
+def test_shape_arithmetic_of_classic_exporters_folds(tmp_path: Path) -> None:
     """Flatten as PyTorch spelt it: x.view(x.size(0), -1), through operators that iossim does not know."""
-    nodes = [
-        node("Shape", ["x"], ["shape"]),
-        node("Constant", [], ["zero"], value=numpy_helper.from_array(np.array(0, dtype=np.int64))),
-        node("Gather", ["shape", "zero"], ["batch"], axis=0),
-        node("Unsqueeze", ["batch"], ["front"], axes=[0]),
-        node("Constant", [], ["rest"], value_ints=[-1]),
-        node("Concat", ["front", "rest"], ["target"], axis=0),
-        node("Cast", ["target"], ["as_float"], to=TensorProto.FLOAT),
-        node("Floor", ["as_float"], ["floored"]),
-        node("Cast", ["floored"], ["as_int"], to=TensorProto.INT64),
-        node("Reshape", ["x", "as_int"], ["y"], "view"),
-    ]
+    nodes = """
+        shape = Shape(x); zero = Constant <value = int64 {0}> (); batch = Gather <axis=0> (shape, zero)
+        front = Unsqueeze <axes=[0]> (batch); rest = Constant <value_ints=[-1]> (); target = Concat <axis=0> (front, rest)
+        as_float = Cast <to=1> (target); floored = Floor(as_float); as_int = Cast <to=7> (floored)
+        [view] y = Reshape(x, as_int)"""
     path = write_onnx(tmp_path / "m.onnx", nodes, {"x": ["N", 3, 4]}, opset=12)
     graph = import_onnx(path, batch=5)
     assert [each.op for each in graph.nodes] == [Reshape((5, 12))]
@@ -93,16 +95,15 @@ def test_shape_arithmetic_of_classic_exporters_folds(tmp_path):
     assert_equals_onnxruntime(path, batch=5)
 
 
-def test_what_a_few_numbers_make_terabytes_of_is_not_computed(tmp_path):
-    nodes = [node("Expand", ["one", "large"], ["e"], "e"), node("Gather", ["e", "x"], ["y"], "g")]
+def test_what_a_few_numbers_make_terabytes_of_is_not_computed(tmp_path: Path) -> None:
     weights = {"one": noise(1), "large": ints(1 << 20, 1 << 18)}
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (TensorProto.INT64, [1])}, weights)
-    graph = canonicalise(import_onnx(path))
+    nodes = "[e] e = Expand(one, large); [g] y = Gather(e, x)"
+    graph = canonicalise(graph_of(tmp_path, nodes, {"x": (TensorProto.INT64, [1])}, weights))
     assert [each.op.kind for each in graph.nodes] == ["gather"]
     assert graph.constants["e"].type == TensorType((1 << 20, 1 << 18))
 
 
-def test_weights_of_many_gigabytes_beside_the_model(tmp_path):
+def test_weights_of_many_gigabytes_beside_the_model(tmp_path: Path) -> None:
     """Only what is asked for is read: the file has a hole of four gigabytes."""
     size = 4 << 30
     weight = TensorProto(name="w", dims=[3], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
@@ -111,14 +112,14 @@ def test_weights_of_many_gigabytes_beside_the_model(tmp_path):
     with (tmp_path / "w.bin").open("wb") as stream:
         stream.seek(size)
         stream.write(np.arange(3, dtype=np.float32).tobytes())
-    path = write_onnx(tmp_path / "m.onnx", [node("Add", ["x", "w"], ["y"])], {"x": [3]}, {"w": weight})
-    np.testing.assert_array_equal(import_onnx(path).constants["w"].load(), [0, 1, 2])
+    found = graph_of(tmp_path, "y = Add(x, w)", {"x": [3]}, {"w": weight}).constants["w"]
+    assert isinstance(found, ExternalConstant)
+    np.testing.assert_array_equal(found.load(), [0, 1, 2])
 
 
-def test_fills_and_small_weights_become_constants(tmp_path):
-    fill = helper.make_tensor("fill", TensorProto.FLOAT, [1], [0.5])
-    nodes = [node("ConstantOfShape", ["shape"], ["w"], value=fill), node("Conv", ["x", "w"], ["y"])]
-    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]}, {"shape": ints(4, 3, 2, 2)}))
+def test_fills_and_small_weights_become_constants(tmp_path: Path) -> None:
+    nodes = "w = ConstantOfShape <value = float[1] {0.5}> (shape); y = Conv(x, w)"
+    graph = graph_of(tmp_path, nodes, IMAGE, {"shape": ints(4, 3, 2, 2)})
     assert graph.types["w"] == TensorType((4, 3, 2, 2), DType.FLOAT32)
     np.testing.assert_array_equal(graph.constants["w"].load(), np.full((4, 3, 2, 2), 0.5, dtype=np.float32))
 
@@ -132,13 +133,12 @@ def test_fills_and_small_weights_become_constants(tmp_path):
         ({"dimensions": {"N": 3, "H": 8, "W": 6}}, (3, 3, 8, 6)),
     ],
 )
-def test_open_dimensions_are_bound(tmp_path, options, shape):
-    path = write_onnx(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"])], {"x": ["N", 3, "H", "W"]})
-    assert import_onnx(path, **options).types["y"].shape == shape
+def test_open_dimensions_are_bound(tmp_path: Path, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    assert graph_of(tmp_path, "y = Relu(x)", {"x": ["N", 3, "H", "W"]}, **options).types["y"].shape == shape
 
 
-def test_a_dimension_bound_once_is_bound_everywhere(tmp_path):
-    path = write_onnx(tmp_path / "m.onnx", [node("Add", ["a", "b"], ["y"])], {"a": ["N", "C"], "b": ["N", "C"]})
+def test_a_dimension_bound_once_is_bound_everywhere(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", "y = Add(a, b)", {"a": ["N", "C"], "b": ["N", "C"]})
     assert import_onnx(path, shapes={"a": (2, 5)}).types["b"].shape == (2, 5)
     with pytest.raises(OptionError, match="dimension 'N' of input 'b' is bound to both 2 and 3"):
         import_onnx(path, shapes={"a": (2, 5), "b": (3, 5)})
@@ -148,10 +148,9 @@ def test_a_dimension_bound_once_is_bound_everywhere(tmp_path):
     ("shape", "remedy"),
     [((1, 3, 20, 8), "export it with these dimensions open"), ((4, 3, 8, 8), "give that with `batch`")],
 )
-def test_a_shape_replaces_no_sizes_that_the_file_fixes(tmp_path, shape, remedy):
+def test_a_shape_replaces_no_sizes_that_the_file_fixes(tmp_path: Path, shape: tuple[int, ...], remedy: str) -> None:
     """The file may say them elsewhere too, as in a reshape to ``[1, -1]``."""
-    nodes = [node("GlobalAveragePool", ["x"], ["y"])]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, "W"]})
+    path = write_onnx(tmp_path / "m.onnx", "y = GlobalAveragePool(x)", {"x": [1, 3, 8, "W"]})
     with pytest.raises(OptionError) as caught:
         import_onnx(path, shapes={"x": shape})
     spelled = "x".join(map(str, shape))
@@ -159,54 +158,37 @@ def test_a_shape_replaces_no_sizes_that_the_file_fixes(tmp_path, shape, remedy):
     assert import_onnx(path, shapes={"x": (1, 3, 8, 9)}).types["y"].shape == (1, 3, 1, 1)
 
 
-def test_another_batch_leaves_reshaped_weights_alone(tmp_path):
-    nodes = [
-        node("Reshape", ["flat_weight", "weight_shape"], ["w"]),
-        node("Reshape", ["x", "x_shape"], ["rows"]),
-        node("Gemm", ["rows", "w"], ["y"]),
-    ]
-    weights = {"flat_weight": noise(120, 50), "weight_shape": ints(12, 500), "x_shape": ints(1, -1)}
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 4]}, weights)
+@pytest.mark.parametrize(
+    ("nodes", "shape", "weights"),
+    [
+        pytest.param(
+            "w = Reshape(flat_weight, weight_shape); rows = Reshape(x, x_shape); y = Gemm(rows, w)",
+            [1, 3, 4],
+            {"flat_weight": noise(120, 50), "weight_shape": ints(12, 500), "x_shape": ints(1, -1)},
+            id="leaves reshaped weights alone",
+        ),
+        # Tokens and windows of all images in front, as exporters write a product, and back.
+        pytest.param(
+            "rows = Reshape(x, tokens); products = Gemm(rows, w); z = Reshape(products, windows); zz = MatMul(z, z)"
+            "; y = Reshape(zz, images)",
+            [1, 8, 4],
+            {"w": noise(4, 4), "tokens": ints(8, 4), "windows": ints(2, 4, 4), "images": ints(1, 8, 4)},
+            id="scales what stands in front with the batch",
+        ),
+    ],
+)
+def test_another_batch(nodes: str, shape: list[int], weights: dict[str, Array], tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": shape}, weights)
     graph = import_onnx(path, batch=3)
-    assert graph.types["y"].shape == (3, 500)
-    x = noise(3, 3, 4)
+    x = noise(3, *shape[1:])
     (made,) = evaluate_graph(graph, {"x": x}).values()
     expected = np.concatenate([run_onnxruntime(str(path), {"x": x[index : index + 1]})[0] for index in range(3)])
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_another_batch_scales_what_stands_in_front_with_the_batch(tmp_path):
-    """Tokens and windows of all images in front, as exporters write a product, and back."""
-    nodes = [
-        node("Reshape", ["x", "tokens"], ["rows"]),
-        node("Gemm", ["rows", "w"], ["products"]),
-        node("Reshape", ["products", "windows"], ["z"]),
-        node("MatMul", ["z", "z"], ["zz"]),
-        node("Reshape", ["zz", "images"], ["y"]),
-    ]
-    weights = {"w": noise(4, 4), "tokens": ints(8, 4), "windows": ints(2, 4, 4), "images": ints(1, 8, 4)}
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 8, 4]}, weights)
-    graph = import_onnx(path, batch=3)
-    x = noise(3, 8, 4)
-    (made,) = evaluate_graph(graph, {"x": x}).values()
-    expected = np.concatenate([run_onnxruntime(str(path), {"x": x[index : index + 1]})[0] for index in range(3)])
-    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_external_weights_are_read_when_loaded(tmp_path):
-    weights = {"w": noise(4, 3, 1, 1), "b": noise(4)}
-    path = write_onnx(tmp_path / "m.onnx", [node("Conv", ["x", "w", "b"], ["y"])], {"x": [1, 3, 8, 8]}, weights)
-    model = onnx.load(path)
-    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    graph = import_onnx(path)
-    assert all(isinstance(constant, ExternalConstant) for constant in graph.constants.values())
-    for name, array in weights.items():
-        np.testing.assert_array_equal(graph.constants[name].load(), array)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.bool_, "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "bool", "bfloat16"])
 @pytest.mark.parametrize("raw", [True, False])
-def test_weights_of_each_type_are_loaded(tmp_path, dtype, raw):
+def test_weights_of_each_type_are_loaded(tmp_path: Path, dtype: str, raw: bool) -> None:
     import ml_dtypes
 
     element = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
@@ -215,85 +197,56 @@ def test_weights_of_each_type_are_loaded(tmp_path, dtype, raw):
     tensor = (
         numpy_helper.from_array(array, "w") if raw else helper.make_tensor("w", code, array.shape, array.reshape(-1))
     )
-    nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["w"], ["z"])]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [4]}, {"w": tensor}, output={"y": None, "z": (code, None)})
+    outputs = {"y": None, "z": (code, None)}
+    path = write_onnx(tmp_path / "m.onnx", "y = Relu(x); z = Identity(w)", {"x": [4]}, {"w": tensor}, output=outputs)
     loaded = import_onnx(path).constants["z"].load()
     assert loaded.dtype == element
     np.testing.assert_array_equal(loaded, array)
 
 
-def test_local_functions_are_inlined(tmp_path):
-    body = [node("Relu", ["a"], ["b"]), node("Add", ["b", "b"], ["c"])]
-    function = helper.make_function("own", "Twice", ["a"], ["c"], body, [helper.make_opsetid("", 13)])
-    call = [node("Twice", ["x"], ["y"], domain="own")]
-    path = write_onnx(tmp_path / "m.onnx", call, {"x": [3]}, domains=["own"], functions=[function])
-    assert [each.op.kind for each in import_onnx(path).nodes] == ["relu", "add"]
-
-
-SPELLINGS = {
-    "clip 6": (6 + 3, [node("Clip", ["x"], ["y"], min=0.0, max=6.0)], {}),
-    "clip 11": (11, [node("Clip", ["x", "", "top"], ["y"])], {"top": np.float32(0.5)}),
-    "dropout 7": (7, [node("Dropout", ["x"], ["y", "mask"])], {}),
-    "dropout 13": (13, [node("Dropout", ["x", "ratio"], ["y"])], {"ratio": np.float32(0.5)}),
-    "squeeze 11": (11, [node("Unsqueeze", ["x"], ["a"], axes=[0, 3]), node("Squeeze", ["a"], ["y"], axes=[0, -3])], {}),
-    "squeeze 13": (13, [node("Unsqueeze", ["x", "at"], ["a"]), node("Squeeze", ["a"], ["y"])], {"at": ints(-1, 1)}),
-    "slice 9": (9, [node("Slice", ["x"], ["y"], starts=[1, 0], ends=[1000, -1], axes=[3, 2])], {}),
-    "slice 13": (13, [node("Slice", ["x", "s", "e"], ["y"])], {"s": ints(0, 1), "e": ints(2, 2)}),
-    "transpose": (13, [node("Transpose", ["x"], ["y"])], {}),
-    "sum of one": (13, [node("Sum", ["x"], ["y"])], {}),
-    "reshape with zero": (13, [node("Reshape", ["x", "s"], ["y"])], {"s": ints(0, -1, 2)}),
-    "flatten": (13, [node("Flatten", ["x"], ["y"], axis=-2)], {}),
-    "softmax 12": (12, [node("Softmax", ["x"], ["y"])], {}),
-    "softmax 13": (13, [node("Softmax", ["x"], ["y"])], {}),
-    "split 11": (11, [node("Split", ["x"], ["a", "b"], axis=1), node("Add", ["a", "b"], ["y"])], {}),
-    "split 13": (
-        13,
-        [node("Split", ["x", "s"], ["a", "b"], axis=1), node("Add", ["a", "b"], ["y"])],
-        {"s": ints(2, 2)},
-    ),
-    "split 18": (
-        18,
-        [node("Split", ["x"], ["a", "b", "c"], axis=-1, num_outputs=3), node("Concat", ["c", "a"], ["y"], axis=-1)],
-        {},
-    ),
-    "same upper": (13, [node("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER")], {}),
-    "same lower": (
-        13,
-        [node("AveragePool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER")],
-        {},
-    ),
-    "valid": (13, [node("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], auto_pad="VALID")], {}),
-    "gemm without bias": (
-        13,
-        [node("Flatten", ["x"], ["a"], axis=2), node("Gemm", ["a", "a"], ["y"], transB=1, alpha=0.5)],
-        {},
-    ),
-    "batch norm 7": (7, [node("BatchNormalization", ["x", "c", "c", "c", "c"], ["y"])], {"c": np.full(4, 2, "f")}),
-    "batch norm 15": (15, [node("BatchNormalization", ["x", "c", "c", "c", "c"], ["y"])], {"c": np.full(4, 2, "f")}),
+SPELLINGS: dict[str, tuple[int, str, dict[str, Array]]] = {
+    "clip 9": (9, "y = Clip <min=0.0, max=6.0> (x)", {}),
+    "clip 11": (11, "y = Clip(x, , top)", {"top": np.float32(0.5)}),
+    "dropout 7": (7, "y, mask = Dropout(x)", {}),
+    "dropout 13": (13, "y = Dropout(x, ratio)", {"ratio": np.float32(0.5)}),
+    "squeeze 11": (11, "a = Unsqueeze <axes=[0, 3]> (x); y = Squeeze <axes=[0, -3]> (a)", {}),
+    "squeeze 13": (13, "a = Unsqueeze(x, at); y = Squeeze(a)", {"at": ints(-1, 1)}),
+    "slice 9": (9, "y = Slice <starts=[1, 0], ends=[1000, -1], axes=[3, 2]> (x)", {}),
+    "slice 13": (13, "y = Slice(x, s, e)", {"s": ints(0, 1), "e": ints(2, 2)}),
+    "transpose": (13, "y = Transpose(x)", {}),
+    "sum of one": (13, "y = Sum(x)", {}),
+    "reshape with zero": (13, "y = Reshape(x, s)", {"s": ints(0, -1, 2)}),
+    "flatten": (13, "y = Flatten <axis=-2> (x)", {}),
+    "softmax 12": (12, "y = Softmax(x)", {}),
+    "softmax 13": (13, "y = Softmax(x)", {}),
+    "split 11": (11, "a, b = Split <axis=1> (x); y = Add(a, b)", {}),
+    "split 13": (13, "a, b = Split <axis=1> (x, s); y = Add(a, b)", {"s": ints(2, 2)}),
+    "split 18": (18, "a, b, c = Split <axis=-1, num_outputs=3> (x); y = Concat <axis=-1> (c, a)", {}),
+    "same upper": (13, 'y = MaxPool <kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"> (x)', {}),
+    "same lower": (13, 'y = AveragePool <kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER"> (x)', {}),
+    "valid": (13, 'y = MaxPool <kernel_shape=[3, 2], auto_pad="VALID"> (x)', {}),
+    "gemm without bias": (13, "a = Flatten <axis=2> (x); y = Gemm <transB=1, alpha=0.5> (a, a)", {}),
+    "batch norm 7": (7, "y = BatchNormalization(x, c, c, c, c)", {"c": np.full(4, 2, "f")}),
+    "batch norm 15": (15, "y = BatchNormalization(x, c, c, c, c)", {"c": np.full(4, 2, "f")}),
 }
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_spellings_of_other_opsets(tmp_path, name):
+def test_spellings_of_other_opsets(tmp_path: Path, name: str) -> None:
     opset, nodes, weights = SPELLINGS[name]
     assert_equals_onnxruntime(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 4, 6, 7]}, weights, opset=opset))
 
 
-def test_outputs_without_names_get_names(tmp_path):
-    nodes = [node("Split", ["x"], ["", "y"], "s", axis=0, split=[1, 3])]
-    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [4]}, opset=11))
+def test_outputs_without_names_get_names(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, [node("Split", ["x"], ["", "y"], "s", axis=0, split=[1, 3])], {"x": [4]}, opset=11)
     assert graph.nodes[0].outputs == ("s.output0", "y")
     np.testing.assert_array_equal(evaluate_graph(graph, {"x": noise(4)})["y"], noise(4)[1:])
 
 
-def test_attributes_are_resolved_to_one_spelling(tmp_path):
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], auto_pad="SAME_UPPER"),
-        node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2]),
-        node("Split", ["b"], ["c", "d"], axis=-3),
-        node("Slice", ["d"], ["y"], starts=[0], ends=[2], axes=[2]),
-    ]
-    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 4, 6, 6]}, {"w": noise(4, 4, 3, 3)}, opset=9))
+def test_attributes_are_resolved_to_one_spelling(tmp_path: Path) -> None:
+    nodes = """a = Conv <auto_pad="SAME_UPPER"> (x, w); b = MaxPool <kernel_shape=[2, 2]> (a); c, d = Split <axis=-3> (b)
+        y = Slice <starts=[0], ends=[2], axes=[2]> (d)"""
+    graph = graph_of(tmp_path, nodes, {"x": [1, 4, 6, 6]}, {"w": noise(4, 4, 3, 3)}, opset=9)
     assert [each.op for each in graph.nodes] == [
         Conv((1, 1), (1, 1, 1, 1), (1, 1), 1),
         MaxPool((2, 2), (1, 1), (0, 0, 0, 0), (1, 1)),
@@ -303,9 +256,9 @@ def test_attributes_are_resolved_to_one_spelling(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["graph", "branch", "function"])
-def test_nodes_in_any_order(where: str, tmp_path):
-    """As runtimes load them; those that are in order stay so."""
-    backwards = [node("Relu", ["c"], ["r"], "last"), node("Neg", ["x"], ["c"], "first")]
+def test_nodes_in_any_order(where: str, tmp_path: Path) -> None:
+    """As runtimes load them, with local functions inlined; those that are in order stay so."""
+    backwards = nodes_of("[last] r = Relu(c); [first] c = Neg(x)")
     if where == "branch":
         made = [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
         graph = helper.make_graph(backwards, "branch", [], made)
@@ -316,10 +269,9 @@ def test_nodes_in_any_order(where: str, tmp_path):
     if where == "function":
         functions = [helper.make_function("own", "f", ["x"], ["y"], nodes, [helper.make_opsetid("", 13)])]
         nodes = [node("f", ["x"], ["y"], "call", domain="own")]
-    weights = {"on": np.array(True)}
     path = tmp_path / "m.onnx"
-    write_onnx(path, nodes, {"x": [2, 3]}, weights, domains=["own"], functions=functions)
-    graph = canonicalise(import_onnx(path))
-    assert [each.op.kind for each in graph.nodes] == ["unary", "relu"]
-    (made,) = evaluate_graph(graph, {"x": noise(2, 3)}).values()
-    np.testing.assert_array_equal(made, np.maximum(-noise(2, 3), 0))
+    write_onnx(path, nodes, {"x": [2, 3]}, {"on": np.array(True)}, domains=["own"], functions=functions)
+    found = canonicalise(import_onnx(path))
+    assert [each.op.kind for each in found.nodes] == ["unary", "relu"]
+    (y,) = evaluate_graph(found, {"x": noise(2, 3)}).values()
+    np.testing.assert_array_equal(y, np.maximum(-noise(2, 3), 0))

@@ -29,7 +29,7 @@ def value_info(name: str, declared: Declared) -> ValueInfoProto:
 
 def write_onnx(
     path: Path,
-    nodes: Sequence[NodeProto],
+    nodes: Sequence[NodeProto] | str,
     inputs: Mapping[str, Declared],
     weights: Mapping[str, Array | TensorProto] | None = None,
     *,
@@ -38,7 +38,11 @@ def write_onnx(
     domains: Sequence[str] = (),
     functions: Sequence[FunctionProto] = (),
 ) -> Path:
-    """Write a model; ``output`` names fp32 outputs, several apart by spaces, or declares them. Returns ``path``."""
+    """Write a model of nodes, or of their text (:func:`nodes_of`); returns ``path``.
+
+    ``output`` names fp32 outputs, several apart by spaces, or declares them.
+    """
+    nodes = nodes_of(nodes) if isinstance(nodes, str) else nodes
     outputs = dict.fromkeys(output.split()) if isinstance(output, str) else output
     tensors = [
         array if isinstance(array, TensorProto) else numpy_helper.from_array(np.asarray(array), name)

@@ -33,7 +33,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 
 def is_usable() -> bool:
-    """Whether libraries serve here: all but where numba is asked for, or addresses are shorter than 64 bits."""
+    """True if libraries can be used: unless numba is requested, or addresses are shorter than 64 bits."""
     return os.environ.get("IOSSIM_COMPILER") != "numba" and sys.maxsize > 2**32
 
 
@@ -140,7 +140,7 @@ def c_name(defined: Callable[..., Any]) -> str:
 
 
 def without_alias(annotation: Any) -> Any:
-    """The type behind an alias such as ``NDArray``, which NumPy declares with ``type`` where Python has that."""
+    """The type that an alias such as ``NDArray`` denotes; NumPy declares it with ``type`` where Python has that."""
     while hasattr(origin := get_origin(annotation), "__value__"):
         annotation = origin.__value__[get_args(annotation)]
     return annotation

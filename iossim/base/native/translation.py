@@ -71,7 +71,7 @@ class Translation(Unit):
         return name
 
     def _is_inner(self, function: Callable[..., Any]) -> bool:
-        """Whether a function is called by compiled ones only: calls from elsewhere go to numba."""
+        """True if only compiled functions call it: other callers use numba."""
         takes_rows = any(isinstance(kind, Row) for _, kind in self.signature(function).parameters)
         return takes_rows or (function.__name__.startswith("_") and c_name(function) in self.called)
 

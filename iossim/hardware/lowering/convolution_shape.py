@@ -92,7 +92,7 @@ class ConvolutionShape:
 
     @property
     def is_dense_unit_stride(self) -> bool:
-        """Whether it has one group, stride 1 and no dilation, as the fast algorithms require."""
+        """True if it has one group, stride 1 and no dilation, as the fast algorithms require."""
         return self.groups == 1 and all(s == 1 for s in self.strides) and all(d == 1 for d in self.dilations)
 
     @property

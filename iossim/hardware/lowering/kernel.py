@@ -155,11 +155,11 @@ class Candidate:
     passed_over_us: float = 0.0
 
     def runs_on(self, architecture: str) -> bool:
-        """Whether the libraries for an architecture have the kernels."""
+        """True if the libraries for an architecture have the kernels."""
         return self.architectures is None or architecture in self.architectures
 
     def is_in(self, libraries: Libraries) -> bool:
-        """Whether libraries have the kernels."""
+        """True if libraries have the kernels."""
         return self.libraries is None or libraries in self.libraries
 
 

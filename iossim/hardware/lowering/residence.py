@@ -1,9 +1,9 @@
 """Residence of operands: whether kernels in a network read them from L2 or from DRAM.
 
-By *reuse distance*, as in a cache that evicts what was touched longest ago: a value is lost as far as what the device
-has touched since, in the network's order, and what the unit touches itself do not fit the part of L2 that keeps
-operands. Inputs of the network are written right before it. A weight was last touched a whole run ago: it is found only
-where all weights fit L2 beside the most activations that are needed at a time.
+It follows from the *reuse distance*, as in a cache that evicts the least recently used data: a value is lost to the
+extent that the data touched since, in the network's order, and that of the unit itself exceed the part of L2 that keeps
+operands. Inputs of the network are written right before it. A weight was last touched a whole run ago: it is in L2 only
+if all weights fit there beside the peak of live activations.
 """
 
 from __future__ import annotations

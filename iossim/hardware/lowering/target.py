@@ -86,7 +86,7 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
 
 @lru_cache(maxsize=2048)
 def _lowered(lower: Lower, step: Step) -> tuple[Candidate, ...]:
-    """Those on any architecture: a study has the same step on many devices, and as many errors of its prices."""
+    """Candidates on any architecture, kept since a study prices the same step on many devices."""
     return _reading_more(lower(step), step)
 
 

@@ -123,10 +123,10 @@ class _Fusion:
 
             self.attentions = attentions_in(graph, nodes)
         self.in_attention = {node.name for one in self.attentions.values() for node in one.nodes[1:]}
-        self.behind_product: set[str] = set()
+        self.after_product: set[str] = set()
         for node in nodes:
             if any(self._flows_from_product(node, value) for value in node.inputs):
-                self.behind_product.add(node.name)
+                self.after_product.add(node.name)
         self.chain_of: dict[str, _Chain] = {}
         for node in reversed(nodes):
             if node.op.is_elementwise:
@@ -160,7 +160,7 @@ class _Fusion:
             yield self._step(first.op, first.inputs, graph.output_types(first), 0)
 
     def _anchor(self, node: Node) -> Step:
-        """A call of its own, with the chains fused before and after it."""
+        """An anchor as a separate call, with the chains fused before and after it."""
         graph = self.graph
         flops, outputs = graph.work(node).flops, node.outputs
         operands, fused_reads = list(node.inputs), []
@@ -207,12 +207,12 @@ class _Fusion:
         return flops, list(read)
 
     def _flows_from_product(self, node: Node, value: str) -> bool:
-        """Whether an element-wise op reads, in its own shape, the result of a product, or of a chain after one."""
+        """True if an element-wise op reads, in its own shape, the result of a product, or of a chain after one."""
         producer = self.graph.producer.get(value)
         if not node.op.is_elementwise or producer is None or producer.name not in self.position:
             return False
         (made,) = self.graph.output_types(node)
-        from_product = producer.op.has_epilogue or producer.name in self.behind_product
+        from_product = producer.op.has_epilogue or producer.name in self.after_product
         return from_product and self.graph.types[value].shape == made.shape
 
     def _readers(self, node: Node) -> list[Node]:
@@ -230,7 +230,7 @@ class _Fusion:
         if reader.name in self.in_attention:
             return None
         takes = reader.op.role is Role.CONCAT or (reader.op.has_prologue and reader.inputs[0] == value)
-        takes = takes and reader.inputs.count(value) == 1 and node.name not in self.behind_product
+        takes = takes and reader.inputs.count(value) == 1 and node.name not in self.after_product
         return (reader.name, value) if takes else None
 
     def _epilogue(self, node: Node) -> _Chain | None:

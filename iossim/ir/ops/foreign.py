@@ -56,7 +56,7 @@ class Foreign(Op, kind="foreign"):
 
     @property
     def is_product(self) -> bool:
-        """Whether it, or an op of its subgraphs, multiplies matrices: then it takes far longer than its traffic."""
+        """True if it, or an op of its subgraphs, multiplies matrices: then it takes far longer than its traffic."""
         if self.op_type not in _RUN_GRAPHS:
             return is_product(self.op_type)
         from onnx import NodeProto

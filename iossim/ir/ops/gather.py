@@ -106,8 +106,8 @@ class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="ba
 
     def _picked(self, data: Array, indices: Array) -> Array:
         places: list[Array] = list(np.ix_(*map(range, indices.shape[: self.batch_dims])))
-        behind = (1,) * (indices.ndim - 1 - self.batch_dims)
-        places = [place.reshape(place.shape + behind) for place in places] + list(np.moveaxis(indices, -1, 0))
+        ones = (1,) * (indices.ndim - 1 - self.batch_dims)
+        places = [place.reshape(place.shape + ones) for place in places] + list(np.moveaxis(indices, -1, 0))
         return np.asarray(data[tuple(places)])
 
 
@@ -130,8 +130,8 @@ class GatherBackward(Op, kind="gather_backward", flops_per_read_element=1):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"needs the gradient of the output and the indices, not {len(inputs)} inputs")
         grad_output, indices = inputs
-        behind = self.axis + len(indices.shape)
-        data = TensorType((*grad_output.shape[: self.axis], self.size, *grad_output.shape[behind:]), grad_output.dtype)
+        after = self.axis + len(indices.shape)
+        data = TensorType((*grad_output.shape[: self.axis], self.size, *grad_output.shape[after:]), grad_output.dtype)
         (picked,) = Gather(normal_axis(self.axis, len(data.shape))).infer((data, indices))
         require(picked == grad_output, f"is the gradient of what {indices} picks of {data}, which is not {grad_output}")
         return (data,)
@@ -141,8 +141,8 @@ class GatherBackward(Op, kind="gather_backward", flops_per_read_element=1):
 
     def compute(self, *inputs: Array) -> Array:
         grad_output, indices = inputs
-        behind = grad_output.shape[self.axis + indices.ndim :]
-        total = np.zeros((*grad_output.shape[: self.axis], self.size, *behind), grad_output.dtype)
+        after = grad_output.shape[self.axis + indices.ndim :]
+        total = np.zeros((*grad_output.shape[: self.axis], self.size, *after), grad_output.dtype)
         places: tuple[Any, ...] = (*[slice(None)] * self.axis, indices)
         try:
             np.add.at(total, places, grad_output)

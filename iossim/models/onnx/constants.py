@@ -71,7 +71,7 @@ class Known:
         return [self.types[name] for name in names]
 
     def has_values(self, name: str) -> bool:
-        """Whether it is a constant with available values."""
+        """True if it is a constant with available values."""
         return name in self.constants and not self.constants[name].is_absent
 
     def parameter(self, name: str) -> Array:

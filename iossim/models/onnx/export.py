@@ -83,7 +83,7 @@ def _named(name: object) -> str:
 
 
 def _in_order(network: Network) -> bool:
-    """Whether units and blocks are in topological order, and no block is empty."""
+    """True if units and blocks are in topological order, and no block is empty."""
     block_of = {unit: place for place, block in enumerate(network.blocks) for unit in block.units}
     return all(block.units and list(block.units) == sorted(block.units) for block in network.blocks) and all(
         before < unit and block_of[before] <= block_of[unit]

@@ -312,7 +312,7 @@ def standard_opset(model: onnx.ModelProto) -> int:
 
 
 def is_standard(domain: str) -> bool:
-    """Whether operators of this domain are ONNX's own."""
+    """True if operators of this domain are ONNX's own."""
     return domain in ("", "ai.onnx")
 
 

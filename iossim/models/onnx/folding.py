@@ -119,7 +119,7 @@ class Folder:
         return [ArrayConstant(array) for array in made]
 
     def _stays_small(self, node: NodeProto, where: str, known: Known) -> bool:
-        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`.
+        """True if the outputs are known to be no larger than :data:`LARGEST_MADE`.
 
         A few numbers can request terabytes, or years of work, such as the size of a kernel that slides over padding.
         """
@@ -140,7 +140,7 @@ class Folder:
 
 
 def can_fold(node: NodeProto) -> bool:
-    """Whether the node is a standard operator whose outputs depend on its inputs only."""
+    """True if the node is a standard operator whose outputs depend on its inputs only."""
     standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
     return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
 

@@ -69,7 +69,7 @@ def _key(domain: str, name: str, of: onnx.FunctionProto | NodeProto) -> _Key:
 
 
 def runs_graphs(node: NodeProto) -> bool:
-    """Whether a node has subgraphs: control flow, mostly."""
+    """True if a node has subgraphs: control flow, mostly."""
     return any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
 
 

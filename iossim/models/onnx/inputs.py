@@ -95,7 +95,7 @@ class Rebatching:
         return None if op is None else replace(node, op=op)
 
     def keeps_batch(self, op: Op, output: str, made: TensorType, first_varies: bool) -> bool:
-        """Whether an op that now makes ``made`` still treats each image as before (see :meth:`Op.mixes_images`)."""
+        """True if an op that now makes ``made`` still treats each image as before (see :meth:`Op.mixes_images`)."""
         return not op.mixes_images(first_varies) and made == self._expected(output)
 
     def refusal(self, where: str) -> ModelError:
@@ -206,7 +206,7 @@ def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
 
 
 def _is_unbound(dimension: int | str | None, sizes: Mapping[str, int]) -> bool:
-    """Whether a leading dimension, a plain name or unnamed, is bound by neither the file nor the options."""
+    """True if a leading dimension, a plain name or unnamed, is bound by neither the file nor the options."""
     if not isinstance(dimension, str):
         return False
     return dimension == "?" or (dimension_names(dimension) == {dimension} and dimension_size(dimension, sizes) is None)

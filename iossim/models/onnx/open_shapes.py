@@ -155,7 +155,7 @@ def _is_fixed(sizes: _Sizes) -> bool:
 
 
 def _are_equal(constants: Sequence[Constant | None]) -> bool:
-    """Whether constants have the same elements, wherever they are stored."""
+    """True if constants have the same elements, wherever they are stored."""
     first = constants[0]
     return all(
         one is not None

@@ -32,7 +32,7 @@ def is_empty(value: TensorType) -> bool:
 
 
 def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
-    """Whether an op can validly make an empty tensor."""
+    """True if an op can validly make an empty tensor."""
     return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
 
 
@@ -98,7 +98,7 @@ class Sequences:
         return value in self._parts
 
     def takes(self, node: NodeProto, read: Sequence[str]) -> bool:
-        """Whether a node reads (values in ``read``) or makes a sequence or optional."""
+        """True if a node reads (values in ``read``) or makes a sequence or optional."""
         if is_standard(node.domain) and node.op_type in _READERS and node.op_type != "Identity":
             return True
         return any(name in self._parts for name in read)

@@ -212,7 +212,7 @@ def _loop(node: NodeProto, body: GraphProto, known: Known) -> tuple[int | None, 
 
 
 def _stays_true(body: GraphProto) -> bool:
-    """Whether a Loop's body returns the condition that it is given, or a constant true one."""
+    """True if a Loop's body returns the condition that it is given, or a constant true one."""
     made = {name: node for node in body.node for name in node.output}
     name = body.output[0].name
     for _ in body.node:  # at most one step per node: a damaged body may be cyclic

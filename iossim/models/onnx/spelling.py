@@ -91,8 +91,8 @@ class Speller:
         """An op that is one node."""
         opset = self.opset
         if isinstance(op, SoftmaxLike) and not op.flatten and opset < 13:
-            behind = x.shape[normal_axis(op.axis, len(x.shape)) + 1 :]
-            if max(behind, default=1) > 1:
+            after = x.shape[normal_axis(op.axis, len(x.shape)) + 1 :]
+            if max(after, default=1) > 1:
                 raise ModelError(
                     f"op {name!r}: below operator set 13 a {op.kind} takes all axes after its own; write 13"
                 )
@@ -229,7 +229,7 @@ def _first_opset(op: Op, x: DType) -> int:
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether a parameter has the value implied before it existed: zero, or ones."""
+    """True if a parameter has the value implied before it existed: zero, or ones."""
     return not np.any(np.asarray(value) != (1 if isinstance(value, list) else 0))
 
 
@@ -282,7 +282,7 @@ def _node(op: Foreign) -> NodeProto:
 
 
 def _means_the_same(op: Foreign, opset: int) -> bool:
-    """Whether an operator of ONNX's own, and those in its subgraphs, are unchanged between its set and another."""
+    """True if an operator of ONNX's own, and those in its subgraphs, are unchanged between its set and another."""
     try:
         return since_versions(_node(op), op.version) == since_versions(_node(op), opset)
     except onnx.defs.SchemaError:

@@ -112,7 +112,7 @@ def _channel_affine(graph: Graph, node: Node) -> tuple[str, ChannelAffine | None
 
 
 def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a parameter, broadcast to ``shape``, has one number per channel (or a single one)."""
+    """True if a parameter, broadcast to ``shape``, has one number per channel (or a single one)."""
     aligned = [1] * (len(shape) - len(parameter)) + list(parameter)
     return all(size == 1 for axis, size in enumerate(aligned) if axis != 1)
 

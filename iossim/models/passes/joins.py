@@ -127,13 +127,13 @@ class _Units:
         without = [index for index in nodes if index not in late]
         least = [index for index in nodes if early >> index & 1]
         front = next((each for each in (without, least) if late and self._drains(each, product)), None)
-        behind = [index for index in nodes if index not in (front or nodes)]
-        if front is None or not all(_joins_chain(self.graph.nodes[index]) for index in behind):
+        after = [index for index in nodes if index not in (front or nodes)]
+        if front is None or not all(_joins_chain(self.graph.nodes[index]) for index in after):
             return None
         if not dry:
-            self.nodes[name] = tuple(behind)
+            self.nodes[name] = tuple(after)
             self._set(free_name(self.graph.nodes[front[-1]].name, self.nodes), front)
-        return self._join(behind, product)
+        return self._join(after, product)
 
     def fuse(self, name: str) -> Join | None:
         """Fuse a join unit into the deepest product whose only consumer it is; None if there is none."""
@@ -158,10 +158,10 @@ class _Units:
         self._set(name, sorted((*self.nodes.pop(chosen), *nodes)))
         return self._join(nodes, product)
 
-    def _join(self, behind: Sequence[int], product: int) -> Join:
+    def _join(self, after: Sequence[int], product: int) -> Join:
         """The first of some ops that reads several computed values, and a product."""
         nodes = self.graph.nodes
-        return next(nodes[index] for index in behind if len(self._makers(nodes[index])) > 1), nodes[product]
+        return next(nodes[index] for index in after if len(self._makers(nodes[index])) > 1), nodes[product]
 
     def _set(self, name: str, nodes: Sequence[int]) -> None:
         self.nodes[name] = tuple(nodes)
@@ -174,13 +174,13 @@ class _Units:
         return product if product is not None and self.graph.nodes[product].op.has_epilogue else None
 
     def _drains(self, nodes: Sequence[int], product: int) -> bool:
-        """Whether all but the last are read only among them, and the last is, or depends on, the product."""
+        """True if all but the last are read only among them, and the last is, or depends on, the product."""
         return bool(self._before[nodes[-1]] >> product & 1) and all(
             self._is_read_by((), index, nodes) for index in nodes[:-1]
         )
 
     def _is_read_by(self, members: Sequence[int], maker: int, readers: Sequence[int]) -> bool:
-        """Whether only the nodes ``readers`` read the output of ``maker``, the one value that leaves ``members``."""
+        """True if only the nodes ``readers`` read the output of ``maker``, the one value that leaves ``members``."""
         names = {self.graph.nodes[index].name for index in (*members, *readers)}
         own = {self.graph.nodes[index].name for index in members}
         for index in members or (maker,):

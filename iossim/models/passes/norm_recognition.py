@@ -1,7 +1,8 @@
 """Recognition of layer norms and RMS norms that exporters write as parts.
 
-Before operator set 17 PyTorch's exporter spells a layer norm as means, a difference, a square root and a quotient, and
-language models spell their RMS norms so in any set. Inference libraries run either as one kernel.
+Before operator set 17 PyTorch's exporter decomposes a layer norm into means, a difference, a square root and a
+quotient, and language models decompose their RMS norms likewise in any set. Inference libraries run either one as a
+single kernel.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _Parts:
         return None
 
     def _made(self, last: Node, op: LayerNorm | RmsNorm, inputs: tuple[str, ...]) -> Node | None:
-        """The op in place of its last part; None where it would make another type."""
+        """The op in place of its last part; None if it would make another type."""
         types = self.graph.types
         try:
             made = op.infer([types[value] for value in inputs])
@@ -82,7 +83,7 @@ class _Parts:
         return Node(last.name, op, inputs, last.outputs) if fits else None
 
     def _bias(self, product: Node) -> tuple[Node, str] | None:
-        """The one sum that reads a product, with a constant of the scale's shape."""
+        """The sum that is the only reader of a product, and the constant added to it; None if there is none."""
         (value,) = product.outputs
         readers = self.graph.consumers[value]
         if value in self.graph.returned or len(readers) != 1 or not isinstance(readers[0].op, Add):
@@ -92,8 +93,8 @@ class _Parts:
         return (readers[0], others[0]) if is_bias else None
 
     def _normalised(self, value: str) -> tuple[str, int, float, bool] | None:
-        """For a value divided by its standard deviation or its root mean square: that value, the first axis, epsilon,
-        and whether its mean was taken off.
+        """The value that is divided by its standard deviation or root mean square to make ``value``, the first axis,
+        epsilon, and True if its mean was subtracted.
         """
         node = self._maker(value)
         if node is None or len(node.inputs) != 2:
@@ -131,7 +132,7 @@ class _Parts:
         return self._square_of_divisor(node.inputs[1]) if is_quotient else None
 
     def _mean_square(self, value: str, of: str) -> tuple[int, float] | None:
-        """First axis and epsilon where a value is the mean of the squares of another plus epsilon."""
+        """First axis and epsilon, if a value is the mean of the squares of another one plus epsilon."""
         total = self._maker(value)
         if total is None or not isinstance(total.op, Add) or len(total.inputs) != 2:
             return None
@@ -148,7 +149,7 @@ class _Parts:
         return None
 
     def _without_mean(self, value: str, axis: int) -> str | None:
-        """The value that a mean over the axes from ``axis`` on was taken off; None where none was."""
+        """The value from which its mean over the axes from ``axis`` on was subtracted; None if none was."""
         node = self._maker(value)
         if node is None or node.op != Nary("sub") or self._axis_of_mean(node.inputs[1]) != axis:
             return None
@@ -156,7 +157,7 @@ class _Parts:
         return x if self._source(self._of_mean(node.inputs[1])) == x else None
 
     def _axis_of_mean(self, value: str) -> int | None:
-        """First axis of a mean over all last axes, which stay as ones."""
+        """First axis of a mean over all axes from it on, which are kept with size one."""
         node = self._maker(value)
         if node is None or not isinstance(node.op, Reduce) or node.op.function != "mean" or not node.op.keepdims:
             return None
@@ -173,7 +174,7 @@ class _Parts:
         return node.op == Nary("pow") and self._number(node.inputs[1]) == exponent
 
     def _source(self, value: str) -> str:
-        """The value that casts between floating-point types were made of."""
+        """The operand of a series of casts between floating-point types."""
         node = self.graph.producer.get(value)
         while node is not None and isinstance(node.op, Cast) and self.graph.types[node.inputs[0]].dtype.is_floating:
             value = node.inputs[0]
@@ -184,7 +185,7 @@ class _Parts:
         return self.graph.producer.get(self._source(value))
 
     def _number(self, value: str) -> float | None:
-        """A constant of one element."""
+        """The number that a constant of one element holds; None for any other value."""
         constant = self.graph.constants.get(value)
         if constant is None or constant.type.elements != 1 or constant.is_absent:
             return None

@@ -208,7 +208,7 @@ class CommonSubexpressionElimination(GraphPass):
             return hashlib.sha256(constants[name].load().tobytes()).hexdigest() if small else name
 
         def are_equal(some: Iterable[str], others: Iterable[str]) -> bool:
-            """Whether values that are equal except for constants of equal types are equal altogether."""
+            """True if values that are equal except for constants of equal types are equal altogether."""
             pairs = zip(some, others, strict=True)
             return all(one == other or contents(one) == contents(other) for one, other in pairs)
 

@@ -106,7 +106,7 @@ def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node
 
 
 def _is_check(node: Node, makers: Mapping[str, Node]) -> bool:
-    """Whether this is ``where(isnan(y), something, y)``."""
+    """True if this is ``where(isnan(y), something, y)``."""
     if not isinstance(node.op, Where):
         return False
     condition = makers.get(node.inputs[0])
@@ -114,7 +114,7 @@ def _is_check(node: Node, makers: Mapping[str, Node]) -> bool:
 
 
 def _is_needless(check: Node, finite: _Finite) -> bool:
-    """Whether the checked value is a softmax with a finite element in every row."""
+    """True if the checked value is a softmax with a finite element in every row."""
     softmax, types = finite.makers.get(check.inputs[2]), finite.graph.types
     if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
         return False
@@ -179,7 +179,7 @@ def _of_array(array: Array) -> Array | None:
 
 
 def _keeps_finite(node: Node, graph: Graph) -> bool:
-    """Whether an op makes finite outputs from finite inputs."""
+    """True if an op makes finite outputs from finite inputs."""
     if node.op == Nary("div"):
         divisor = _small_array(graph, node.inputs[1])
         return divisor is not None and bool(np.all(divisor))

@@ -20,8 +20,8 @@ _NEGATION = Unary("neg")
 
 
 class FlatProductRecognition(GraphPass):
-    """Turns a Gemm between reshapes that flatten rows and restore them into a MatMul with a sum, which no reshape
-    separates from the sum, the activation or the split that follows.
+    """Turns a Gemm between reshapes that flatten rows and restore them into a MatMul and a sum, so that no reshape
+    separates these from a residual sum, an activation or a split after them.
 
     Invariant: the outputs are unchanged up to rounding.
     """
@@ -35,7 +35,7 @@ class FlatProductRecognition(GraphPass):
 
 
 def _unflattened(graph: Graph, gemm: Node) -> tuple[Node, list[Node]] | None:
-    """The reshape that restores the rows, and the ops in place of it and the product; None where there is none."""
+    """The reshape that restores the rows, and the ops that replace it and the product; None if there is none."""
     op = gemm.op
     before, readers = graph.producer.get(gemm.inputs[0]), graph.consumers[gemm.outputs[0]]
     assert isinstance(op, Gemm)
@@ -66,8 +66,8 @@ def _unflattened(graph: Graph, gemm: Node) -> tuple[Node, list[Node]] | None:
 class RotationRecognition(GraphPass):
     """Turns ``concat(-x[half:], x[:half])`` along the last axis into a lookup of pairs and a product with their signs.
 
-    So do two kernels what took five: the product is one with those of cosines and sines (Su et al., 2021,
-    arXiv:2104.09864, as Llama's code has it). Unused parts are left to dead op elimination.
+    Two kernels then do the work of five: the product is fused with those by cosines and sines (Su et al., 2021,
+    arXiv:2104.09864, as in Llama's code). Unused parts are left to dead op elimination.
 
     Invariant: the outputs are unchanged to the last bit.
     """
@@ -88,7 +88,7 @@ class _Part(NamedTuple):
 
 
 def _turned(graph: Graph, node: Node, constants: dict[str, Constant]) -> list[Node]:
-    """A concat of all parts of one value, of which some are negated, as a lookup and a product; else itself."""
+    """The lookup and the product that replace a concat of all parts of one value, some negated; else the node."""
     assert isinstance(node.op, Concat)
     shape = graph.types[node.outputs[0]].shape
     parts = [_part(graph, value) for value in node.inputs] if node.op.axis % len(shape) == len(shape) - 1 else []

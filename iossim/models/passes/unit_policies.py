@@ -126,7 +126,7 @@ def private_sums(graph: Graph, node: Node) -> list[Node]:
 
 
 def _is_plain_sum(graph: Graph, node: Node) -> bool:
-    """Whether this is a sum without broadcasting, of values computed at run time."""
+    """True if this is a sum without broadcasting, of values computed at run time."""
     shapes = {graph.types[value].shape for value in (*node.inputs, *node.outputs)}
     return isinstance(node.op, Add) and len(shapes) == 1 and graph.constants.keys().isdisjoint(node.inputs)
 
@@ -210,9 +210,9 @@ class _Growth:
             for before in self._private(members, anchor.inputs[:1]):
                 if before.op.is_elementwise:
                     chain = self._elementwise_before(members, before)
-                    behind = self._after(chain, self._products(chain, before), None)
-                    if before.name not in behind:
-                        self._add(members, self._elementwise_before(members, before, behind).values())
+                    dependent = self._after(chain, self._products(chain, before), None)
+                    if before.name not in dependent:
+                        self._add(members, self._elementwise_before(members, before, dependent).values())
 
     def _elementwise_before(
         self, members: Mapping[str, Node], end: Node, without: Container[str] = ()

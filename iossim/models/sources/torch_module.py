@@ -57,7 +57,7 @@ def load(module: Any, options: LoadOptions) -> Network:
 
 
 def _is_module(model: object) -> bool:
-    """Whether it is a PyTorch module; without importing torch, since no module exists before."""
+    """True if it is a PyTorch module; without importing torch, since no module exists before."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 

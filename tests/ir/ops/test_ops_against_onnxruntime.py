@@ -90,6 +90,7 @@ def quantised_operands(x: Array, weight: Array, per_filter: bool = False) -> lis
 ROWS = [
     *(row(op, opset, 10 * noise(0, 2, 3, 4)) for op in (Relu(), Sigmoid(), Identity()) for opset in (9, 21)),
     *(row(op, opset, (2, 3, 4, 4)) for op in (GlobalAveragePool(), GlobalMaxPool()) for opset in (9, 21)),
+    row(MaxPool((2, 2), (2, 2), (0, 0, 1, 1), ceil_mode=True), 22, (1, 1, 4, 4)),  # no window begins in the padding
     row(GlobalMaxPool(), 13, (2, 3, 5)),
     *(row(Flatten(axis), 13, (2, 3, 4)) for axis in range(4)),
     *(row(Reshape(shape), 13, (2, 3, 4)) for shape in ((24,), (4, 6), (2, 3, 4), (1, 4, 1, 6))),

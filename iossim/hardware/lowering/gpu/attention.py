@@ -1,11 +1,11 @@
 """Fused attention: FlashAttention-2 since Ampere (arXiv:2307.08691), FlashAttention-3 on Hopper (arXiv:2407.08608).
 
-A block has a tile of queries of one head, and goes over the keys and values in steps: a product, the exponentials of
-the tile's scores, a second product. Scores never leave the SM, so that DRAM sees queries, keys, values and outputs
-alone. Features of a head count up to the next size that a kernel is compiled for. Few queries, as those that a language
-model adds, divide their keys among blocks, whose results a second kernel combines.
+A block has a tile of queries of one head, and processes the keys and values in steps: a product, the exponentials of
+the tile's scores, a second product. Scores never leave the SM, so that only queries, keys, values and outputs move to
+or from DRAM. Features of a head are rounded up to the next size that a kernel is compiled for. For few queries, such as
+those of a decode step, the keys are divided among blocks, whose results a second kernel combines.
 
-Tiles and threads are those of the two implementations; a block takes most of an SM's registers.
+Tiles and threads are those of the two implementations; a block holds most of an SM's registers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.attention import Attention, AttentionShape
 from iossim.ir.types import Precision
 
-#: Precisions that the kernels have.
+#: Precisions with fused kernels.
 FUSED_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
-#: Queries of a call whose keys are divided, and the most parts.
+#: Most queries of a call whose keys are divided, and the numbers of parts.
 _FEW, _PARTS = 64, (1, 2, 4, 8, 16, 32)
 _PARTIAL_BYTES = 4
 
 
 class _Tile(NamedTuple):
-    """For heads of up to so many features: queries and keys of a step, threads, registers and steps in flight."""
+    """For heads of at most ``features``: queries and keys of a step, threads, registers and steps in flight."""
 
     features: int
     queries: int
@@ -55,13 +55,13 @@ _HOPPER = (
     _Tile(192, 128, 96, 384, 168, 2),
     _Tile(256, 128, 80, 384, 168, 2),
 )
-#: What few queries of small heads take on Hopper.
+#: The tile for few queries of small heads on Hopper.
 _SHORT = _Tile(64, 64, 128, 256, 168, 2)
 _GENERATIONS = (("flash_2", SINCE_AMPERE - SINCE_HOPPER, _AMPERE), ("flash_3", SINCE_HOPPER, _HOPPER))
 
 
 def fused_attention(step: Step) -> Iterator[Candidate]:
-    """One kernel for each generation that has it, for halves and heads of up to 256 features."""
+    """The kernels of each generation with fused attention, for half precisions and heads of up to 256 features."""
     assert isinstance(step.op, Attention)
     shape = step.op.shape([operand.type for operand in step.operands])
     if step.precision not in FUSED_PRECISIONS:
@@ -118,7 +118,7 @@ _OTHERS = frozenset(Libraries) - OF_FRAMEWORKS
 
 
 def attention(step: Step) -> list[Candidate]:
-    """Where there is a fused kernel, frameworks and compilers call no other."""
+    """Fused candidates, and unfused ones: frameworks and compilers call no others if there are fused ones."""
     found = list(fused_attention(step))
     having = frozenset[Architecture]().union(*(one.architectures or () for one in found))
     for one in unfused(step, FAMILIES):

@@ -1,17 +1,18 @@
 """cuDNN's algorithms of a convolution in its three directions, and the kernels that each may launch.
 
-A library that chooses for itself takes the fastest of a family's candidates (``families.convolution``, set against
-measurements). One that is told an algorithm runs that, also if it would never choose it: so explicit GEMM and the
-transform of whole images are here alone. An algorithm's fastest candidate runs; those of other workspace (ALGO_1) can
-be asked for.
+A library that chooses by itself runs the fastest of a family's candidates (``families.convolution``, compared with
+measurements). If an algorithm is requested, it runs that one, even if it would never choose it: explicit GEMM and the
+transform of whole images are only here. The fastest candidate of an algorithm runs; those with another workspace
+(ALGO_1) can be requested.
 
-By cuDNN's manual transforms want stride and dilation 1 and two dimensions; Winograd fused 3x3, non-fused 3x3 or 5x5;
-FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 by the manual); DIRECT is not implemented;
-fused Winograd has no gradient of filters. All are in every cuDNN since 6. Before cuDNN 7 frameworks call groups one
-by one, in one workspace; so they may be here, beside the kernels of later libraries that take all groups in a launch.
+According to cuDNN's manual, transforms need stride and dilation 1 and two dimensions; fused Winograd a 3x3 window,
+non-fused 3x3 or 5x5; FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 in the manual); DIRECT is
+not implemented; fused Winograd has no gradient of filters. All are in every cuDNN since 6. Before cuDNN 7 frameworks
+call groups one by one, in one workspace; they may be run so here, beside the kernels of later libraries that run all
+groups in one launch.
 
-Gradients of the input at stride 1 run as convolutions with the filter turned round: ALGO_1 as IMPLICIT_PRECOMP_GEMM.
-With a stride ALGO_1 is what runs a transposed convolution (``families.transposed_convolution``).
+Gradients of the input at stride 1 run as convolutions with the flipped filter: ALGO_1 as IMPLICIT_PRECOMP_GEMM. With a
+stride ALGO_1 runs like a transposed convolution (``families.transposed_convolution``).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from iossim.ir.types import Precision
 
 
 class Algorithm(StrEnum):
-    """By cuDNN's names."""
+    """Algorithms by cuDNN's names."""
 
     IMPLICIT_GEMM = "implicit_gemm"
     IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
@@ -64,12 +65,12 @@ class Algorithm(StrEnum):
 
 Algorithms = Mapping[str, list[Candidate]]
 
-#: More groups than these are not called one by one.
+#: Largest number of groups that are called one by one.
 _MOST_CALLS = 32
 
 
 def forward(step: Step) -> Algorithms:
-    """The eight forward algorithms; no candidates of DIRECT."""
+    """The candidates of the eight forward algorithms; none for DIRECT."""
     shape = ConvolutionShape.of(step)
     found = _by_group(shape, _forward(shape.of_a_group))
     if shape.groups > 1:
@@ -80,7 +81,7 @@ def forward(step: Step) -> Algorithms:
 
 
 def of_data(step: Step) -> Algorithms:
-    """The six algorithms of backward data."""
+    """The candidates of the six algorithms of backward data."""
     shape = ConvolutionShape.of(step)
     scattered = [*backward.scattered(shape)]
     if set(shape.strides) | set(shape.dilations) != {1}:
@@ -95,7 +96,7 @@ def of_data(step: Step) -> Algorithms:
 
 
 def of_filter(step: Step) -> Algorithms:
-    """The six algorithms of backward filter."""
+    """The candidates of the six algorithms of backward filter."""
     shape = ConvolutionShape.of(step)
     one = shape.of_a_group.on_lanes
     transforms: dict[str, list[Candidate]] = {
@@ -112,7 +113,7 @@ def of_filter(step: Step) -> Algorithms:
 
 
 def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
-    """Of a convolution of one group."""
+    """The forward algorithms of a convolution of one group."""
     lanes = shape.on_lanes
     return {
         Algorithm.IMPLICIT_GEMM: [*without_table(lanes)],
@@ -135,7 +136,7 @@ def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
 
 
 def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) -> dict[str, list[Candidate]]:
-    """What groups that are called one by one run as, from what one of them does; nothing where they are too many."""
+    """Candidates for calling groups one by one, from those of one group; none if there are too many groups."""
     if shape.groups == 1:
         return dict(of_one)
     calls = shape.groups if shape.groups <= _MOST_CALLS else 0
@@ -150,12 +151,12 @@ def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) ->
 
 
 def gradient_of_data(step: Step) -> list[Candidate]:
-    """Whatever algorithm is fastest."""
+    """The candidates of all algorithms of backward data."""
     return _of_any(of_data(step), step.precision)
 
 
 def gradient_of_filter(step: Step) -> list[Candidate]:
-    """Whatever algorithm is fastest."""
+    """The candidates of all algorithms of backward filter."""
     return _of_any(of_filter(step), step.precision)
 
 
@@ -169,12 +170,12 @@ def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
 
 _LARGEST_IMAGE = 256
 
-#: The square up to which recordings show no transposition.
+#: Edge of the largest square for which recordings show no transposition.
 _LARGEST_IN_ONE_KERNEL = 32
 
 
 def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Every tile of a batched product; of one group and in fp32 only."""
+    """Candidates with every tile of a batched product; for one group of tensors stored as fp32 only."""
     if shape.precision not in FP32_STORED or shape.groups > 1:
         return
     inner, size = shape.channels * math.prod(shape.kernel), columns_bytes(shape)
@@ -188,7 +189,7 @@ def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 
 def whole_fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[Candidate]:
-    """The transform of whole images, none where it does not apply."""
+    """Candidates by the transform of whole images; none if it does not apply."""
     if not has_transform(shape) or fft_edge(shape) > _LARGEST_IMAGE:
         return
     edge = fft_edge(shape)
@@ -212,20 +213,20 @@ def _moved(name: str, moved_bytes: int, element_bytes: int = COMPLEX_BYTES) -> K
 
 
 def fft_edge(shape: ConvolutionShape) -> int:
-    """The edge of the square that a padded image is transformed in, a power of two; stride and dilation are 1."""
+    """Edge of the square in which a padded image is transformed, a power of two; stride and dilation are 1."""
     padded = (size + kernel - 1 for size, kernel in zip(shape.output_size, shape.kernel, strict=True))
     return 1 << (max(padded) - 1).bit_length()
 
 
 def columns_bytes(shape: ConvolutionShape) -> int:
-    """The windows of all outputs, one after another: what an explicit matrix product multiplies."""
+    """Bytes of the windows of all outputs, the operand of an explicit matrix product."""
     return shape.channels // shape.groups * math.prod(shape.kernel) * shape.pixels * shape.element_bytes
 
 
 def fft_bytes(shape: ConvolutionShape, *, of_filter: bool = False) -> int:
-    """Two buffers between which frequencies are transposed, for both operands or the result; and the turned filter.
+    """Bytes of two buffers for transposing frequencies, of both operands or the result, and of the flipped filter.
 
-    The operands are input and filter, or input and output where a filter's gradient is made.
+    The operands are input and filter, or input and output for the filter's gradient.
     """
     data, filters, output = tensors(shape, shape.batch)
     operands, result = (data + output, filters) if of_filter else (data + filters, output)

@@ -1,12 +1,12 @@
-"""Tiled matrix products: the kernel behind dense layers, convolutions, and the middle of Winograd and FFT.
+"""Tiled matrix products: the kernels of dense layers, convolutions, and the middle step of Winograd and FFT.
 
-A block computes one tile of the output; a tile that hangs over the edge costs as much as a full one. Splitting the
-inner dimension over several blocks (split-K) fills the device where the output has few tiles, and adds a reduction.
-Tile shapes, threads and registers are those that the names and launch records of cuBLAS's and cuDNN's fp32 kernels
-tell (``sgemm_128x64``: 128 threads, 8x8 outputs a thread; ``sgemm_32x32_sliced1x4``: four slices of the inner
-dimension inside a block); registers are typical of kernels that hold 64 accumulators a thread.
+A block computes one tile of the output; a partial tile costs as much as a full one. Splitting the inner dimension over
+several blocks (split-K) fills the device if the output has few tiles, and adds a reduction. Tile shapes, threads and
+registers come from the names and launch records of cuBLAS's and cuDNN's fp32 kernels (``sgemm_128x64``: 128 threads of
+8x8 outputs; ``sgemm_32x32_sliced1x4``: four slices of the inner dimension inside a block); registers are typical of
+kernels that hold 64 accumulators per thread.
 
-The libraries' kernels for Kepler, Maxwell and Pascal have fewer tiles for dense products than those from Volta on.
+The libraries' kernels for Kepler, Maxwell and Pascal have fewer tiles for dense products than those since Volta.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
 
-#: The inner dimension is walked in steps of this many.
+#: Elements of the inner dimension in a step of a block.
 INNER_STEP = 8
-#: Splitting stops where a block would walk less of the inner dimension than this.
+#: Smallest part of the inner dimension that a split leaves to a block.
 LEAST_INNER = 64
-#: Splitting pays only where the output has few tiles.
+#: Splitting pays only if the output has few tiles.
 MOST_TILES_TO_SPLIT = 256
 #: Generations that run the libraries' older kernels.
 BEFORE_VOLTA = frozenset({Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL})
@@ -31,7 +31,7 @@ SINCE_VOLTA = frozenset(Architecture) - BEFORE_VOLTA
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The part of the output that one block computes, and what the block holds."""
+    """The part of the output that one block computes, and the resources of the block."""
 
     rows: int
     columns: int
@@ -41,7 +41,7 @@ class Tile:
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """Threads, registers of each, and bytes of shared memory."""
+        """Threads, registers per thread, and bytes of shared memory."""
         return self.threads, self.registers, self.shared_bytes
 
     def __str__(self) -> str:
@@ -61,8 +61,8 @@ TILES = (
 #: The tiles by name.
 TILE = {str(tile): tile for tile in TILES}
 
-#: Libraries have few kernels for stacks of products, and search for none: what cuBLAS launches for ``bmm`` in
-#: recordings of five generations, whatever the sizes, but for matrices of a few elements.
+#: Tiles for stacks of products, of which libraries have few: those that cuBLAS launches for ``bmm`` in recordings of
+#: five generations, whatever the sizes, except for matrices of a few elements.
 BATCHED_TILES = {
     TILE["128x128"]: SINCE_AMPERE,
     TILE["128x64"]: BEFORE_VOLTA | {Architecture.TURING},
@@ -87,10 +87,10 @@ class Product:
     count: int = 1
     #: Arithmetic of a multiply-add: 2, or 8 for complex numbers.
     flops_per_step: int = 2
-    #: Whether the inner dimension is the contiguous one of each operand.
+    #: Whether the inner dimension is the contiguous one of the rows' operand, and of the columns'.
     rows_are_strided: bool = False
     columns_are_strided: bool = False
-    #: Elements of the contiguous dimension of an operand, where that is not the inner one.
+    #: Elements of the contiguous dimension of an operand, if that is not the inner one.
     contiguous: int = 0
 
     @property
@@ -100,14 +100,14 @@ class Product:
 
 
 def tiles(product: Product, tile: Tile) -> int:
-    """Output tiles of all the products."""
+    """Number of output tiles of all products."""
     return ceil_div(product.rows, tile.rows) * ceil_div(product.columns, tile.columns) * product.count
 
 
 def product_kernel(
     product: Product, tile: Tile, work_class: WorkClass, split: int = 1, extra_flops: int = 0, name: str = ""
 ) -> Kernel:
-    """The product with one tile shape, its inner dimension split ``split`` ways; called ``name``, or as its class."""
+    """The product with one tile shape and its inner dimension in ``split`` parts; named ``name``, or by its class."""
     blocks = tiles(product, tile) * split
     inner = ceil_div(ceil_div(product.inner, split), INNER_STEP) * INNER_STEP
     written = product.bytes_written * split
@@ -137,17 +137,17 @@ def stream_kernel(
     weights: int = 0,
     work_class: WorkClass = WorkClass.STREAM,
 ) -> Kernel:
-    """A kernel that makes ``elements`` outputs in order, four a thread in blocks of 128 threads.
+    """A kernel that makes ``elements`` outputs in order, four per thread in blocks of 128 threads.
 
-    ``read`` bytes of activations, ``weights`` and ``written`` are moved. Addresses and loads are instructions too: each
-    output counts a few besides its arithmetic.
+    It moves ``read`` bytes of activations, and ``weights`` and ``written`` bytes. Addresses and loads are instructions
+    too: each output counts a few besides its arithmetic.
     """
     blocks, flops = max(1, ceil_div(elements, 512)), flops + 4 * elements
     return Kernel(name, work_class, blocks, 128, 32, 0, flops, read, weights, written, read + weights + written)
 
 
 def sum_of_parts(product: Product, split: int, extra_flops: int, element_bytes: int = 0) -> Kernel:
-    """Sum of the parts that split-K wrote, of the output's elements or of ``element_bytes`` each."""
+    """Sum of the partial results of split-K, with elements of the output's size or of ``element_bytes``."""
     part_bytes = product.elements * element_bytes or product.bytes_written
     flops = product.elements * (split - 1) + extra_flops
     written = product.bytes_written
@@ -155,20 +155,20 @@ def sum_of_parts(product: Product, split: int, extra_flops: int, element_bytes: 
 
 
 def step_kernel(step: Step, name: str, elements: int, passes: int = 1) -> Kernel:
-    """A kernel that makes a step's outputs in order, and goes through its activations ``passes`` times."""
+    """A kernel that makes a step's outputs in order and reads its activations ``passes`` times."""
     read, weights, written = passes * step.activation_bytes, step.weight_bytes, step.bytes_written
     return stream_kernel(name, elements, step.flops, read=read, weights=weights, written=written)
 
 
-#: Multiply-adds in a clock of the SM whose clocks :func:`row_kernel` counts.
+#: Multiply-adds per clock of the SM whose clocks :func:`row_kernel` counts.
 ROW_LANES = 64
 
 
 def row_kernel(step: Step, rows: int, threads: int, sm_clocks: float) -> Kernel:
     """A kernel with a block of ``threads`` for each of ``rows``, whose elements it reads twice.
 
-    What it issues (merging of statistics, exponentials, addresses) is told in clocks of an SM of four schedulers, all
-    blocks together, and stands as the arithmetic of that many clocks of 64 lanes.
+    Its issued instructions (merging of statistics, exponentials, addresses) are given in clocks of an SM with four
+    schedulers, for all blocks together, and count as the arithmetic of that many clocks of 64 lanes.
     """
     flops = max(step.flops, round(2 * ROW_LANES * sm_clocks))
     read_bytes, weight_bytes, written = step.activation_bytes, step.weight_bytes, step.bytes_written
@@ -178,5 +178,5 @@ def row_kernel(step: Step, rows: int, threads: int, sm_clocks: float) -> Kernel:
 
 
 def index_kernel(name: str) -> Kernel:
-    """A table that a library computes before its convolution: a launch whose work is nothing beside it."""
+    """The computation of a library's table before its convolution: a launch with negligible work."""
     return Kernel(name, WorkClass.INDEX, 1, 128, 32, 0, 0, 0, 0, 0, 0)

@@ -1,17 +1,16 @@
 """Convolutions on tensor cores, implicit products of pixels by filters in NHWC, and the kernels that change the layout.
 
-An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, transforms the input and
-the filters to NHWC before every call, the output back after, and runs bias and activation as a kernel of their own (a
-1x1 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution that the product takes 5 us for
-takes 30 us where the filter is 1x1, and 55 where it is larger: five kernels and seven of 5 to 7 us each. That library
-transforms NHWC tensors of fp32, too; today's have kernels that read and write NHWC (``families/channels_last.py``).
-Half-precision tensors are taken to lie as NHWC already: fp16 convolutions on a V100 and a T4 take as long as their
-products.
+An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, transforms the input and the
+filters to NHWC before every call and the output back after it, and runs bias and activation as a separate kernel (a 1x1
+filter is the same in both layouts). On an A100 and an RTX 3070 a convolution whose product takes 5 us takes 30 us with
+a 1x1 filter and 55 us with a larger one: five and seven kernels of 5 to 7 us each. That library also transforms NHWC
+tensors of fp32; today's have kernels that read and write NHWC (``families/channels_last.py``). Half-precision tensors
+are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
 to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load.
 
-A transform between layouts turns tiles of positions by channels in shared memory, a block each.
+A transform between layouts transposes tiles of positions by channels in shared memory, one block each.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, pa
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
-#: Lead below which cuDNN's benchmark took ``mma_sm80`` rather than ``xmma_sm90`` for recorded windows.
+#: Lead below which cuDNN's benchmark chose ``mma_sm80`` rather than ``xmma_sm90`` for recorded windows.
 _PASSED_OVER_US = 1.1
-#: cuDNN's heuristics offer ``nvjet`` for 1x1 convolutions of many pixels, channels and filters: from so much on of
-#: ``2 log2(pixels) + 3 log2(channels) + 5 log2(filters)``, with at most so many filters. Chosen by 151 recordings on an
-#: H100; ``python -m evidence.concurrency.hopper_sets`` counts the families predicted and those that ran.
+#: cuDNN's heuristics offer ``nvjet`` for 1x1 convolutions of many pixels, channels and filters: above the first number
+#: for ``2 log2(pixels) + 3 log2(channels) + 5 log2(filters)``, with filters counted up to the second. Chosen by 151
+#: recordings on an H100; ``python -m evidence.concurrency.hopper_sets`` counts predicted families and those that ran.
 _OFFERED, _MOST_FILTERS = 77.0, 128
-#: Bytes of channels that are loaded at once.
+#: Bytes of channels in one load.
 _LOAD_BYTES = 16
 
 
@@ -58,12 +57,12 @@ def tensor_core_convolution(
     is_compiled: bool = False,
     is_by_image: bool = False,
 ) -> Iterator[Candidate]:
-    """Every tile of every generation that multiplies the precision; of one group only.
+    """Candidates with every tile of every generation that supports the precision; none for several groups.
 
-    The published engine always calls bias and activation. Tensors that lie as wanted are not transformed. A
-    compiler's tensors lie so, and its products compute bias, activation and residual in their epilogues (TensorRT's
-    layers on an A100 in tf32 are one kernel each). Images of NCHW that are multiplied one by one fill tiles of their
-    own, and a step loads along their positions.
+    The published engine always launches bias and activation. Tensors in the required layout (``lies_as_wanted``) are
+    not transformed. A compiler's tensors are, and its products compute bias, activation and residual in their epilogues
+    (TensorRT's layers on an A100 in tf32 are one kernel each). NCHW images that are multiplied one by one fill separate
+    tiles, and a step loads along their positions.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
@@ -96,9 +95,7 @@ def tensor_core_convolution(
 
 
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
-    """The families that multiply a convolution: on Hopper only Ampere's kernels load and store channels that fill no
-    16 bytes.
-    """
+    """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes."""
     reads_whole, writes_whole = (
         transforms_apart or channels * shape.element_bytes % _LOAD_BYTES == 0
         for channels in (shape.channels, shape.filters)
@@ -111,14 +108,14 @@ def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Famil
 
 
 def _is_offered_as_product(shape: ConvolutionShape) -> bool:
-    """Whether cuDNN's heuristics offer the library of products, ``nvjet``."""
+    """True if cuDNN's heuristics offer the kernels of products, ``nvjet``."""
     sizes = shape.pixels, shape.channels, min(shape.filters, _MOST_FILTERS)
     score = sum(weight * math.log2(size) for weight, size in zip((2, 3, 5), sizes, strict=True))
     return shape.is_dense_unit_stride and math.prod(shape.kernel) == 1 and score > _OFFERED
 
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Hopper's libraries multiply a tile's filters by all channels that any of their groups reads, zeros included."""
+    """Candidates of Hopper's libraries: a tile's filters by all channels that any of their groups reads, with zeros."""
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups == 1 or shape.is_depthwise:
         return
@@ -133,13 +130,13 @@ def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
         yield Candidate(f"grouped_{kernels[0].name}", kernels, architectures=family.architectures & having)
 
 
-#: Arithmetic of a padded element: cuDNN's kernel places each by itself, some 25 billion a second on an H100 (a first
+#: Arithmetic per padded element: cuDNN's kernel places each separately, some 25 billion per second on an H100 (a first
 #: layer of 8 and of 32 images, called repeatedly; right after L2 was emptied it took half as long, unexplained).
 _PADDING_FLOPS = 1_300
 
 
 def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
-    """Copies of input and filters with ``padded`` channels, as cuDNN 9 makes them before it multiplies."""
+    """Copies of input and filters with ``padded`` channels, which cuDNN 9 makes before the product."""
     elements = shape.batch * math.prod(shape.input_size) * padded
     window = math.prod(shape.kernel) * shape.filters * padded
     return tuple(
@@ -152,13 +149,13 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
 
 
 def _channels(shape: ConvolutionShape, family: Family | None) -> int:
-    """Channels with their padding; those of transformed tensors without a ``family``."""
+    """Channels including their padding for a ``family``; without one, for transformed tensors."""
     piece = (family.step_bytes if family is S884 else _LOAD_BYTES) // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 
 
 def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
-    """What runs before and after the product of fp32 tensors. Of NHWC only channels that fill no load are padded."""
+    """Kernels before and after the product of fp32 tensors; NHWC tensors are only padded, if channels fill no load."""
     padded = _channels(shape, None)
     window = math.prod(shape.kernel)
     positions = math.prod(shape.input_size)
@@ -180,10 +177,10 @@ def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel
     return tuple(before), (*after, epilogue)
 
 
-#: Transformed is by tiles of this many positions by as many channels, a block each; one that hangs over costs as much
-#: as a full one. Filters are transformed one by one, of whose tiles a 3x3 window fills nine positions of 32: on an
-#: RTX A5000 the 8,192 tiles of 512 by 512 filters take 30 us and the 3,136 full ones of an image 38, which are held
-#: up by DRAM. So many bytes an element of a tile count to L2, for each byte of it.
+#: Side of a tile of positions by channels, which one block transforms; a partial tile costs as much as a full one.
+#: Filters are transformed one by one, so that a 3x3 window fills nine of 32 positions of its tiles: on an RTX A5000 the
+#: 8,192 tiles of 512 by 512 filters take 30 us, and the 3,136 full ones of an image, limited by DRAM, 38. The second
+#: number is the traffic with L2 per byte of a tile.
 _TRANSPOSED, _TILE_TRAFFIC = 32, 3
 
 
@@ -196,7 +193,7 @@ def layout_kernel(
     weight_bytes: int = 0,
     element_bytes: int = Precision.FP32.storage.bytes,
 ) -> Kernel:
-    """A transposition of ``positions`` by ``channels`` in each image, or filter, whatever of it is read."""
+    """A transposition of ``positions`` by ``channels`` in each image or filter."""
     tiles = images * ceil_div(channels, _TRANSPOSED) * ceil_div(positions, _TRANSPOSED)
     written = (activation_bytes + weight_bytes) and images * channels * positions * element_bytes
     tile_bytes = _TRANSPOSED * _TRANSPOSED * element_bytes

@@ -1,18 +1,18 @@
-"""Families of tensor-core kernels: their tiles, what a block holds, and how it walks the inner dimension.
+"""Families of tensor-core kernels: their tiles, the resources of a block, and its steps along the inner dimension.
 
 Until Ampere a library has one family: a block computes one tile of the output, in steps along the inner dimension.
-Hopper's libraries have three, told by the names and launch records of cuBLAS's and cuDNN 9's bf16 kernels on an H100:
+Hopper's libraries have three, as the names and launch records of cuBLAS's and cuDNN 9's bf16 kernels on an H100 show:
 
-- ``nvjet``: products, and 1x1 convolutions. A block of three warp groups holds an SM for itself, with as many steps in
-  shared memory as fit, and walks over tiles one after another (it is *persistent*). Tiles are small where there are few
-  rows or columns: a multiple of 64 by one of 8. Grids of few blocks are in clusters of four or eight.
+- ``nvjet``: products, and 1x1 convolutions. A block of three warp groups occupies an SM alone, with as many steps in
+  shared memory as fit, and processes several tiles in turn (it is *persistent*). Tiles are small if there are few rows
+  or columns: a multiple of 64 by one of 8. Grids of few blocks are in clusters of four or eight.
 - ``xmma_sm90``: convolutions of any window, persistent as well. They take long to begin and end.
-- ``mma_sm80``: Ampere's kernels, which several blocks share an SM with. They begin sooner, and walk at a third of the
-  speed: convolutions of a short inner dimension.
+- ``mma_sm80``: Ampere's kernels, of which several blocks share an SM. They begin sooner and compute at a third of the
+  speed: they run convolutions with a short inner dimension.
 
-Latency, rate and prologue of the three over each other are rounded from a fit to 152 of these convolutions, each by
-kernels of the family that ran. ``python -m evidence.concurrency.hopper_sets`` says how far off they are, and which
-family is predicted where another ran.
+Latency, rate and prologue of the three relative to each other are rounded from a fit to 152 of these convolutions, each
+with kernels of the family that ran. ``python -m evidence.concurrency.hopper_sets`` reports their errors, and the cases
+in which another family ran than is predicted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Shape = tuple[int, int, int, int]
 class Family:
     """Kernels of some architectures that differ by their tile.
 
-    ``step_bytes`` of each row of an operand are a step, of which ``stages`` are in shared memory, or as many as
-    ``most_shared_bytes`` hold. A step takes ``latency`` times ``tensor_step_clocks`` at least, its arithmetic runs at
-    ``rate`` times the reachable one, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides what grows
-    with its area. A grid has ``least_blocks`` at least, of which some only hold their SM. A part of a split
-    inner dimension has ``least_part_bytes`` of a row. With ``is_chosen_by_cost`` heuristics choose the tile,
-    and small grids are in clusters.
+    A step covers ``step_bytes`` of each row of an operand; ``stages`` steps are in shared memory, or as many as fit
+    ``most_shared_bytes``. A step takes at least ``latency`` times ``tensor_step_clocks``, its arithmetic runs at
+    ``rate`` times the reachable rate, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides the part
+    that grows with its area. A grid has at least ``least_blocks``, some of which only occupy their SM. A part of a
+    split inner dimension has at least ``least_part_bytes`` of a row. With ``is_chosen_by_cost`` heuristics choose the
+    tile, and small grids are in clusters.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Family:
 
     @property
     def is_persistent(self) -> bool:
-        """Whether a block holds its SM and walks over tiles, so that only its first one waits for a prologue."""
+        """True if a block occupies its SM and processes several tiles, of which only the first waits for a prologue."""
         return self.most_shared_bytes > 0
 
     def tile(self, rows: int, columns: int, threads: int, registers: int) -> Tile:
@@ -74,8 +74,8 @@ class Family:
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
 
-#: Part of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to eight
-#: convolutions side by side on an H100 (``evidence.concurrency.hopper_sets``).
+#: Fraction of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to
+#: eight concurrent convolutions on an H100 (``evidence.concurrency.hopper_sets``).
 CONTENTION = 0.85
 
 _SHAPES = (
@@ -88,7 +88,7 @@ _SHAPES = (
     (64, 128, 128, 150),
     (64, 64, 128, 100),
 )
-#: Through registers, 8 warps share the largest tiles of Volta and Turing.
+#: On Volta and Turing, which load through registers, 8 warps share the largest tiles.
 _SHAPES_OF_TWO_BUFFERS = tuple(
     (rows, columns, 256 if rows * columns >= 128 * 128 else 128, 120 if rows * columns < 256 * 128 else 230)
     for rows, columns, _, _ in _SHAPES
@@ -112,25 +112,25 @@ NVJET = Family(
 XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
 MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.3, contention=CONTENTION)
 
-#: The same where channels fill no load of 16 bytes.
+#: The same for channels that do not fill a load of 16 bytes.
 PIECEWISE_MMA_SM80 = replace(
     MMA_SM80, name="piecewise_mma_sm80", latency=1.3 * MMA_SM80.latency, rate=MMA_SM80.rate / 1.3
 )
 
-#: The one tile that serves grouped convolutions.
+#: The family of grouped convolutions, with its only tile.
 GROUPED_MMA_SM80 = replace(MMA_SM80, shapes=((64, 64, 128, 118),))
 
-#: The families that multiply matrices, and those that multiply the windows of images.
+#: The families for matrix products, and those for convolutions.
 PRODUCTS = (S884, SM80, NVJET)
 CONVOLUTIONS = (S884, SM80, XMMA_SM90, MMA_SM80)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorTile:
-    """A tile's figures over those of other tiles.
+    """Performance of a tile relative to other tiles.
 
-    ``reuse`` is the multiply-adds that one loaded element takes part in, ``rate`` that of arithmetic (over the
-    latency, which counts apart), ``prologue`` the time before its first step and after its last one.
+    ``reuse`` is the number of multiply-adds per loaded element, ``rate`` that of arithmetic (relative to the latency,
+    which counts separately), ``prologue`` the time before the first step and after the last one.
     """
 
     reuse: float
@@ -139,7 +139,7 @@ class TensorTile:
     is_persistent: bool
 
 
-#: Every tile by the name that kernels have it under.
+#: Every tile by its name in kernels.
 TENSOR_TILES = {
     family.tile_name(tile): TensorTile(
         tile.rows * tile.columns / (tile.rows + tile.columns),
@@ -150,5 +150,5 @@ TENSOR_TILES = {
     for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80)
     for tile in (family.tile(*shape) for shape in family.shapes)
 }
-#: The tiles of fused attention by name, to their queries over 192.
+#: Queries of the tiles of fused attention, over 192, by the tile's name.
 ATTENTION_ROWS = {f"attention_{queries}": queries / 192 for queries in (64, 128, 192)}

@@ -3,14 +3,14 @@
 As on the fp32 lanes (``matrix_product``), a block computes one tile of the output. The differences:
 
 - Tiles are larger: names such as ``s884gemm_fp16_256x128_ldg8``, ``s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5`` and
-  ``tf32gemm_128x128_16x4`` tell tiles, the inner step and how many such steps (stages) are in shared memory.
-- A block walks the inner dimension in steps of 64 bytes a row (32 halves, 16 tf32; 128 bytes on Hopper). However
-  empty the device, a step takes the latency of a load over the stages in flight: what bounds skinny products.
-- Volta and Turing load through registers into two buffers; Ampere and later copy asynchronously into three and more.
-- Operands are loaded 16 bytes at a time where their rows begin at multiples of that, 4 at a time with little loss,
-  element by element where it is odd.
+  ``tf32gemm_128x128_16x4`` contain the tile, the inner step and the number of such steps (stages) in shared memory.
+- A block steps along the inner dimension by 64 bytes per row (32 halves, 16 tf32; 128 bytes on Hopper). Even on an idle
+  device a step takes at least the latency of a load over the stages in flight, which limits skinny products.
+- Volta and Turing load through registers into two buffers; Ampere and later copy asynchronously into three or more.
+- Operands are loaded 16 bytes at a time if their rows begin at multiples of 16 bytes, 4 bytes at a time with little
+  loss, and element by element if their number is odd.
 
-Registers are those of kernels that hold 64 (256x128: 128) fp32 accumulators a thread.
+Registers are those of kernels that hold 64 (256x128: 128) fp32 accumulators per thread.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ from iossim.ir.types import Precision
 UNSPLIT = (1,)
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 MOST_TILES_TO_SPLIT = 256
-#: Up to so many rows or columns are few: products of 32 tokens by experts run in tiles of 16, though smaller ones fit.
+#: Rows or columns up to which they count as few, and the smallest side of a tile: products of 32 tokens by experts run
+#: in tiles of 16, although smaller ones fit.
 _FEW, _LEAST_SIDE = 64, 8
 #: SMs of an H100, and the largest grid that cuBLAS launches in clusters of four and eight blocks there.
 _SMS, _MOST_IN_CLUSTERS = 132, 120
-#: Where a tile makes so many blocks, cuBLAS splits only inner dimensions from so much on.
+#: If a tile makes this many blocks, cuBLAS splits only inner dimensions of at least the second number.
 _FILLING, _LONG = 128, 8_192
-#: Elements that a tile could load instead of the arithmetic of an output at one inner element, of writing an output,
-#: and of adding a part of it to others; how much more blocks without clusters cost. Chosen by grids of 40 products and
-#: 72 convolutions on an H100 (``python -m evidence.concurrency.hopper_sets`` counts those within 15%), by those of a
+#: Cost, in loaded elements, of the arithmetic of an output per inner element, of writing an output, and of adding a
+#: partial result to others; relative cost of blocks without clusters. Chosen by grids of 40 products and 72
+#: convolutions on an H100 (``python -m evidence.concurrency.hopper_sets`` counts those within 15%), by those of a
 #: mixture of experts, and by durations of products on H100 and H200 in CUDA graphs.
 _ARITHMETIC, _OUTPUT, _SUMMED, _APART = 1 / 64, 14, 12, 1.27
-#: Ways that a library's heuristics return for a product, the one that it takes by itself first.
+#: Number of kernels that a library's heuristics return for a product, its own choice first.
 _RETURNED = 8
-#: Partial sums are fp32, of int8 int32.
+#: Bytes of a partial sum: fp32, or int32 for int8.
 _PARTIAL_BYTES = 4
-#: What a step costs with an odd contiguous dimension, whose operands are loaded element by element, over an aligned
-#: one: an assumption. On a V100, products of 1530 inner elements run as fast as those of 1536.
+#: Cost of a step with an odd contiguous dimension, whose operands are loaded element by element, relative to an aligned
+#: one (assumed). On a V100, products of 1530 inner elements run as fast as those of 1536.
 _UNALIGNED_SLOWDOWN = 1.6
 
 
 def without_tensor_cores(
     precision: Precision, architectures: frozenset[Architecture] | None
 ) -> frozenset[Architecture] | None:
-    """Of the architectures (None: all GPUs) those that have no tensor cores for a precision; None for all still."""
+    """The architectures, of those given (None: all), without tensor cores for a precision; None for all."""
     having = TENSOR_CORES.get(precision)
     if having is None:
         return architectures
@@ -68,9 +69,9 @@ def tensor_products(
     extra_flops: int = 0,
     splits: tuple[int, ...] = SPLITS,
 ) -> Iterator[tuple[Kernel, ...]]:
-    """Every tile of a family, each whole and with its inner dimension split, followed by the sum of the parts.
+    """The product with every tile of a family, whole, and with its inner dimension split, followed by the sum.
 
-    Of families that are chosen by cost only the ways that the library's heuristics return, the one that it takes first.
+    For a family that is chosen by cost, only those that the library's heuristics return, its own choice first.
     """
     tiles_of_all = [family.tile(*shape) for shape in family.shapes]
     cut = [one for one in tiles_of_all if _is_cut(product.rows, one.rows) and _is_cut(product.columns, one.columns)]
@@ -95,12 +96,12 @@ def tensor_products(
 
 
 def passed_over_us(family: Family, place: int) -> float:
-    """Lead of the kernels at a place of :func:`tensor_products` that a library ignores: they must be asked for."""
+    """Lead over others that a library ignores for the kernels at a place of :func:`tensor_products`."""
     return math.inf if family.is_chosen_by_cost and place else 0.0
 
 
 def _cost(product: Product, tile: Tile, split: int) -> float:
-    """Cost by which cuBLAS's heuristics seem to choose: the time of the busiest SM, in elements that it could load."""
+    """Cost by which cuBLAS's heuristics seem to choose: the time of the busiest SM, in loaded elements."""
     cluster, _ = _clusters(product, tile, split)
     count, outputs = tiles(product, tile) * split, tile.rows * tile.columns
     waves = ceil_div(count, _SMS if cluster == 1 else _MOST_IN_CLUSTERS)
@@ -112,15 +113,15 @@ def _cost(product: Product, tile: Tile, split: int) -> float:
 
 
 def _is_cut(size: int, side: int) -> bool:
-    """Whether a library's heuristics cut a dimension so: few rows or columns into two pieces at most, little wasted."""
+    """True if heuristics divide a dimension by such a side: few rows or columns into at most two parts."""
     return size > _FEW or size <= 2 * side < 4 * max(size, _LEAST_SIDE)
 
 
 def _clusters(product: Product, tile: Tile, split: int) -> tuple[int, int]:
-    """Blocks of a cluster, and those of a grid with the blocks that fill its last clusters; (1, all) for large grids.
+    """Blocks of a cluster, and of a grid including those that fill its last clusters; (1, all) for large grids.
 
-    Four blocks along the side with more tiles, by two along the other unless that has one or three: so are 67 of 70
-    grids of such tiles that an H100 recorded (``h100_bf16``). Large ones are in clusters of two, which fit like blocks.
+    A cluster has four blocks along the side with more tiles, by two along the other unless that has one or three, in 67
+    of 70 grids of such tiles recorded on an H100 (``h100_bf16``). Clusters of two, in large grids, fit like blocks.
     """
     few, many = sorted((ceil_div(product.rows, tile.rows), ceil_div(product.columns, tile.columns)))
     wide = 1 if few in (1, 3) else 2

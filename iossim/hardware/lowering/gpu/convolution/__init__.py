@@ -1,1 +1,1 @@
-"""The algorithms that a convolution may run as, a file each."""
+"""The algorithms of a convolution, one file each."""

@@ -5,14 +5,14 @@ by channels x window, over the filters. Each result is added atomically, through
 gradient.
 
 The gradient of a filter is a product of filters by channels x window, over the output pixels of all images. It is
-split, as it has few output tiles and a long inner dimension. The parts are added up (Chetlur et al., 2014; cuDNN's
+split, since it has few output tiles and a long inner dimension. The parts are summed (Chetlur et al., 2014; cuDNN's
 manual)
 
-- with atomic additions through L2 to the cleared result (ALGO_0, and ALGO_3 by a table of offsets);
-- by a kernel of its own, from a workspace as large as the parts (ALGO_1): each number of parts is a candidate.
+- with atomic additions through L2 to the cleared result (ALGO_0, and ALGO_3 with a table of offsets);
+- by a separate kernel, from a workspace as large as the parts (ALGO_1): each number of parts is a candidate.
 
-No data set has measured these kernels. They are taken to be as efficient as the forward kernels that gather alike: by
-a table (ALGO_1, ALGO_3), or without (ALGO_0). On tensor cores, as the forward product of the same sizes.
+These kernels are in no data set. They are assumed to be as efficient as the forward kernels that gather in the same
+way: with a table (ALGO_1, ALGO_3), or without one (ALGO_0); on tensor cores, as the forward product of the same sizes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TILES = (TILE["128x128"], TILE["128x64"], TILE["64x64"], TILE["128x32"])
 
 
 def scattered(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Every tile."""
+    """Candidates of the scattered product, one per tile."""
     made = shape.batch * shape.channels * math.prod(shape.input_size)
     made_bytes = made * shape.element_bytes
     columns = shape.channels // shape.groups * math.prod(shape.kernel)
@@ -58,7 +58,7 @@ def scattered(shape: ConvolutionShape) -> Iterator[Candidate]:
         yield Candidate(kernel.name, (clear, scattering))
 
 
-#: Blocks add up atomically however many there are; beyond this they have little of the inner dimension each.
+#: Numbers of parts that are summed atomically; with more, each has little of the inner dimension.
 _ATOMIC_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -71,7 +71,7 @@ def product_of(shape: ConvolutionShape) -> Product:
 
 
 def atomic(shape: ConvolutionShape, *, by_table: bool) -> Iterator[Candidate]:
-    """ALGO_3 with a table of offsets, ALGO_0 without."""
+    """Candidates of ALGO_3, with a table of offsets, or of ALGO_0, without one."""
     product = product_of(shape)
     work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if by_table else WorkClass.IMPLICIT_GEMM
     name = "filter_gradient_by_table" if by_table else "filter_gradient"
@@ -84,13 +84,13 @@ def atomic(shape: ConvolutionShape, *, by_table: bool) -> Iterator[Candidate]:
             if split > 1 and product.inner < split * LEAST_INNER:
                 break
             kernel = product_kernel(product, tile, work_class, split, shape.epilogue_flops, name)
-            # The parts meet in L2: only their sum goes to DRAM.
+            # The parts are summed in L2: only the sum goes to DRAM.
             added = replace(kernel, bytes_written=product.bytes_written)
             yield Candidate(kernel.name, (*before, added), table_bytes)
 
 
 def summed(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """ALGO_1: the parts written, then summed in order."""
+    """Candidates of ALGO_1: the parts are written, then summed in order."""
     offsets, table_bytes = index_kernel("compute_offsets"), offset_table_bytes(shape)
     for tile in _TILES:
         for kernels in split_products(
@@ -100,7 +100,7 @@ def summed(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 
 def on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """ALGO_1 where there are tensor cores for the precision; of one group."""
+    """Candidates of ALGO_1 on tensor cores that support the precision; for one group."""
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
         return

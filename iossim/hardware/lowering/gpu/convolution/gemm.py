@@ -1,12 +1,12 @@
 """Convolution as a matrix product of pixels by filters, over channels x window (Chetlur et al., 2014, cuDNN).
 
-Most kernels gather the windows by a table of offsets that a small kernel computes before (IMPLICIT_PRECOMP_GEMM);
-their tiles begin at 128x32. Two compute each offset where it is needed (IMPLICIT_GEMM), slower and without that
+Most kernels gather the windows with a table of offsets that a small kernel computes first (IMPLICIT_PRECOMP_GEMM);
+their tiles are 128x32 or larger. Two compute each offset on demand (IMPLICIT_GEMM), more slowly but without that
 launch: one with 32x32 tiles, for few pixels and 1x1 kernels, and one with 64x256. Launch records show no split inner
 dimension.
 
-cuDNN's GEMM writes the windows of all outputs one after another, then multiplies, image by image in one launch, since
-outputs of an image lie together (NCHW). No library chooses it: it was never the fastest.
+cuDNN's GEMM writes the windows of all outputs one after another, then multiplies them image by image in one launch,
+since the outputs of an image are contiguous (NCHW). No library chooses it: it was never the fastest.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from iossim.hardware.lowering.kernel import Candidate, WorkClass
 from iossim.ir.types import DType
 
 _TILES = (TILE["128x128"], TILE["128x64"], TILE["128x32"])
-#: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.
+#: Tiles of 64 threads with 4x4 outputs, and of 256 with 8x8, used by no other product.
 _IMPLICIT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
 
 
 def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Every tile; grouped convolutions are one product a group, in one launch."""
+    """Candidates with every tile; a grouped convolution is one product per group, in one launch."""
     yield from by_table(shape)
     yield from without_table(shape)
 
 
 def by_table(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """IMPLICIT_PRECOMP_GEMM."""
+    """Candidates of IMPLICIT_PRECOMP_GEMM."""
     offsets, work_class = index_kernel("compute_offsets"), WorkClass.IMPLICIT_PRECOMP_GEMM
     for tile in _TILES:
         kernel = product_kernel(
@@ -42,7 +42,7 @@ def by_table(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 
 def without_table(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """IMPLICIT_GEMM."""
+    """Candidates of IMPLICIT_GEMM."""
     product, extra_flops = implicit_product(shape), shape.epilogue_flops
     for tile in _IMPLICIT_TILES:
         kernel = product_kernel(
@@ -60,5 +60,5 @@ def implicit_product(shape: ConvolutionShape) -> Product:
 
 
 def offset_table_bytes(shape: ConvolutionShape) -> int:
-    """An offset for each element of a window: an assumption, as logs only tell that there is a small table."""
+    """Bytes of an offset for each element of a window (assumed: logs only show that there is a small table)."""
     return DType.INT32.bytes * shape.channels // shape.groups * math.prod(shape.kernel)

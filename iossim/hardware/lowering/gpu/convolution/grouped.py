@@ -1,19 +1,19 @@
 """Depthwise and grouped convolution: the products of cuDNN 7.6, and the depthwise kernels of frameworks.
 
-cuDNN 7.6 runs an implicit product for each group of fp32 tensors NCHW. A block computes a tile of 32 pixels by 32
-filters of its group, including filters that the group does not have: of a depthwise convolution 31 columns of 32 are
-lost. The inner dimension is a window of few channels, so that filling and draining a block takes as long as its loop.
-Blocks read what their tile needs of the input once; windows that overlap inside a tile hit L1.
+cuDNN 7.6 runs an implicit product for each group of fp32 tensors in NCHW. A block computes a tile of 32 pixels by 32
+filters of its group, including filters that the group does not have: a depthwise convolution wastes 31 of 32 columns.
+The inner dimension is a window of few channels, so that filling and draining a block takes as long as its loop. Blocks
+read the input of their tile once; overlapping windows inside a tile hit L1.
 
-Nobody measured these kernels alone. Their efficiency is that of an implicit product with 32x32 tiles; which part of
-filling and draining is seen (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.device_rates``) is pinned on the
+These kernels were not measured alone. Their efficiency is that of an implicit product with 32x32 tiles; the visible
+fraction of filling and draining (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.device_rates``) is fitted to the
 published latency of NasNet-A run unit after unit, which is predicted 14 per cent too long without it.
 
-Depthwise kernels of frameworks have a thread an output. It finds its channel, image and pixel by dividing its number,
-then loads, multiplies and adds the window: it is bound by issuing all that. Divisions and bounds cost about as much
-as fourteen taps: windows of 3 to 15 taps on an A100 and an RTX A6000 (PyTorch's own kernel) tell that within a third.
-Consecutive threads are consecutive pixels; with a stride a load of a warp takes as many times as long. A block covers
-some rows of its image, and reads the rows that its windows reach beyond those as well.
+Depthwise kernels of frameworks have one thread per output. It finds its channel, image and pixel by dividing its
+number, then loads, multiplies and adds the window: it is limited by instruction issue. Divisions and bounds cost about
+as much as fourteen taps, within a third for windows of 3 to 15 taps on an A100 and an RTX A6000 (PyTorch's own kernel).
+Consecutive threads are consecutive pixels; with a stride of s a warp's load takes s times as long. A block covers some
+rows of its image, and also reads the rows beyond them that its windows reach.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from iossim.hardware.lowering.gpu.tensor_core_families import CONTENTION
 from iossim.hardware.lowering.kernel import OF_TODAY, Candidate, Kernel, Libraries, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
-#: Of a block: pixels, filters, threads, registers of each, bytes of shared memory.
+#: Resources of a block: pixels, filters, threads, registers per thread, bytes of shared memory.
 _PIXELS = _FILTERS = 32
 _THREADS, _REGISTERS, _SHARED_BYTES = 64, 64, 4_352
 
 
 def grouped(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """The one candidate of the published engine's library; none for a convolution of one group."""
+    """The single candidate of the published engine's library; none for a convolution of one group."""
     if shape.groups == 1:
         return
     filters, channels = shape.filters // shape.groups, shape.channels // shape.groups
@@ -51,15 +51,15 @@ def grouped(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 
 _DEPTHWISE_THREADS = 256
-#: What finding its place costs a thread, in taps of the window.
+#: Cost of finding the output's position, in taps of the window.
 _TAPS_OF_INDEXING = 14
-#: Sides of the square windows that the loops are compiled for, and what a row of any other costs beside its taps: 3x5
-#: windows take 1.3 to 1.6 times as long as 3x3 ones on an A100, a T4 and an RTX A6000.
+#: Sides of the square windows for which the loops are compiled, and the cost of a row of any other window besides its
+#: taps: 3x5 windows take 1.3 to 1.6 times as long as 3x3 ones on an A100, a T4 and an RTX A6000.
 _COMPILED, _TAPS_OF_A_ROW = ({1}, {3}, {5}), 1.5
 
 
 def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """One thread an output pixel; none for a convolution that is not depthwise."""
+    """The framework's candidate, with one thread per output; none for a convolution that is not depthwise."""
     if not shape.is_depthwise:
         return
     outputs = shape.filters * shape.pixels
@@ -73,29 +73,29 @@ def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
     yield Candidate("depthwise", (kernel,), libraries=OF_TODAY)
 
 
-#: Outputs of a thread of cuDNN's kernel for NHWC; what a tap costs there over one of :func:`depthwise` (neighbouring
-#: channels are loaded together), and finding an output's place in taps. A stride leaves less to reuse in registers;
-#: what windows cost that fill them.
+#: Outputs of a thread of cuDNN's kernel for NHWC; the cost of a tap relative to :func:`depthwise` (neighbouring
+#: channels are loaded together), and of finding an output's position, in taps. A stride leaves less reuse in registers.
 _OUTPUTS_A_THREAD, _TAPS_OF_NHWC, _INDEXING_OF_NHWC, _STRIDE_EXPONENT = 4, 0.27, 6, 1.2
+#: Taps of windows that exceed the registers, and their relative cost.
 _SPILLED, _SPILLING = 49, 1.5
-#: By side of the window, and by whether it has a stride: registers of a thread, and the latency of its loads in steps
-#: of tensor cores, where images are few and where they are many.
+#: Registers of a thread, and the latency of its loads in steps of tensor cores, by the side of the window, without a
+#: stride and with one; for a single image, and for several.
 _OF_ONE_IMAGE = {3: ((40, 13), (48, 13)), 5: ((80, 40), (98, 40)), 7: ((128, 90), (162, 35))}
 _OF_MANY_IMAGES = {3: ((80, 30), (79, 30)), 5: ((156, 30), (160, 30)), 7: ((254, 30), (255, 30))}
-#: Part of its time in which a depthwise block keeps its SM busy, as ``tensor_core_families.CONTENTION``.
+#: Fraction of its time in which a depthwise block keeps its SM busy, like ``tensor_core_families.CONTENTION``.
 _DEPTHWISE_CONTENTION = 0.5
-#: Outputs of a block where images are many.
+#: Outputs of a block for several images.
 _OUTPUTS_OF_MANY_IMAGES = 4_096
-#: Small images with 3x3 windows run as another kernel, a block of 1,024 outputs, each as much work as so many taps.
+#: A small image with 3x3 windows (up to this size) uses another kernel, with blocks of 1,024 outputs of this many taps.
 _SMALL_IMAGE, _TAPS_OF_SMALL = 28 * 28, 120
 
 
 def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper.
 
-    Numbers are of 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.11 us a tap for a million outputs,
-    with a stride of 2 twice as long. One small image with 3x3 windows runs as ``conv2d_grouped_direct_kernel``, which
-    takes three times as long.
+    The numbers come from 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.11 us per tap for a million
+    outputs, and twice as long with a stride of 2. One small image with 3x3 windows runs as
+    ``conv2d_grouped_direct_kernel``, which takes three times as long.
     """
     if not shape.is_depthwise or not _is_half(shape):
         return
@@ -127,17 +127,17 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     yield Candidate(name, (kernel,), architectures=SINCE_HOPPER)
 
 
-#: Images of fewer channels are a first layer's. Its multiply-adds that an SM does in the time of a tap of
-#: :func:`depthwise`, and finding an output's place in multiply-adds; outputs of a block, and the latency of its loads
-#: in steps of tensor cores.
+#: Channels below which a convolution counts as a first layer. Then multiply-adds of an SM in the time of a tap of
+#: :func:`depthwise`, the cost of finding an output's position in multiply-adds, outputs of a block, and the latency of
+#: its loads in steps of tensor cores.
 FEW_CHANNELS = 8
 _DIRECT_RATE, _DIRECT_INDEXING, _DIRECT_OUTPUTS, _DIRECT_STEPS = 4.2, 40, 1_024, 15
 
 
 def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """cuDNN 9's kernel for a first layer in NHWC on Hopper (``convolve_common_engine_float_NHWC``), of one image.
+    """cuDNN 9's kernel for the first layer of one image in NHWC on Hopper (``convolve_common_engine_float_NHWC``).
 
-    It multiplies on FP32 lanes, 11 million multiply-adds in a microsecond of an H100 (five layers recorded).
+    It multiplies on FP32 lanes, 11 million multiply-adds per microsecond on an H100 (five recorded layers).
     """
     if not is_first_layer(shape) or shape.batch > 1:
         return
@@ -152,7 +152,7 @@ def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 
 def is_first_layer(shape: ConvolutionShape) -> bool:
-    """Whether it is a convolution of halves whose channels are too few for a load of tensor cores' kernels."""
+    """True if a half-precision convolution has too few channels for a load of the kernels on tensor cores."""
     return shape.groups == 1 and shape.channels < FEW_CHANNELS and _is_half(shape)
 
 
@@ -161,7 +161,7 @@ def _is_half(shape: ConvolutionShape) -> bool:
 
 
 def _halo(shape: ConvolutionShape) -> float:
-    """How often a block's rows of the input are read from L2, over what its own outputs stand on: 1 or more."""
+    """Input rows that a block reads from L2, over those at its outputs: 1 or more."""
     row = math.prod(shape.output_size[1:])
     rows = max(1, min(_DEPTHWISE_THREADS // max(1, row), shape.output_size[0]))
     own = rows * shape.strides[0]

@@ -1,4 +1,4 @@
-"""Convolution in another domain, as a batched matrix product: Winograd and FFT, and the workspaces that they ask for.
+"""Convolution in another domain, as a batched matrix product: Winograd and FFT, and their workspaces.
 
 Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the
 domain, and the product transformed back to the third. The third is the output, or the filter for its gradient.
@@ -9,19 +9,19 @@ transforms back. A block of the second holds 32 filters by 32 tiles; the tiles f
 which is part of the kernel's name (``tile148``, ``tile244`` and so on): the libraries' kernels since Volta have the box
 1x4x8, the older ones several. *Non-fused*, 3x3 and 5x5: transforms of data, filter and output as kernels of their own
 around one batched matrix product; F(4x4, 3x3) with 36 products for 16 outputs, F(9x9, 5x5) with 169 for 81. The images
-are padded to a multiple of 16, as the recorded grids of all four generations tell; the filter is transformed in every
+are padded to a multiple of 16, as the recorded grids of all four generations show; the filter is transformed in every
 call.
 
 **FFT** (Mathieu et al., 2014): of whole images, or over tiles of 32x32 pixels. A square of T by T reals transforms to
-T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The output of a tile is 32 less the kernel's
-overhang. It pays for kernels of 5 and more with many channels. Recordings of cuDNN on five GPUs show one kernel that
+T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The output of a tile is 32 minus the kernel's
+overhang. It pays for kernels of 5 or more with many channels. Recordings of cuDNN on five GPUs show one kernel that
 transforms images and filters alike (``fft2d_r2c_32x32``), and a product of complex numbers (``maxwell_gcgemm_64x64``:
 256 threads a block; ``32x32``: 64; since Volta ``64x32``). Whole images are transformed in a square that is a power of
-two, up to 256. Recordings have squares of 16 and 32, with a kernel that turns the filter round before. The workspace
-holds everything twice, so that the frequencies of larger squares are taken to be transposed before and after the
-product; no data set has measured that.
+two, up to 256. Recordings have squares of 16 and 32, with a kernel that flips the filter first. The workspace
+holds everything twice, so the frequencies of larger squares are assumed to be transposed before and after the product;
+no data set has measured that.
 
-All compute in fp32, also where tf32 is allowed. Workspaces are exact in public logs of cuDNN 6 (three convolutions on
+All compute in fp32, even if tf32 is allowed. Workspaces are exact in public logs of cuDNN 6 (three convolutions on
 an MNIST network's layers, AlexNet's second layer at several batch sizes); gradients are assumed to follow the same
 formulas with the roles exchanged.
 """
@@ -49,39 +49,39 @@ from iossim.ir.types import Precision
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A transform of ``tiles`` tiles, in all images, to ``points`` values each."""
+    """A transform of the ``tiles`` tiles of all images to ``points`` values each."""
 
     name: str
     points: int
     tiles: int
     value_bytes: int
-    #: Arithmetic of a transformed value, and of a multiply-add of two.
+    #: Arithmetic per transformed value, and of a multiply-add of two.
     flops_per_value: int
     flops_per_step: int
-    #: Whether transformed filters pass through L2 as weights do, or stay there.
+    #: Whether transformed filters count as weights, which do not stay in L2.
     filters_are_weights: bool
     #: The kind of kernel that transforms filters, to the domain and back.
     filter_class: WorkClass = WorkClass.FILTER_TRANSFORM
 
     def values(self, shape: ConvolutionShape) -> tuple[int, int, int]:
-        """Transformed values of input, filter and output."""
+        """Number of transformed values of input, filter and output."""
         data, filters, output = tensors(shape, self.tiles)
         return self.points * data, self.points * filters, self.points * output
 
     def workspace_bytes(self, shape: ConvolutionShape) -> int:
-        """The tiles of input, filter and output, each transformed: in every direction the same."""
+        """Bytes of the transformed tiles of input, filter and output, the same in every direction."""
         return self.value_bytes * sum(self.values(shape))
 
 
 def tensors(shape: ConvolutionShape, tiles: int) -> tuple[int, int, int]:
-    """Pairs of image (or tile) and channel, of filter and channel, and of image and filter."""
+    """Number of pairs of image (or tile) and channel, of filter and channel, and of image and filter."""
     return tiles * shape.channels, shape.filters * shape.channels, tiles * shape.filters
 
 
 def kernels_in(domain: Domain, shape: ConvolutionShape, tile: Tile, *, of_filter: bool = False) -> tuple[Kernel, ...]:
-    """Two of the three tensors to the domain, their product, and that back to the third.
+    """The kernels that transform two of the three tensors, multiply them, and transform the product back to the third.
 
-    The third is the output, or the filter if its gradient is made (``of_filter``), by a product over all tiles.
+    The third is the output, or with ``of_filter`` the gradient of the filter, by a product over all tiles.
     """
     data, filters, output = domain.values(shape)
 
@@ -112,7 +112,7 @@ def kernels_in(domain: Domain, shape: ConvolutionShape, tile: Tile, *, of_filter
 
 #: Images are padded to a multiple of this before non-fused Winograd transforms.
 _IMAGES = 16
-#: Boxes of 32 tiles, as images x rows x columns, and where kernels for them are.
+#: Boxes of 32 tiles, as images x rows x columns, and the architectures with kernels for them; None for all.
 _FUSED_BOXES = {
     (1, 4, 8): None,
     (2, 4, 4): BEFORE_VOLTA,
@@ -125,7 +125,7 @@ _FUSED_FILTERS = 32
 _FUSED_TAPS = 16
 #: Output edge of a non-fused tile, by kernel edge.
 _OUTPUT_EDGE = {3: 4, 5: 9}
-#: Tiles of the batched product between the transforms, and who has them; an A100 shows one.
+#: Tiles of the batched product between the transforms, and the architectures that have them; an A100 shows one.
 _GEMM_TILES = {
     TILE["128x128"]: SINCE_AMPERE,
     TILE["128x64"]: SINCE_VOLTA - SINCE_AMPERE,
@@ -136,13 +136,13 @@ _GEMM_TILES = {
 
 
 def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Fused and non-fused candidates, none where the algorithm does not apply."""
+    """Fused and non-fused candidates; none if the algorithm does not apply."""
     yield from fused(shape)
     yield from non_fused(shape)
 
 
 def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """A candidate for each box of tiles; of 3x3 windows."""
+    """A candidate for each box of tiles, for 3x3 windows."""
     if not _is_plane(shape) or shape.kernel != (3, 3):
         return
     values = shape.filters * shape.channels * _FUSED_TAPS
@@ -151,7 +151,7 @@ def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
     generate = stream_kernel("winograd_generate_tiles", values, 0, **moved, work_class=WorkClass.TILE_GENERATION)
     channels = ceil_div(shape.channels, 8) * 8
     products = 2 * _FUSED_TAPS * 32 * _FUSED_FILTERS * channels
-    # A block reads the tiles of its filters, and the pixels under its own tiles with a border of one: about 6 a tile.
+    # A block reads the tiles of its filters, and the pixels of its own tiles with a border of one: about 6 per tile.
     loaded = channels * (_FUSED_TAPS * _FUSED_FILTERS + 6 * 32) * shape.element_bytes
     rows, columns = (ceil_div(size, 2) for size in shape.output_size)
     for box, architectures in _FUSED_BOXES.items():
@@ -168,7 +168,7 @@ def _is_plane(shape: ConvolutionShape) -> bool:
 
 
 def non_fused(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[Candidate]:
-    """A candidate for each tile of the product; of 3x3 and 5x5 windows."""
+    """A candidate for each tile of the product, for 3x3 and 5x5 windows."""
     if not _is_plane(shape) or len({*shape.kernel}) > 1 or shape.kernel[0] not in _OUTPUT_EDGE:
         return
     edge = _OUTPUT_EDGE[shape.kernel[0]]
@@ -186,10 +186,10 @@ def non_fused(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[C
 
 
 COMPLEX_BYTES = 8
-#: Pixels along an edge of a tile of the tiled transform, and of the largest kernel that it takes.
+#: Edge in pixels of a tile of the tiled transform, and of the largest kernel that it supports.
 _TILE_EDGE, _LARGEST_KERNEL = 32, 16
 
-#: Recorded blocks of the complex products, and where kernels for them are; registers are those of real products.
+#: Recorded tiles of the complex products, and the architectures with kernels for them; registers as for real products.
 FFT_TILES = {
     "": (replace(TILE["64x64"], threads=256), None),
     "_64x32": (TILE["64x32"], SINCE_VOLTA),
@@ -198,7 +198,7 @@ FFT_TILES = {
 
 
 def frequencies(edge: int) -> int:
-    """Complex numbers that a square of reals transforms to: half of them, as the others are their conjugates."""
+    """Complex numbers to which a square of reals is transformed: half of them, as the others are their conjugates."""
     return edge * (edge // 2 + 1)
 
 
@@ -207,7 +207,7 @@ def has_transform(shape: ConvolutionShape) -> bool:
 
 
 def fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[Candidate]:
-    """The tiled transform, none where it does not apply: a tile makes an output less the kernel's overhang."""
+    """Candidates by the tiled transform; none if it does not apply."""
     if not has_transform(shape) or max(shape.kernel) > _LARGEST_KERNEL:
         return
     tiles = shape.batch * math.prod(

@@ -1,4 +1,4 @@
-"""The lowering of op kinds on GPUs, a file a family, imported when a step of one of its kinds is first lowered."""
+"""The lowering of op kinds on GPUs, one file per family, imported when a step of one of its kinds is first lowered."""
 
 from iossim.base.registry import Places
 from iossim.hardware.lowering.target import Lower

@@ -1,12 +1,12 @@
-"""Ops on images that lie as NHWC. What multiplies decides the layout of a convolution's kernel:
+"""Ops on images in NHWC. The arithmetic units determine the layout of a convolution's kernel:
 
-- *Tensor cores* read and write NHWC. Today's libraries transform nothing, not even the filters, which are stored as
-  wanted before the network runs. The published engine's library transforms fp32 tensors of either layout: on an A100
-  and an RTX 3070 its convolutions of NHWC take 1.1 times what those of NCHW take (medians of 41 shapes each).
+- *Tensor cores* read and write NHWC. Today's libraries transform nothing, not even the filters, which are stored in the
+  required layout before the network runs. The published engine's library transforms fp32 tensors of either layout: on
+  an A100 and an RTX 3070 its convolutions of NHWC take 1.1 times as long as those of NCHW (medians of 41 shapes each).
   Half-precision tensors are never transformed (:mod:`iossim.hardware.lowering.gpu.tensor_core_convolution`).
 - *FP32 lanes*, and kernels for groups, read and write NCHW: NHWC tensors are transformed before and after.
 
-Pooling takes either layout as it lies, and as long (:mod:`iossim.hardware.lowering.gpu.families.pooling`).
+Pooling reads either layout unchanged, in the same time (:mod:`iossim.hardware.lowering.gpu.families.pooling`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from iossim.ir.types import TO_FIRST, TO_LAST
 
 
 def convolution_nhwc(step: Step) -> list[Candidate]:
-    """On tensor cores, and everything else between transforms."""
+    """Candidates on tensor cores, and all others between transforms."""
     first = as_channels_first(step)
     shape = ConvolutionShape.of(first)
     return [*by_layout(shape, lies_as_wanted=True), *(_between_transforms(one, shape) for one in on_lanes(first))]
@@ -42,7 +42,7 @@ def _between_transforms(candidate: Candidate, shape: ConvolutionShape) -> Candid
 
 
 def transpose(step: Step) -> list[Candidate]:
-    """From NCHW to NHWC, or back, the kernel that libraries have for it; any other as a copy."""
+    """The libraries' kernel from NCHW to NHWC or back; a copy for any other permutation."""
     assert isinstance(step.op, Transpose)
     (y,) = step.outputs
     if step.op.permutation == TO_LAST:

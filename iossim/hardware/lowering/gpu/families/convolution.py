@@ -16,18 +16,18 @@ from iossim.ir.types import Precision
 
 
 def convolution(step: Step) -> list[Candidate]:
-    """Grouped kernels by the age of the library, Winograd, FFT and implicit GEMM; the fastest is chosen later."""
+    """Candidates of all algorithms: grouped kernels by library, Winograd, FFT and implicit GEMM."""
     shape = ConvolutionShape.of(step)
     elsewhere, beside = _without_tensor_cores(shape)
     return [*elsewhere, *by_layout(shape, lies_as_wanted=False), *beside]
 
 
 def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Candidate]:
-    """Kernels of tensor cores, with transforms of fp32 tensors around them unless those lie as wanted.
+    """Kernels of tensor cores, with transforms of fp32 tensors around them unless these have the required layout.
 
-    A compiler lays tensors out as its kernels want them, whatever layout the model is written in. Of a 1x1 convolution
-    today's libraries multiply the images of NCHW as they lie, one by one (an RTX A5000's trace of ResNet-50 shows no
-    transforms around them).
+    A compiler stores tensors in the layout of its kernels, whatever the layout of the model. For a 1x1 convolution
+    today's libraries multiply the NCHW images one by one without transforms (an RTX A5000's trace of ResNet-50 shows
+    none).
     """
     if shape.precision not in TENSOR_CORES:
         return
@@ -36,7 +36,7 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
 
     if shape.precision not in FP32_STORED:
         direct = list(direct_nhwc(shape))
-        # Of one image cuDNN takes no padded product where it has a direct kernel.
+        # For a single image cuDNN chooses no padded product if it has a direct kernel.
         elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct else frozenset())
         for one in tensor_core_convolution(shape):
             yield replace(one, architectures=(one.architectures or frozenset()) & elsewhere)
@@ -56,17 +56,17 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
 
 
 def on_lanes(step: Step) -> list[Candidate]:
-    """Those of them that multiply without tensor cores, and so read and write NCHW."""
+    """Candidates without tensor cores, which read and write NCHW."""
     return [one for part in _without_tensor_cores(ConvolutionShape.of(step)) for one in part]
 
 
 def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
-    """What runs where there are none for the precision, and what runs beside them."""
+    """Candidates for GPUs without tensor cores for the precision, and those without them for other GPUs."""
     if shape.groups > 1:
         from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped
         from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores
 
-        # What is not depthwise has no kernel of its own in today's libraries: a product a group.
+        # Today's libraries have kernels for depthwise convolutions only, and run one product per group for others.
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         hopper = [*depthwise_nhwc(shape), *grouped_on_tensor_cores(shape)]
         if hopper:
@@ -77,21 +77,21 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
 
 
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
-    """Kernels on FP32 lanes where there are no tensor cores for the precision, and those that run beside them."""
+    """Kernels on FP32 lanes for GPUs without tensor cores for the precision, and those that GPUs with them use too."""
     if precision not in TENSOR_CORES:
         return found, []
     from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
 
-    # Where there are tensor cores, the library's choice is among their kernels.
+    # If there are tensor cores, the library chooses among their kernels.
     others = (replace(one, architectures=without_tensor_cores(precision, one.architectures)) for one in found)
     return [one for one in others if one.architectures], list(_beside_tensor_cores(found, precision))
 
 
 def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:
-    """What a framework's heuristics choose among besides: kernels on FP32 lanes read tensors as they lie.
+    """Kernels on FP32 lanes that a framework's heuristics consider as well, since they read tensors untransformed.
 
-    They serve tf32 on an A100 and an RTX A6000 where images have few channels, and are two to five times as fast
-    there as products with transforms around them. The published engine never takes them.
+    An A100 and an RTX A6000 run tf32 convolutions of images with few channels on them, two to five times as fast as
+    products with transforms around them. The published engine never uses them.
     """
     if precision not in FP32_STORED:
         return

@@ -1,9 +1,9 @@
-"""Dense layers and matrix products, of quantised tensors too: cuBLAS.
+"""Dense layers and matrix products, including those of quantised tensors, by cuBLAS.
 
-cuBLAS stores matrices by columns, so the columns of a product here are the rows of its tiles: recorded grids of dense
-layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
+cuBLAS stores matrices by columns, so that the columns of a product here are the rows of its tiles: recorded grids of
+dense layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
 
-Products of quantised tensors are the kernels of the same product in int8, its scales an epilogue.
+Products of quantised tensors run as the same products in int8, with the scales in the epilogue.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.types import Precision
 
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
-#: Tiles, and where kernels for them are.
+#: Tiles, and the architectures with kernels for them; None for all.
 _TILES = {
     TILE["128x128"]: SINCE_VOLTA,
     TILE["128x64"]: SINCE_VOLTA,
@@ -58,12 +58,12 @@ _TILES = {
 
 
 def matrix_product(step: Step) -> list[Candidate]:
-    """Every tile and split; of a stack, what are not rows or columns of one product is one batched launch."""
+    """Candidates for every tile and split; a stack of several products is one batched launch."""
     y = step.outputs[0]
     a, b = (operand.type.shape for operand in step.operands[:2])
     trans_a, trans_b = (step.op.trans_a, step.op.trans_b) if isinstance(step.op, Gemm) else (False, False)
     stack = stacked_product(a[::-1] if trans_a else a, b[::-1] if trans_b else b)
-    # How many there are of each side, and whether the inner dimension is the contiguous one there.
+    # The size of each side, and whether the inner dimension is its contiguous one.
     rows = stack.rows, not trans_a or stack.rows == 1
     columns = stack.columns, trans_b or stack.columns_are_vectors
     neighbours, others = (rows, columns) if stack.rows_are_neighbours else (columns, rows)
@@ -102,19 +102,19 @@ def matrix_product(step: Step) -> list[Candidate]:
 def _candidate(
     kernels: tuple[Kernel, ...], precision: Precision, architectures: frozenset[Architecture] | None
 ) -> Candidate:
-    """A product on FP32 lanes, on those of the architectures that have no tensor cores for the precision."""
+    """A product on FP32 lanes, for those of the architectures without tensor cores for the precision."""
     where = without_tensor_cores(precision, architectures)
     return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=where)
 
 
 def integer_convolution(step: Step) -> list[Candidate]:
-    """The convolution of the tensors alone; sums of one that is not quantised again stay in 32 bits."""
+    """The convolution of the integer tensors; sums that are not quantised again stay in 32 bits."""
     assert isinstance(step.op, IntegerConv | QuantizedConv)
     return convolution(_of_integers(step, step.op.product))
 
 
 def integer_product(step: Step) -> list[Candidate]:
-    """The same of a product."""
+    """The product of the integer tensors."""
     return matrix_product(_of_integers(step, MatMul()))
 
 
@@ -126,7 +126,7 @@ def _of_integers(step: Step, op: Op) -> Step:
 
 
 def recurrent(step: Step) -> list[Candidate]:
-    """A candidate for each tile of the products. Directions run in the same launches."""
+    """A candidate for each tile of the products; both directions share launches."""
     op = step.op
     assert isinstance(op, Recurrent)
     x = step.operands[0].type
@@ -135,7 +135,7 @@ def recurrent(step: Step) -> list[Candidate]:
     gates_bytes, state_bytes = batch * columns * d * size, batch * op.hidden * d * size
 
     def product(count: int, inner: int, read_bytes: int, made_bytes: int) -> Product:
-        """The gates of ``count`` columns of the input or the state, for each direction."""
+        """The product that makes the gates of ``count`` columns of the input or the state, for each direction."""
         weight_bytes = d * columns * inner * size
         return Product(columns, count, inner, read_bytes, weight_bytes, made_bytes, size, step.precision, d)
 
@@ -159,7 +159,7 @@ def recurrent(step: Step) -> list[Candidate]:
 def split_products(
     product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0, name: str = ""
 ) -> Iterator[tuple[Kernel, ...]]:
-    """The product as one kernel, and with its inner dimension split, each followed by the reduction."""
+    """The product as one kernel, then with its inner dimension split in several ways, followed by the reduction."""
     count = tiles(product, tile)
     for split in _SPLITS:
         if split == 1:
@@ -169,5 +169,5 @@ def split_products(
 
 
 def parts_bytes(kernels: Sequence[Kernel]) -> int:
-    """The workspace of a product of :func:`split_products`: the parts that are to be summed."""
+    """Workspace of a product of :func:`split_products`: its partial sums."""
     return kernels[0].bytes_written if len(kernels) > 1 else 0

@@ -1,18 +1,18 @@
-"""Pooling: a thread an output, which finds its window and goes through the taps of it.
+"""Pooling: each thread finds the window of its output and combines the taps.
 
-Most of these kernels are bound by issuing their instructions, as depthwise convolution is
-(``convolution/grouped.py``): their work is counted in its taps, of some 13 instructions. There are two libraries:
+Most of these kernels are limited by instruction issue, like depthwise convolution (``convolution/grouped.py``): their
+work is counted in its taps, of some 13 instructions. There are two libraries:
 
-- cuDNN's kernel finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two
-  clocks of an SM on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 tell what a tap costs.
-  Averages reach a part of the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``).
-  The mean of an image is one window, one thread going through all of it.
-- PyTorch's divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100 of
-  2.0 TB/s as on one of 1.6. Maxima also write where each was found, a number of 64 bits: so counted, those of
-  ResNet-50 and VGG move what DRAM does, on a V100 and an RTX A5000. The mean of an image is a reduction.
+- cuDNN's kernel locates its output in four strided dimensions: 2x2 pooling of the published engine takes two clocks of
+  an SM per output on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 determine the cost of a tap.
+  Averages reach only part of the bandwidth (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``).
+  The mean of an image is one window, which one thread reads whole.
+- PyTorch's kernel divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100
+  with 2.0 TB/s as on one with 1.6. Maxima also write their positions, as 64-bit integers: with these, the poolings of
+  ResNet-50 and VGG move data at the rate of DRAM on a V100 and an RTX A5000. The mean of an image is a reduction.
 
-Compilers keep channels last, so that a thread pools as many channels as a load holds: TensorRT's maxima of ResNet-50's
-first images take 1.2 to 1.3 times what DRAM needs for them (RTX 3090 in fp16, A100 in fp32).
+Compilers keep channels last, so that a thread pools as many channels as one load holds: TensorRT's maxima of
+ResNet-50's first images take 1.2 to 1.3 times as long as their DRAM traffic (RTX 3090 in fp16, A100 in fp32).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 
 _THREADS, _REGISTERS = 128, 26
-#: Taps of depthwise convolution that a tap costs, and finding the window: cuDNN, PyTorch's maximum and average.
+#: Cost of a tap, and of finding the window (cuDNN, PyTorch's maximum and average), in taps of depthwise convolution.
 _TAP = 2
 _CUDNN, _MAXIMUM, _AVERAGE = 11, 21, 55
-#: What one load brings of channels that lie last, and what one instruction compares or adds.
+#: Bytes of contiguous channels that one load fetches, and that one instruction compares or adds.
 _LOAD_BYTES, _REGISTER_BYTES = 16, 4
 
 
 def pooling(step: Step) -> list[Candidate]:
-    """The library's kernel, and the framework's."""
+    """The kernels of the library, of the framework and of compilers."""
     if step.op.kind == "local_response_norm":
         taps, indexing, places = cast("LocalResponseNorm", step.op).size, _AVERAGE, 0
     else:
@@ -67,13 +67,13 @@ def pooling(step: Step) -> list[Candidate]:
 
 
 def global_pooling(step: Step) -> list[Candidate]:
-    """The library's kernel with the whole image as its window; a reduction of the framework's."""
+    """The library's kernel with the whole image as its window, and the framework's reduction."""
     (reduced,) = reduction(step)
     return [_of_cudnn(step, math.prod(step.operands[0].type.shape[2:])), _of_framework(*reduced.kernels)]
 
 
 def pooling_backward(step: Step) -> list[Candidate]:
-    """A thread an element of the input, which goes through the windows that have it; not measured."""
+    """One thread per element of the input, which reads all windows that contain it; not measured."""
     op = cast("MaxPoolBackward | AveragePoolBackward", step.op)
     windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(op.kernel, op.strides, strict=True))
     kernel = _window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)

@@ -1,7 +1,7 @@
 """Reductions: sums and extremes over axes, running sums, normalisations, softmax, the largest elements.
 
-One kernel each, whose blocks share out the input, not the (often small) output. The passes over the input are those
-of an implementation that keeps nothing in shared memory: statistics first, then the elements again.
+Each is one kernel, whose blocks divide the input, not the (often small) output. The passes over the input are those of
+an implementation that keeps nothing in shared memory: first for statistics, then for the elements.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
     from iossim.ir.ops.softmax import SoftmaxLike
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
-#: Elements of the input for each thread's share of work, as outputs are counted.
+#: Elements of the input that count like one output in the division of work among threads.
 _ELEMENTS_A_SHARE = 4
 #: Passes over the input: statistics, then the elements; the digits of a radix selection.
 _STATISTICS, _SELECTION = 2, 4
-#: Threads of a block of layer norm, and clocks of an SM for a row and for an element: recordings of rows of 200 to
-#: 4,000 elements on a V100, a T4 and an A100 show 180 to 300 a row and 0.83 an element.
+#: Threads of a block of layer norm, and clocks of an SM per row and per element: recordings of rows of 200 to 4,000
+#: elements on a V100, a T4 and an A100 show 180 to 300 per row and 0.83 per element.
 _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
 def reduction(step: Step) -> list[Candidate]:
-    """One pass over the input: blocks of a scan, too, hand their sums on to those behind them."""
+    """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones."""
     return [_passes(step, 1)]
 
 
 def normalisation(step: Step) -> list[Candidate]:
-    """Statistics, then every element by them.
+    """A kernel with two passes: statistics, then the elements.
 
-    Half-precision kernels load an element at a time: on an A100 and an A40 they move what one load a thread allows.
+    Half-precision kernels load one element at a time: on an A100 and an A40 their bandwidth is that of one load per
+    thread.
     """
     candidate = _passes(step, _STATISTICS)
     if step.operands[0].type.dtype in HALVES:
@@ -48,9 +49,9 @@ def normalisation(step: Step) -> list[Candidate]:
 
 
 def row_normalisation(step: Step) -> list[Candidate]:
-    """The same of rows: a block of four warps has one (PyTorch's ``vectorized_layer_norm_kernel``).
+    """The same for rows, each by a block of four warps (PyTorch's ``vectorized_layer_norm_kernel``).
 
-    Each thread has a running mean and variance; they are merged within warps, then over the warps; then it reads its
+    Each thread keeps a running mean and variance, which are merged within warps, then across warps; then it reads its
     elements again.
     """
     if step.operands[0].type.dtype in HALVES:
@@ -62,28 +63,28 @@ def row_normalisation(step: Step) -> list[Candidate]:
 
 
 def selection(step: Step) -> list[Candidate]:
-    """A radix selection, a byte of the keys at a time."""
+    """A radix selection, one byte of the keys per pass."""
     return [_passes(step, _SELECTION)]
 
 
-#: Elements of a row that a warp holds in its registers; of a longer one, those that a thread loads at once.
+#: Longest row that a warp holds in its registers; elements of a longer one that a thread loads at once.
 _ROW_IN_REGISTERS, _ELEMENTS_A_THREAD = 1024, 4
-#: Clocks of an SM for an element of a long row: 1.2 on an A100, 1.4 on a V100.
+#: Clocks of an SM per element of a long row: 1.2 on an A100, 1.4 on a V100.
 _SOFTMAX_CLOCKS = 1.3
 
 
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
-    Rows of up to 1,024 elements are held in registers by a warp each, and read once (PyTorch's
-    ``softmax_warp_forward``). A block reads longer ones (``cunn_SoftMaxForward``) for maximum, sum and division.
+    A warp holds a row of up to 1,024 elements in registers and reads it once (PyTorch's ``softmax_warp_forward``). A
+    block reads a longer one (``cunn_SoftMaxForward``) for each of maximum, sum and division.
     """
     op = cast("SoftmaxLike", step.op)
     row, *rest = step.outputs[0].shape[op.axis :]
     row *= math.prod(rest) if op.flatten else 1
     elements = step.outputs[0].elements
     if row > _ROW_IN_REGISTERS:
-        # Four elements a thread, rounded down to a power of two that leaves each at least two steps.
+        # Four elements per thread; rounded down to a power of two, so that each thread has at least two steps.
         threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
         return [Candidate("softmax", (row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS),))]
     kernel = stream_kernel("softmax", elements, step.flops, read=step.activation_bytes, written=step.bytes_written)

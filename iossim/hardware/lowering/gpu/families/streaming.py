@@ -1,7 +1,7 @@
 """Ops that read and write in order: element-wise chains, copies, and moves of data, by the engine's own kernels.
 
-Ops that only move data (padding, repetition, blocks of pixels, entries picked by index) write each output element
-once and read one element for it, or none: what is read is at most what is written.
+Ops that only move data (padding, repetition, blocks of pixels, lookups by index) write each output element once and
+read at most one element for it, so that they read no more bytes than they write.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ def _stream(step: Step, name: str) -> list[Candidate]:
 
 
 def elementwise(step: Step) -> list[Candidate]:
-    """A chain of element-wise ops, whatever their number, as one kernel."""
+    """One kernel for a chain of element-wise ops of any length."""
     return _stream(step, "elementwise")
 
 
 def concat_term(step: Step) -> list[Candidate]:
-    """One term of a concat, written to its place: a copy, or the chain that makes the term."""
+    """One term of a concat written in place: a copy, or the chain that makes the term."""
     return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
 
 
 def copy(step: Step) -> list[Candidate]:
-    """A copy; one launch for each output."""
+    """A copy with one launch per output."""
     return [copy_candidate(*step.outputs)]
 
 
 def copy_candidate(*moved: TensorType) -> Candidate:
-    """Copies of tensors, a kernel each."""
+    """Copies of tensors, one kernel each."""
     kernels = [stream_kernel("copy", one.elements, 0, read=one.bytes, written=one.bytes) for one in moved]
     return Candidate("copy", tuple(kernels), is_library_call=False)
 
 
 def view(step: Step) -> list[Candidate]:
-    """The same bytes. Only a unit that is nothing but an identity is lowered at all, to a copy."""
+    """A copy: views are lowered only in a unit that is nothing but an identity."""
     return _stream(step, "copy")
 
 
 def resample(step: Step) -> list[Candidate]:
-    """One kernel that weighs the neighbours of each output."""
+    """One kernel that computes the weighted sum of each output's neighbours."""
     return _stream(step, "resample")
 
 
 def traffic(step: Step) -> list[Candidate]:
-    """An op that only ONNX knows: one kernel that reads its inputs and writes its outputs."""
+    """One kernel that reads the inputs and writes the outputs of an op known only to ONNX."""
     return _stream(step, step.op.kind)
 
 
@@ -59,9 +59,9 @@ def move(step: Step) -> list[Candidate]:
 
 
 def pick(step: Step) -> list[Candidate]:
-    """One kernel that reads the indices, and of the data what they pick.
+    """One kernel that reads the indices and the selected data.
 
-    A gradient of data is priced like that, too: it is written whole. No measurement is behind that.
+    A gradient of the data, which is written whole, is priced in the same way; this is not measured.
     """
     return [_gathering(step, step.operands[1].type.bytes)]
 

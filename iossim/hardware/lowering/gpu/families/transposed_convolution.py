@@ -1,10 +1,10 @@
 """Transposed convolutions: cuDNN's data gradient, an implicit matrix product of output pixels by filters.
 
-An output pixel takes those taps of the window that meet an input pixel, one in each stride. Kernels on tensor cores
-walk only these: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5) take
-0.9 to 1.7 times as long as the convolution that has as many products. On FP32 lanes cuDNN computes each offset where
-it is needed (ALGO_1), as IMPLICIT_GEMM does forward. Only these kernels serve groups, and multiply the taps that meet
-nothing by zeros: a strided one of 4 groups takes 5 to 33 ms (A100, RTX A6000, T4), here 4 to 27.
+An output pixel uses only those taps of the window that meet an input pixel, one per stride. Kernels on tensor cores
+multiply only these: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5)
+take 0.9 to 1.7 times as long as a convolution with as many products. On FP32 lanes cuDNN computes each offset on demand
+(ALGO_1), as IMPLICIT_GEMM does in the forward direction. Only these kernels support groups, and they multiply the other
+taps by zeros: a strided one of 4 groups takes 5 to 33 ms (A100, RTX A6000, T4), here 4 to 27.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 
 
 def transposed_convolution(step: Step) -> list[Candidate]:
-    """Products on FP32 lanes, by tile and split, and where there are tensor cores for the precision those on them."""
+    """Products on FP32 lanes for every tile and split, and those on tensor cores that support the precision."""
     assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     shape = _as_convolution(step)
     sizes = shape.filters // shape.groups, shape.pixels, shape.channels // shape.groups * math.prod(shape.kernel)
@@ -42,7 +42,7 @@ def transposed_convolution(step: Step) -> list[Candidate]:
 
 
 def _as_convolution(step: Step) -> ConvolutionShape:
-    """The convolution without a stride that has as many products: a window of taps for each output pixel."""
+    """The convolution at stride 1 with as many products: a window of taps for each output pixel."""
     assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     x, weight, y = step.operands[0].type, step.operands[1].type, step.outputs[0]
     skipped = math.prod(step.op.strides) if step.op.groups == 1 else 1
