@@ -424,6 +424,10 @@ def test_a_folder_on_the_way_may_be_sticky_or_of_the_users_own_group(
     tmp_path.chmod(0o777)
     with pytest.raises(PermissionError, match=f"other users may write {tmp_path}"):
         user_folders.own_folder(folder)
+    tmp_path.chmod(0o700)
+    folder.chmod(0o1777)  # others may add files to it
+    with pytest.raises(PermissionError, match=f"other users may write {folder}"):
+        user_folders.own_folder(folder)
 
 
 def test_a_changed_source_moves_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:

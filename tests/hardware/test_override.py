@@ -255,14 +255,15 @@ def test_memory_is_as_in_devices_with_the_same_kind() -> None:
     assert stacked > 0.9
 
 
-def test_near_generations_count_more() -> None:
-    several = [
-        source_device("6.0", 40.0, latency_hiding_warps=4.0),
-        source_device("8.0", 40.0, latency_hiding_warps=9.0),
-    ]
-    near_pascal = transferred_values(BoardFacts("5.2", 15.0), several)["latency_hiding_warps"]
-    near_ampere = transferred_values(BoardFacts("9.0", 90.0), several)["latency_hiding_warps"]
-    assert near_pascal < near_ampere
+@pytest.mark.parametrize(
+    ("near", "far", "facts", "least"),
+    [("6.0", "8.0", BoardFacts("5.2", 15.0), 6.0), ("8.0", "6.0", BoardFacts("9.0", 90.0), 6.0), ("3.7", "3.5", BoardFacts("3.7", 15.0), 8.0)],
+)  # fmt: skip
+def test_near_generations_count_more_and_the_same_chip_most(
+    near: str, far: str, facts: BoardFacts, least: float
+) -> None:
+    several = [source_device(near, 40.0, latency_hiding_warps=9.0), source_device(far, 40.0, latency_hiding_warps=4.0)]
+    assert least < transferred_values(facts, several)["latency_hiding_warps"] < 9.0
 
 
 def test_schedulers_that_cannot_feed_all_lanes_cost_arithmetic() -> None:

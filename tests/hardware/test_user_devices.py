@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from command_line import printed, printed_json, refused
 
 from iossim.base.errors import DeviceError, say_once
@@ -23,7 +22,7 @@ from iossim.hardware.names import (
     shipped_names,
     user_folder,
 )
-from iossim.hardware.nvidia_smi import gpus, parse
+from iossim.hardware.nvidia_smi import Gpu, gpus, parse
 from iossim.hardware.write import profile_yaml, write_template
 from iossim.ir.types import Precision
 
@@ -61,12 +60,6 @@ def test_a_name_that_ships_stays_what_it_is(folder: Path, caplog: pytest.LogCapt
     assert device("t4").name == "t4"
     (record,) = caplog.records
     assert "t4.yaml is not used: 't4' is a device that ships" in record.message
-
-
-def test_a_profile_with_another_name_inside_is_refused(folder: Path) -> None:
-    save(folder, "mine", called="yours")
-    with pytest.raises(DeviceError, match=r"mine.yaml is found as 'mine' and has the name 'yours'"):
-        device("mine")
 
 
 def test_the_list_says_where_each_is_from_and_warns_of_broken_ones(
@@ -123,11 +116,15 @@ def main_fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
 
 
 def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a profile, too, that no other command takes."""
     path = tmp_path / "slow.yaml"
-    data = yaml.safe_load(profile_yaml(device("t4")))
-    data["datasheet"]["l2_bytes"]["value"] = 4096
-    path.write_text(yaml.safe_dump(data))
-    assert "was it given in KiB?" in main_fails(capsys, f"devices validate {path}")
+    path.write_text(profile_yaml(device("t4")).replace("{value: 1.59,", "{value: 1590.0,"))
+    with pytest.raises(DeviceError):
+        device(str(path))
+    told = main_fails(capsys, f"devices validate {path}")
+    assert "GHz x 2 make 8141: is the clock in MHz?" in told
+    assert "boost_clock_ghz is 1590 GHz, Turing boards have " in told
+    assert "was it given in MHz?" in told
     assert printed_json("devices validate --json t4 l4") == [{"profile": name, "problems": []} for name in ("t4", "l4")]
 
 
@@ -160,10 +157,13 @@ def test_the_folder_is_made_for_its_first_profile(tmp_path: Path, monkeypatch: p
         write_template("mine", tmp_path / "file" / "devices" / "m.yaml", tmp_path / "file" / "devices")
 
 
-def test_facts_that_disagree_are_named_without_a_field_of_their_own(folder: Path) -> None:
+def test_a_profile_that_contradicts_itself_or_its_name_is_refused(folder: Path) -> None:
     path = save(folder, "mine")
     path.write_text(path.read_text().replace("source: datasheet}", "source: brochure}", 1))
     with pytest.raises(DeviceError, match=r"mine.yaml is not valid: datasheet\.\w+: source 'brochure' is not among"):
+        device("mine")
+    save(folder, "mine", called="yours")
+    with pytest.raises(DeviceError, match=r"mine.yaml is found as 'mine' and has the name 'yours'"):
         device("mine")
 
 
@@ -249,14 +249,8 @@ def fake_program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> 
 
 def test_lines_become_gpus() -> None:
     first, second = parse(f"{LINE}\nTesla K80, 470.1, 3.7, 11441, 562, 875, [N/A], [Not Supported], 149.00, 40\n\n")
-    assert (first.name, first.driver_version, first.compute_capability) == (
-        "NVIDIA H100 80GB HBM3",
-        "580.159.04",
-        "9.0",
-    )
-    assert (first.memory_mib, first.sm_clock_mhz, first.max_sm_clock_mhz) == (81559, 345, 1980)
-    assert (first.memory_clock_mhz, first.power_w, first.power_limit_w, first.temperature_c) == (2619, 69.61, 700, 31)
-    assert (second.memory_clock_mhz, second.power_w, second.power_limit_w) == (None, None, 149)
+    assert first == Gpu("NVIDIA H100 80GB HBM3", "580.159.04", "9.0", 81559, 345, 1980, 2619, 69.61, 700, 31)
+    assert second == Gpu("Tesla K80", "470.1", "3.7", 11441, 562, 875, None, None, 149, 40)
 
 
 def test_the_program_is_asked_for_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,12 +260,11 @@ def test_the_program_is_asked_for_what_is_read(tmp_path: Path, monkeypatch: pyte
     assert found.name == "NVIDIA H100 80GB HBM3"
 
 
-@pytest.mark.parametrize("script", ["raise SystemExit(9)", "print('No devices were found')"])
-def test_without_gpus_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    fake_program(tmp_path, monkeypatch, script)
-    assert gpus() == ()
-
-
-def test_without_the_program_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("script", ["", "raise SystemExit(9)", "print('No devices were found')"])
+def test_without_gpus_or_the_program_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    if script:
+        fake_program(tmp_path, monkeypatch, script)
     assert gpus() == ()

@@ -144,26 +144,6 @@ def test_faster_units_are_not_guessed_for_other_multiprocessors() -> None:
     assert profile.architecture == "pascal"
 
 
-@settings(max_examples=20)
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "sm_count": st.integers(20, 128),
-            "boost_clock_ghz": st.floats(0.8, 2.2),
-            "dram_bandwidth_gbps": st.floats(100, 4000),
-            "l2_mib": st.floats(0.5, 100),
-            "board_power_w": st.floats(50, 300),
-            "dram_gib": st.floats(4, 192),
-            "compute_capability": st.sampled_from(["6.1", "7.0", "8.0", "8.6", "9.0"]),
-        },
-    )
-)
-def test_what_is_written_is_what_was_derived(facts: dict[str, float | int | str | None]) -> None:
-    profile = derive("mine", T4, facts)
-    assert parse(profile_yaml(profile), "mine.yaml") == profile
-
-
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

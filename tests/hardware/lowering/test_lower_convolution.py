@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
 from math import fsum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,23 +25,31 @@ from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.operator_kinds import read_record
 
 
-def candidates(
-    batch: int,
-    channels: int,
-    filters: int,
-    size: int,
-    kernel: int = 3,
-    stride: int = 1,
-    groups: int = 1,
-    precision: Precision = Precision.FP32,
-) -> dict[str, Candidate]:
-    pad = kernel // 2
-    op = Conv((stride, stride), (pad,) * 4, (1, 1), groups)
+def step(
+    batch: int, channels: int, size: int, filters: int, kernel: int, pad: int = 0, *, direction: str = "forward",
+    groups: int = 1, stride: int = 1, dilation: int = 1, precision: Precision = Precision.FP32,
+) -> Step:  # fmt: skip
+    op = Conv((stride,) * 2, (pad,) * 4, (dilation,) * 2, groups)
     x = TensorType((batch, channels, size, size), precision.storage)
     weight = TensorType((filters, channels // groups, kernel, kernel), precision.storage)
-    (y,) = op.infer([x, weight])
-    step = Step(op, (Operand(x), Operand(weight, True)), (y,), op.flops([x, weight], [y]), precision)
-    return {candidate.algorithm: candidate for candidate in TARGET.families["conv"](step)}
+    (y,) = op.infer((x, weight))
+    shared = op.strides, op.pads, op.dilations, op.groups
+    gradient = {
+        "forward": (op, (x, weight)),
+        "data": (ConvBackwardData(*shared, x.shape[2:]), (y, weight)),
+        "filter": (ConvBackwardFilter(*shared, weight.shape[2:]), (x, y)),
+    }
+    found, inputs = gradient[direction]
+    outputs = found.infer(inputs)
+    operands = tuple(Operand(value, value is weight) for value in inputs)
+    return Step(found, operands, outputs, found.flops(inputs, outputs), precision)
+
+
+def candidates(
+    batch: int, channels: int, filters: int, size: int, kernel: int = 3, **more: Any
+) -> dict[str, Candidate]:
+    found = step(batch, channels, size, filters, kernel, kernel // 2, **more)
+    return {candidate.algorithm: candidate for candidate in TARGET.families["conv"](found)}
 
 
 @pytest.mark.parametrize(
@@ -97,16 +105,11 @@ def test_non_fused_winograd_grid_and_workspace() -> None:
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_a_table_of_offsets_or_none(kernel: int) -> None:
     found = candidates(1, 64, 64, 17, kernel=kernel)
-    assert {
-        name: [one.work_class for one in candidate.kernels]
-        for name, candidate in found.items()
-        if name.startswith("implicit")
-    } == {
-        "implicit_gemm_128x128": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
-        "implicit_gemm_128x64": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
-        "implicit_gemm_128x32": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
-        "implicit_convolve_32x32": [WorkClass.IMPLICIT_GEMM],
-        "implicit_convolve_64x256": [WorkClass.IMPLICIT_GEMM],
+    by_table, without = [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM], [WorkClass.IMPLICIT_GEMM]
+    implicit = {name: [one.work_class for one in each.kernels] for name, each in found.items() if "implicit" in name}
+    assert implicit == {
+        **{f"implicit_gemm_{tile}": by_table for tile in ("128x128", "128x64", "128x32")},
+        **{f"implicit_convolve_{tile}": without for tile in ("32x32", "64x256")},
     }
     assert found["implicit_convolve_32x32"].kernels[0].blocks == 10 * 2  # 289 pixels by 64 filters
     assert found["implicit_convolve_64x256"].kernels[0].blocks == 5 * 1
@@ -139,11 +142,10 @@ def test_winograd_multiplies_less_and_grouping_divides_the_work() -> None:
     assert grouped["implicit_gemm_128x64"].kernels[1].flops * 2 == dense["implicit_gemm_128x64"].kernels[1].flops
 
 
-def test_a_strided_pointwise_convolution_reads_a_part_of_its_input() -> None:
-    _, kernel = candidates(1, 64, 64, 16, kernel=1, stride=2)["implicit_gemm_128x64"].kernels
-    assert kernel.activation_bytes == 64 * 8 * 8 * DType.FLOAT32.bytes
-    _, window = candidates(1, 64, 64, 16, kernel=3, stride=2)["implicit_gemm_128x64"].kernels
-    assert window.activation_bytes == 64 * 16 * 16 * DType.FLOAT32.bytes
+@pytest.mark.parametrize(("kernel", "read"), [(1, 8 * 8), (3, 16 * 16)])
+def test_a_strided_pointwise_convolution_reads_a_part_of_its_input(kernel: int, read: int) -> None:
+    _, found = candidates(1, 64, 64, 16, kernel=kernel, stride=2)["implicit_gemm_128x64"].kernels
+    assert found.activation_bytes == 64 * read * DType.FLOAT32.bytes
 
 
 @pytest.mark.parametrize(("channels", "groups", "filters"), [(64, 64, 64), (64, 64, 128), (96, 3, 96)])
@@ -156,23 +158,32 @@ def test_a_group_is_a_slice_of_the_grid(channels: int, groups: int, filters: int
 
 
 def test_each_age_of_libraries_has_its_kernels() -> None:
-    for groups in (1, 4, 64):
-        found = candidates(1, 64, 64, 17, groups=groups).values()
-        for libraries in Libraries:
-            assert any(one.is_in(libraries) for one in found)
-    names = {libraries: _names(libraries, groups=64) for libraries in Libraries}
+    found = {
+        groups: {
+            libraries: {name for name, one in candidates(1, 64, 64, 17, groups=groups).items() if one.is_in(libraries)}
+            for libraries in Libraries
+        }
+        for groups in (1, 4, 64)
+    }
+    assert all(names for of_groups in found.values() for names in of_groups.values())
     of_today = {one: {"depthwise"} for one in Libraries if one is not Libraries.CUDNN_7}
-    assert names == {Libraries.CUDNN_7: {"grouped_convolve_32x32"}} | of_today
-    assert _names(Libraries.CUDNN_7, groups=4) == {"grouped_convolve_32x32"}
+    assert found[64] == {Libraries.CUDNN_7: {"grouped_convolve_32x32"}} | of_today
+    assert found[4][Libraries.CUDNN_7] == {"grouped_convolve_32x32"}
 
 
-def _names(libraries: Libraries, groups: int) -> set[str]:
-    return {name for name, one in candidates(1, 64, 64, 17, groups=groups).items() if one.is_in(libraries)}
+def depthwise(size: int, kernel: int | tuple[int, int] = 3, stride: int = 1) -> Kernel:
+    """The kernel of 64 channels, padded so as to keep the image's size at stride 1."""
+    height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+    record = {"op": "conv", "batch": 1, "in_channels": 64, "out_channels": 64, "groups": 64, "in_size": size}
+    window = {"kernel_h": height, "kernel_w": width, "stride": stride, "padding": height // 2 if height == width else 0}
+    found = TARGET.families["conv"](read_record(record | window).step())
+    (one,) = next(each.kernels for each in found if each.algorithm == "depthwise")
+    return one
 
 
 def test_a_block_of_a_depthwise_kernel_reads_the_rows_that_its_windows_reach() -> None:
     def halo(size: int, kernel: int = 3, stride: int = 1) -> float:
-        (one,) = candidates(1, 64, 64, size, kernel=kernel, stride=stride, groups=64)["depthwise"].kernels
+        one = depthwise(size, kernel, stride)
         return (one.l2_bytes - one.weight_bytes - one.bytes_written) / one.activation_bytes
 
     assert halo(256) == pytest.approx(3.0)  # a row of outputs a block
@@ -182,23 +193,16 @@ def test_a_block_of_a_depthwise_kernel_reads_the_rows_that_its_windows_reach() -
     assert halo(256, kernel=1) == 1.0
 
 
-def test_indexing_and_strides_cost_a_depthwise_kernel_as_taps_do() -> None:
-    def taps(kernel: int, stride: int = 1) -> float:
-        (one,) = candidates(1, 64, 64, 32, kernel=kernel, stride=stride, groups=64)["depthwise"].kernels
-        return one.flops / (2 * one.bytes_written / 4)
-
-    assert [taps(1), taps(3), taps(5), taps(3, stride=2)] == [15, 23, 39, 32]
-
-
-def test_loops_that_are_not_compiled_for_their_window_cost_a_depthwise_kernel_more() -> None:
-    def taps(height: int, width: int) -> float:
-        record = {"op": "conv", "batch": 1, "in_channels": 8, "out_channels": 8, "groups": 8, "in_size": 32}
-        sizes = {"kernel_h": height, "kernel_w": width, "stride": 1, "padding": 0}
-        step = read_record(record | sizes).step()
-        (one,) = next(each.kernels for each in TARGET.families["conv"](step) if each.algorithm == "depthwise")
-        return one.flops / (2 * one.bytes_written / 4)
-
-    assert [taps(3, 3), taps(3, 5), taps(3, 1), taps(7, 7)] == [23, 14 + 15 + 5, 14 + 3 + 5, 14 + 49 + 11]
+@pytest.mark.parametrize(
+    ("kernel", "stride", "taps"),
+    [
+        *((1, 1, 15), (3, 1, 23), (5, 1, 39), (3, 2, 32)),  # indexing and strides cost as taps do
+        *(((3, 5), 1, 14 + 15 + 5), ((3, 1), 1, 14 + 3 + 5), (7, 1, 14 + 49 + 11)),  # loops that are not compiled cost more
+    ],
+)  # fmt: skip
+def test_taps_of_a_depthwise_kernel(kernel: int | tuple[int, int], stride: int, taps: int) -> None:
+    one = depthwise(32, kernel, stride)
+    assert one.flops / (2 * one.bytes_written / 4) == taps
 
 
 OUTPUTS = 2 * 64 * 28 * 28
@@ -247,26 +251,6 @@ def test_the_mean_of_an_image_is_a_window_of_cudnn_and_a_reduction_of_a_framewor
 
 P100, T4, A100 = device("p100-sxm2"), device("t4"), device("a100-sxm-40gb")
 MIB = 1 << 20
-
-
-def step(
-    batch: int, channels: int, size: int, filters: int, kernel: int, pad: int = 0, *, direction: str = "forward",
-    groups: int = 1, stride: int = 1, dilation: int = 1, precision: Precision = Precision.FP32,
-) -> Step:  # fmt: skip
-    op = Conv((stride,) * 2, (pad,) * 4, (dilation,) * 2, groups)
-    x = TensorType((batch, channels, size, size), precision.storage)
-    weight = TensorType((filters, channels // groups, kernel, kernel), precision.storage)
-    (y,) = op.infer((x, weight))
-    shared = op.strides, op.pads, op.dilations, op.groups
-    gradient = {
-        "forward": (op, (x, weight)),
-        "data": (ConvBackwardData(*shared, x.shape[2:]), (y, weight)),
-        "filter": (ConvBackwardFilter(*shared, weight.shape[2:]), (x, y)),
-    }
-    found, inputs = gradient[direction]
-    outputs = found.infer(inputs)
-    operands = tuple(Operand(value, value is weight) for value in inputs)
-    return Step(found, operands, outputs, found.flops(inputs, outputs), precision)
 
 
 def workspace(found: Step, algorithm: str) -> int:
@@ -388,13 +372,11 @@ def test_a_gradient_takes_about_as_long_as_its_convolution(direction: str, strid
     assert 0.5 < fastest_us(backward) / fastest_us(forward) < 2.5
 
 
-def test_every_candidate_of_a_gradient_has_a_name_of_its_own() -> None:
-    for direction in ("data", "filter"):
-        for groups in (1, 4, 64):
-            found = step(4, 64, 20, 64, 3, 1, direction=direction, groups=groups)
-            for profile in (P100, A100):
-                names = [one.algorithm for one in step_candidates(found, profile)]
-                assert len(names) == len(set(names))
-                tf32 = replace(found, precision=Precision.TF32)
-                names = [one.algorithm for one in step_candidates(tf32, profile)]
-                assert len(names) == len(set(names))
+@pytest.mark.parametrize("direction", ["data", "filter"])
+@pytest.mark.parametrize("groups", [1, 4, 64])
+def test_every_candidate_of_a_gradient_has_a_name_of_its_own(direction: str, groups: int) -> None:
+    for precision in (Precision.FP32, Precision.TF32):
+        found = step(4, 64, 20, 64, 3, 1, direction=direction, groups=groups, precision=precision)
+        for profile in (P100, A100):
+            names = [one.algorithm for one in step_candidates(found, profile)]
+            assert len(names) == len(set(names))

@@ -88,22 +88,17 @@ def test_every_kind_has_a_price(device: str) -> None:
 
 
 def test_a_table_is_read_where_it_is_indexed() -> None:
-    op, types, data = next(entry for entry in PRICED if isinstance(entry[0], Gather))
-    (candidates,) = lower_unit(*_only_unit(network(op, types, 2)), V100)
+    found = next(network(op, types, 2) for op, types, _ in PRICED if isinstance(op, Gather))
+    (candidates,) = lower_unit(found, found.units[0], V100)
     gathered = 16 * 64 * 4
     assert candidates[0].kernels[0].activation_bytes == gathered + 16 * 8
-    table = network(op, types[:1] + types[1:], data)
-    assert table.graph.work(table.graph.nodes[0]).bytes == 2 * gathered + 16 * 8
+    assert found.graph.work(found.graph.nodes[0]).bytes == 2 * gathered + 16 * 8
 
 
 def test_a_recurrent_layer_is_a_product_and_two_kernels_for_each_step() -> None:
-    op, types, data = next(entry for entry in PRICED if isinstance(entry[0], Lstm))
-    (candidates,) = lower_unit(*_only_unit(network(op, types, data)), V100)
+    found = next(network(*each) for each in PRICED if isinstance(each[0], Lstm))
+    (candidates,) = lower_unit(found, found.units[0], V100)
     assert {len(candidate.kernels) for candidate in candidates if candidate.algorithm.startswith("recurrent")} == {21}
-
-
-def _only_unit(found: Network) -> tuple[Network, object]:
-    return found, found.units[0]
 
 
 STEP = parse_description(
@@ -171,6 +166,7 @@ def test_a_gpu_takes_what_the_libraries_for_its_architecture_have(capability: st
         ("7.0", 2048, 32, 0, 0),  # more threads than a block may have
         ("6.0", 256, 37, 0, 6),  # 51 warps' registers, 50 by granularity 2
         ("6.1", 256, 37, 0, 6),  # 48 by granularity 4
+        ("6.1", 96, 37, 0, 16),
         ("6.0", 32, 37, 0, 32),
         ("7.5", 256, 32, 0, 4),  # 32 warps
         ("7.5", 32, 16, 0, 16),
@@ -187,9 +183,10 @@ def test_resident_blocks(capability: str, threads: int, registers: int, shared: 
 
 
 def test_occupancy_is_of_all_warps() -> None:
-    assert occupancy(LIMITS["7.0"], 256, 32, 0) == 1.0
-    assert occupancy(LIMITS["7.0"], 256, 128, 0) == 0.25
-    assert occupancy(LIMITS["6.0"], 256, 37, 0) == 0.75
+    found = [
+        occupancy(LIMITS[capability], 256, each, 0) for capability, each in (("7.0", 32), ("7.0", 128), ("6.0", 37))
+    ]
+    assert found == [1.0, 0.25, 0.75]
 
 
 def candidates(name: str, precision: Precision, **sizes: int) -> dict[str, Candidate]:
@@ -200,21 +197,17 @@ def candidates(name: str, precision: Precision, **sizes: int) -> dict[str, Candi
 
 
 def test_tf32_tensors_are_transformed_around_the_product() -> None:
-    found = candidates("a100-sxm-40gb", Precision.TF32)
-    names = [kernel.name for kernel in found["transposed_implicit_gemm_sm80_128x64"].kernels]
+    name = "transposed_implicit_gemm_sm80_128x64"
+    names = [kernel.name for kernel in candidates("a100-sxm-40gb", Precision.TF32)[name].kernels]
     assert names == ["nchw_to_nhwc", "compute_offsets", "filters_to_nhwc", "sm80_128x64", "nhwc_to_nchw"]
-    (half,) = candidates("a100-sxm-40gb", Precision.FP16)["transposed_implicit_gemm_sm80_128x64"].kernels
+    (half,) = candidates("a100-sxm-40gb", Precision.FP16)[name].kernels
     assert half.work_class is WorkClass.TENSOR_CONVOLUTION
 
 
 def test_of_a_stride_the_taps_that_meet_a_pixel_are_multiplied() -> None:
-    def steps(stride: int) -> int:
-        (kernel,) = candidates("v100-sxm2", Precision.FP16, stride=stride)[
-            "transposed_implicit_gemm_s884_64x64"
-        ].kernels
-        return kernel.steps
-
-    assert steps(1) == 4 * steps(2) == 16 * steps(4)
+    found = (candidates("v100-sxm2", Precision.FP16, stride=stride) for stride in (1, 2, 4))
+    one, two, four = (each["transposed_implicit_gemm_s884_64x64"].kernels[0].steps for each in found)
+    assert one == 4 * two == 16 * four
 
 
 def test_groups_are_multiplied_on_fp32_lanes_tap_by_tap() -> None:

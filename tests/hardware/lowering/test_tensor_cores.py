@@ -22,7 +22,7 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     Family,
 )
 from iossim.hardware.lowering.gpu.tensor_core_product import passed_over_us, tensor_products, without_tensor_cores
-from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass, resident_blocks
+from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, Libraries, WorkClass, resident_blocks
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.ops.channels_last import ConvNhwc, MaxPoolNhwc
 from iossim.ir.ops.reshape import Transpose
@@ -31,23 +31,8 @@ from iossim.measurements.operator_kinds import read_record
 
 
 def product(rows: int, columns: int, inner: int, count: int = 1) -> Product:
-    return Product(
-        rows,
-        columns,
-        inner,
-        2 * inner * columns * count,
-        2 * inner * rows * count,
-        2 * rows * columns * count,
-        2,
-        Precision.FP16,
-        count,
-    )
-
-
-def candidates(precision: Precision, architecture: Architecture, **sizes: int) -> list[Candidate]:
-    operator = read_record({"op": "linear", "batch": 1, **sizes}, precision)
-    step = operator.step()
-    return [one for one in TARGET.families[step.op.kind](step) if one.runs_on(architecture)]
+    moved = (2 * size * count for size in (inner * columns, inner * rows, rows * columns))
+    return Product(rows, columns, inner, *moved, 2, Precision.FP16, count)
 
 
 def test_the_padded_product_of_each_tile_is_counted() -> None:
@@ -167,9 +152,9 @@ def test_an_odd_inner_dimension_is_slower() -> None:
 def test_a_device_multiplies_on_the_units_that_it_has(
     precision: Precision, architecture: Architecture, has: bool
 ) -> None:
-    found = candidates(precision, architecture, m=256, n=512, k=512)
-    classes = {one.kernels[0].work_class for one in found}
-    assert classes == ({WorkClass.TENSOR} if has else {WorkClass.GEMM})
+    step = read_record({"op": "linear", "batch": 1, "m": 256, "n": 512, "k": 512}, precision).step()
+    found = [one for one in TARGET.families[step.op.kind](step) if one.runs_on(architecture)]
+    assert {one.kernels[0].work_class for one in found} == ({WorkClass.TENSOR} if has else {WorkClass.GEMM})
     assert (architecture in TENSOR_CORES.get(precision, ())) is has
 
 
@@ -186,10 +171,13 @@ def test_larger_tiles_use_what_they_load_more_often() -> None:
     assert large > middle == 64.0 > small
 
 
-def convolutions(precision: Precision, architecture: Architecture, **changed: int) -> list[Candidate]:
+def convolution_step(precision: Precision, **changed: int) -> Step:
     sizes = {"batch": 1, "in_channels": 64, "out_channels": 64, "in_size": 28, "kernel": 3, "stride": 1, "padding": 1}
-    operator = read_record({"op": "conv", **sizes, **changed}, precision)
-    step = operator.step()
+    return read_record({"op": "conv", **sizes, **changed}, precision).step()
+
+
+def convolutions(precision: Precision, architecture: Architecture, **changed: int) -> list[Candidate]:
+    step = convolution_step(precision, **changed)
     return [one for one in TARGET.families[step.op.kind](step) if one.runs_on(architecture)]
 
 
@@ -208,37 +196,43 @@ def test_tf32_in_nchw_pays_for_transforms_of_all_tensors() -> None:
 
 
 def test_a_filter_of_one_pixel_lies_the_same_in_both_layouts() -> None:
+    """So today's libraries multiply images as they lie; a compiler's lie as its kernels want them."""
     found = convolutions(Precision.TF32, Architecture.AMPERE, kernel=1, padding=0)
     assert names(found[0]) == ["nchw_to_nhwc", "nhwc_to_nchw", "bias_activation"]
+    on_tensors = [one for one in on_tensor_cores(found) if not one.is_in(Libraries.CUDNN_8)]
+    assert {tuple(transposing(one)) for one in on_tensors} == {()}
+    assert {libraries for libraries in Libraries if any(one.is_in(libraries) for one in on_tensors)} == OF_FRAMEWORKS
 
 
-def test_half_precision_tensors_lie_as_the_kernels_want_them() -> None:
-    for architecture in (Architecture.VOLTA, Architecture.TURING):
-        found = convolutions(Precision.FP16, architecture)
-        assert found
-        assert all(names(one) == [] for one in found)
+@pytest.mark.parametrize("architecture", [Architecture.VOLTA, Architecture.TURING])
+def test_half_precision_tensors_lie_as_the_kernels_want_them(architecture: Architecture) -> None:
+    assert {tuple(names(one)) for one in convolutions(Precision.FP16, architecture)} == {()}
 
 
-@pytest.mark.parametrize(("channels", "inner"), [(1, 32 * 9), (3, 32 * 9), (33, 64 * 9)])
-def test_before_ampere_a_step_stays_within_one_position_of_the_window(channels: int, inner: int) -> None:
-    (kernel,) = convolutions(Precision.FP16, Architecture.VOLTA, in_channels=channels)[0].kernels
-    assert kernel.steps * 32 == inner
+@pytest.mark.parametrize(
+    ("architecture", "channels", "inner"),
+    [
+        # Before Ampere a step stays within one position of the window; later kernels pad channels to one load.
+        *((Architecture.VOLTA, channels, padded * 9) for channels, padded in ((1, 32), (3, 32), (33, 64))),
+        (Architecture.AMPERE, 3, 8 * 9),
+    ],
+)
+def test_padding_of_channels(architecture: Architecture, channels: int, inner: int) -> None:
+    kernel = convolutions(Precision.FP16, architecture, in_channels=channels)[0].kernels[0]
+    assert kernel.steps == -(-inner // 32)
 
 
-def test_later_kernels_pad_channels_to_one_load() -> None:
-    kernel = convolutions(Precision.FP16, Architecture.AMPERE, in_channels=3)[0].kernels[0]
-    assert kernel.steps == -(-8 * 9 // 32)
-
-
-def test_groups_and_devices_without_tensor_cores_keep_their_kernels() -> None:
-    for found in (
-        convolutions(Precision.FP16, Architecture.AMPERE, groups=2),
-        convolutions(Precision.TF32, Architecture.VOLTA),
-        convolutions(Precision.FP32, Architecture.AMPERE),
-    ):
-        assert found
-        classes = {kernel.work_class for one in found for kernel in one.kernels}
-        assert not classes & {WorkClass.TENSOR_CONVOLUTION, WorkClass.LAYOUT}
+@pytest.mark.parametrize(
+    ("precision", "architecture", "groups"),
+    [(Precision.FP16, Architecture.AMPERE, 2), (Precision.TF32, Architecture.VOLTA, 1), (Precision.FP32, Architecture.AMPERE, 1)],
+)  # fmt: skip
+def test_groups_and_devices_without_tensor_cores_keep_their_kernels(
+    precision: Precision, architecture: Architecture, groups: int
+) -> None:
+    found = convolutions(precision, architecture, groups=groups)
+    assert found
+    classes = {kernel.work_class for one in found for kernel in one.kernels}
+    assert not classes & {WorkClass.TENSOR_CONVOLUTION, WorkClass.LAYOUT}
 
 
 def test_a_tile_of_filters_costs_as_much_as_a_full_one() -> None:
@@ -258,22 +252,15 @@ def test_frameworks_choose_among_kernels_on_fp32_lanes_besides() -> None:
     assert {one.libraries for one in half} == {None}
 
 
-SIZES = {"batch": 2, "in_channels": 64, "out_channels": 32, "in_size": 28, "kernel": 3, "stride": 1, "padding": 1}
-
-
 def in_nhwc(step: Step, op: ConvNhwc | MaxPoolNhwc) -> Step:
     x, *rest = step.operands
-    return replace(
-        step,
-        op=op,
-        operands=(replace(x, type=permuted(x.type, TO_LAST)), *rest),
-        outputs=(permuted(step.outputs[0], TO_LAST),),
-    )
+    operands = replace(x, type=permuted(x.type, TO_LAST)), *rest
+    return replace(step, op=op, operands=operands, outputs=(permuted(step.outputs[0], TO_LAST),))
 
 
 def convolution_of(precision: Precision, **changed: int) -> tuple[Step, Step]:
     """The same one in NCHW and in NHWC."""
-    step = read_record({"op": "conv", **SIZES, **changed}, precision).step()
+    step = convolution_step(precision, **{"batch": 2, "out_channels": 32, **changed})
     return step, in_nhwc(step, ConvNhwc(**step.op.attributes()))
 
 
@@ -306,15 +293,15 @@ def test_channels_that_fill_no_load_are_padded() -> None:
     assert all(transposing(one) == ["nchw_to_nhwc"] for one in on_tensor_cores(kernels_of(nhwc, Libraries.CURRENT)))
 
 
-def test_the_library_of_the_published_engine_transforms_fp32_in_either_layout() -> None:
-    nchw, nhwc = (on_tensor_cores(kernels_of(step, Libraries.CUDNN_8)) for step in convolution_of(Precision.TF32))
+@pytest.mark.parametrize(
+    ("precision", "libraries", "transforms"),
+    [(Precision.TF32, Libraries.CUDNN_8, True), (Precision.FP16, Libraries.CURRENT, False)],
+)
+def test_layouts_that_make_no_difference(precision: Precision, libraries: Libraries, transforms: bool) -> None:
+    """The published engine's library transforms fp32 in either, half precision is transformed in neither."""
+    nchw, nhwc = (on_tensor_cores(kernels_of(step, libraries)) for step in convolution_of(precision))
     assert [one.kernels for one in nchw] == [one.kernels for one in nhwc]
-
-
-def test_half_precision_is_transformed_in_neither_layout() -> None:
-    nchw, nhwc = (on_tensor_cores(kernels_of(step, Libraries.CURRENT)) for step in convolution_of(Precision.FP16))
-    assert [one.kernels for one in nchw] == [one.kernels for one in nhwc]
-    assert not any(map(transposing, nhwc))
+    assert all(bool(transposing(one)) == transforms for one in nhwc)
 
 
 @pytest.mark.parametrize("groups", [1, 64])
@@ -332,21 +319,17 @@ def test_lanes_multiply_in_nchw(groups: int) -> None:
         assert between.workspace_bytes == one.workspace_bytes + 2 * image
 
 
-def as_kernel(op: Transpose, shape: tuple[int, ...], name: str) -> Kernel:
+def as_kernel(op: Transpose, shape: tuple[int, ...], name: str = "copy") -> Kernel:
     """What an op of the graph runs as, called ``name``."""
     x = TensorType(shape)
-    ((kernel,),) = [
-        one.kernels
-        for one in gpu.TARGET.families["transpose"](Step(op, (Operand(x),), op.infer([x]), 0, Precision.FP32))
-    ]
-    assert kernel.work_class is WorkClass.LAYOUT
+    (one,) = gpu.TARGET.families["transpose"](Step(op, (Operand(x),), op.infer([x]), 0, Precision.FP32))
+    (kernel,) = one.kernels
     return replace(kernel, name=name)
 
 
 def test_other_permutations_are_copies() -> None:
-    x, op = TensorType((2, 3, 4, 5)), Transpose((0, 2, 1, 3))
-    (one,) = gpu.TARGET.families["transpose"](Step(op, (Operand(x),), op.infer([x]), 0, Precision.FP32))
-    assert one.kernels[0].work_class is WorkClass.STREAM
+    assert as_kernel(Transpose((0, 2, 1, 3)), (2, 3, 4, 5)).work_class is WorkClass.STREAM
+    assert as_kernel(Transpose(TO_LAST), (2, 3, 4, 5)).work_class is WorkClass.LAYOUT
 
 
 def test_pooling_takes_either_layout() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto, helper
-from onnx_models import write_onnx
+from onnx_models import nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
 from quantised_networks import whole
 
@@ -37,37 +36,34 @@ GIVEN: dict[str, Array] = {
 }  # fmt: skip
 
 
-def node(op_type: str, inputs: str, output: str, **attributes: object) -> NodeProto:
-    return helper.make_node(op_type, inputs.split(), [output], name=output, **attributes)
-
-
-def quantised(x: str, scale: str, zero: str, output: str, **attributes: object) -> list[NodeProto]:
+def quantised(x: str, scale: str, zero: str, output: str) -> str:
     """``x`` through whole numbers."""
-    return [
-        node("QuantizeLinear", f"{x} {scale} {zero}", f"{output}.whole", **attributes),
-        node("DequantizeLinear", f"{output}.whole {scale} {zero}", output, **attributes),
-    ]
+    return (
+        f"[{output}_q] {output}_q = QuantizeLinear({x}, {scale}, {zero})"
+        f"; [{output}] {output} = DequantizeLinear({output}_q, {scale}, {zero})"
+    )
 
 
 X = quantised("x", "u", "u0", "xd")
 SYMMETRIC = quantised("x", "s", "s0", "xd")
-W = node("DequantizeLinear", "w t s0", "wd")
-W_EACH = node("DequantizeLinear", "w each nought", "wd", axis=0)
-CONV = node("Conv", "xd wd", "c", pads=[1, 1, 1, 1])
-SAME = {"pads": [1, 1, 1, 1]}
+W = "[wd] wd = DequantizeLinear(w, t, s0)"
+W_EACH = "[wd] wd = DequantizeLinear <axis=0> (w, each, nought)"
+CONV = "[c] c = Conv <pads=[1, 1, 1, 1]> (xd, wd)"
+LAST_CONV = "[o] o = Conv <pads=[1, 1, 1, 1]> (xd, wd)"
+BIASED = "Conv <pads=[1, 1, 1, 1]> (xd, wd, b)"
+RELU = "[r] r = Relu(c)"
+CLIP = "[r] r = Clip(c, low, high)"
+POOL = "[p] p = MaxPool <kernel_shape=[2, 2]> (xd)"
 
 
 def loaded(
-    folder: Path,
-    nodes: list[NodeProto],
-    outputs: tuple[str, ...] = ("o",),
-    shape: tuple[int, ...] = IMAGE,
-    step: float = 0,
+    folder: Path, nodes: str, outputs: tuple[str, ...] = ("o",), shape: tuple[int, ...] = IMAGE, step: float = 0
 ) -> Network:
     """The network of a file, whose outputs are those of ONNX Runtime, a ``step`` apart at most in 1% of places."""
-    read = {name for each in nodes for name in each.input} - {name for each in nodes for name in each.output}
+    made = nodes_of(nodes)
+    read = {name for each in made for name in each.input} - {name for each in made for name in each.output}
     used = {name: array for name, array in GIVEN.items() if name in read}
-    path = write_onnx(folder / "net.onnx", nodes, {"x": shape}, used, output=" ".join(outputs))
+    path = write_onnx(folder / "net.onnx", made, {"x": shape}, used, output=" ".join(outputs))
     network = load(path)
     arrays = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
     found = evaluate_graph(network.graph, arrays)
@@ -87,135 +83,101 @@ def kinds(network: Network) -> list[str]:
 @pytest.mark.parametrize(
     ("nodes", "step", "found"),
     [
-        ([*X, W, CONV, *quantised("c", "y", "y9", "o")], 0.3, "quantize quantized_conv dequantize"),
-        ([*X, W_EACH, CONV, *quantised("c", "y", "y9", "o")], 0.3, "quantize quantized_conv dequantize"),
-        ([*X, W, CONV, node("Relu", "c", "r"), *quantised("r", "y", "y0", "o")], 0.3, "quantize quantized_conv dequantize"),
-        ([*X, W, CONV, node("Relu", "c", "r"), *quantised("r", "s", "m0", "o")], 0.03, "quantize quantized_conv dequantize"),
+        ([X, W, CONV, quantised("c", "y", "y9", "o")], 0.3, "quantize quantized_conv dequantize"),
+        ([X, W_EACH, CONV, quantised("c", "y", "y9", "o")], 0.3, "quantize quantized_conv dequantize"),
+        ([X, W, CONV, RELU, quantised("r", "y", "y0", "o")], 0.3, "quantize quantized_conv dequantize"),
+        ([X, W, CONV, RELU, quantised("r", "s", "m0", "o")], 0.03, "quantize quantized_conv dequantize"),
+        ([SYMMETRIC, W, CONV, RELU, quantised("r", "s", "s0", "o")], 0.03, "quantize quantized_conv relu dequantize"),
+        ([X, W, CONV, CLIP, quantised("r", "six", "y0", "o")], 6 / 255, "quantize quantized_conv dequantize"),
         (
-            [*SYMMETRIC, W, CONV, node("Relu", "c", "r"), *quantised("r", "s", "s0", "o")],
-            0.03,
-            "quantize quantized_conv relu dequantize",
-        ),
-        (
-            [*X, W, CONV, node("Clip", "c low high", "r"), *quantised("r", "six", "y0", "o")],
-            6 / 255,
-            "quantize quantized_conv dequantize",
-        ),
-        (
-            [*X, W, CONV, node("Clip", "c low high", "r"), *quantised("r", "y", "y0", "o")],
-            0.3,
+            [X, W, CONV, CLIP, quantised("r", "y", "y0", "o")], 0.3,
             "quantize integer_conv dequantize clip quantize dequantize",
         ),
         (
-            [*X, W, CONV, node("Relu", "c", "r"), *quantised("r", "y", "y9", "o")],
-            0.3,
+            [X, W, CONV, RELU, quantised("r", "y", "y9", "o")], 0.3,
             "quantize integer_conv dequantize relu quantize dequantize",
         ),
-        ([*X, W, node("Conv", "xd wd b", "o", **SAME)], 0, "quantize integer_conv dequantize add"),
-        ([*X, W_EACH, node("Conv", "xd wd", "o", **SAME)], 0, "quantize integer_conv dequantize"),
-        ([*SYMMETRIC, W_EACH, node("Conv", "xd wd", "o", **SAME)], 0, "quantize integer_conv dequantize"),
+        ([X, W, f"[o] o = {BIASED}"], 0, "quantize integer_conv dequantize add"),
+        ([X, W_EACH, LAST_CONV], 0, "quantize integer_conv dequantize"),
+        ([SYMMETRIC, W_EACH, LAST_CONV], 0, "quantize integer_conv dequantize"),
         (
-            [*X, W, node("DequantizeLinear", "bw bs nothing", "bd"), node("Conv", "xd wd bd", "c", **SAME),
-             *quantised("c", "y", "y9", "o")],
-            0.3,
+            [X, W, "bd = DequantizeLinear(bw, bs, nothing)", "[c] c = Conv <pads=[1, 1, 1, 1]> (xd, wd, bd)", quantised("c", "y", "y9", "o")], 0.3,
             "quantize quantized_conv dequantize",
         ),
         (
-            [*X, *quantised("f", "t", "s0", "wd"), node("Conv", "xd wd b", "c", **SAME), *quantised("c", "y", "y9", "o")],
-            0.3,
+            [X, quantised("f", "t", "s0", "wd"), f"[c] c = {BIASED}", quantised("c", "y", "y9", "o")], 0.3,
             "quantize quantized_conv dequantize",
         ),
-        (
-            [*X, node("MaxPool", "xd", "p", kernel_shape=[2, 2]), *quantised("p", "u", "u0", "o")],
-            0,
-            "quantize max_pool dequantize",
-        ),
-        (
-            [*X, node("MaxPool", "xd", "p", kernel_shape=[2, 2]), *quantised("p", "s", "s0", "o")],
-            0.03,
-            "quantize dequantize max_pool quantize dequantize",
-        ),
+        ([X, POOL, quantised("p", "u", "u0", "o")], 0, "quantize max_pool dequantize"),
+        ([X, POOL, quantised("p", "s", "s0", "o")], 0.03, "quantize dequantize max_pool quantize dequantize"),
     ],
 )  # fmt: skip
-def test_what_runs_in_whole_numbers(nodes: list[NodeProto], step: float, found: str, tmp_path: Path) -> None:
-    network = loaded(tmp_path, nodes, step=step)
+def test_what_runs_in_whole_numbers(nodes: list[str], step: float, found: str, tmp_path: Path) -> None:
+    network = loaded(tmp_path, "; ".join(nodes), step=step)
     assert kinds(network) == found.split()
     said = [each for each in network.reading if "int8" in each]
     assert said == (["1 product runs in int8: the operands are quantised."] if "conv" in found else [])
 
 
-B, B_TURNED = node("DequantizeLinear", "p t s0", "bd"), node("DequantizeLinear", "pt each nought", "bt", axis=0)
-B_EACH = node("DequantizeLinear", "p each nought", "bd", axis=1)
+B = "[bd] bd = DequantizeLinear(p, t, s0)"
+B_TURNED = "[bt] bt = DequantizeLinear <axis=0> (pt, each, nought)"
+PRODUCT = "[o] o = MatMul(xd, bd)"
+B_EACH = "[bd] bd = DequantizeLinear <axis=1> (p, each, nought)"
 
 
 @pytest.mark.parametrize(
     ("nodes", "step", "found"),
     [
         (
-            [*X, B, node("MatMul", "xd bd", "m"), *quantised("m", "y", "y9", "o")],
-            0.3,
+            [X, B, "[m] m = MatMul(xd, bd)", quantised("m", "y", "y9", "o")], 0.3,
             "quantize quantized_matmul dequantize",
         ),
-        ([*X, B_EACH, node("MatMul", "xd bd", "o")], 0, "quantize integer_matmul dequantize"),
+        ([X, B_EACH, PRODUCT], 0, "quantize integer_matmul dequantize"),
+        ([X, B_EACH, "[m] m = MatMul(xd, bd); [o] o = Add(m, b)"], 0, "quantize integer_matmul dequantize add"),
+        ([X, B_TURNED, "[bd] bd = Transpose <perm=[1, 0]> (bt)", PRODUCT], 0, "quantize integer_matmul dequantize"),
         (
-            [*X, B_EACH, node("MatMul", "xd bd", "m"), node("Add", "m b", "o")],
-            0,
-            "quantize integer_matmul dequantize add",
-        ),
-        (
-            [*X, B_TURNED, node("Transpose", "bt", "bd", perm=[1, 0]), node("MatMul", "xd bd", "o")],
-            0,
-            "quantize integer_matmul dequantize",
-        ),
-        (
-            [
-                *X,
-                *quantised("x", "s", "s0", "zd"),
-                node("Transpose", "zd", "z", perm=[0, 2, 1]),
-                node("MatMul", "xd z", "o"),
-            ],
-            0,
+            [X, quantised("x", "s", "s0", "zd"), "[z] z = Transpose <perm=[0, 2, 1]> (zd); [o] o = MatMul(xd, z)"], 0,
             "quantize quantize dequantize dequantize transpose matmul",
         ),
     ],
-)
-def test_products_of_matrices(nodes: list[NodeProto], step: float, found: str, tmp_path: Path) -> None:
-    assert sorted(kinds(loaded(tmp_path, nodes, shape=(2, 3, 7), step=step))) == sorted(found.split())
+)  # fmt: skip
+def test_products_of_matrices(nodes: list[str], step: float, found: str, tmp_path: Path) -> None:
+    assert sorted(kinds(loaded(tmp_path, "; ".join(nodes), shape=(2, 3, 7), step=step))) == sorted(found.split())
 
 
 @pytest.mark.parametrize("turned", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_fully_connected_layers(turned: bool, bias: bool, tmp_path: Path) -> None:
-    nodes = [*X, B_TURNED if turned else B_EACH]
-    nodes.append(node("Gemm", f"xd {'bt' if turned else 'bd'} {'b' * bias}".strip(), "o", transB=int(turned)))
-    network = loaded(tmp_path, nodes, shape=(3, 7))
-    assert kinds(network) == ["quantize", "integer_matmul", "dequantize", *(["add"] if bias else [])]
+    operands = f"xd, {'bt' if turned else 'bd'}{', b' * bias}"
+    nodes = f"{X}; {B_TURNED if turned else B_EACH}; [o] o = Gemm <transB={int(turned)}> ({operands})"
+    assert kinds(loaded(tmp_path, nodes, shape=(3, 7))) == [
+        *("quantize", "integer_matmul", "dequantize"), *(["add"] if bias else [])
+    ]  # fmt: skip
 
 
 def test_products_of_computed_matrices_around_zero_points(tmp_path: Path) -> None:
-    nodes = [*X, *quantised("x", "s", "far", "zd"), node("MatMul", "xd zd", "o")]
+    nodes = f"{X}; {quantised('x', 's', 'far', 'zd')}; [o] o = MatMul(xd, zd)"
     assert "integer_matmul" in kinds(loaded(tmp_path, nodes, shape=(2, 5, 5)))
 
 
 @pytest.mark.parametrize(
     "nodes",
     [
-        [*X, node("Conv", "xd f", "o", **SAME)],  # filters that were not quantised
-        [W, node("Conv", "x wd", "o", **SAME)],  # images that were not
-        [*X, node("AveragePool", "xd", "o", kernel_shape=[2, 2])],
+        f"{X}; o = Conv <pads=[1, 1, 1, 1]> (xd, f)",  # filters that were not quantised
+        f"{W}; o = Conv <pads=[1, 1, 1, 1]> (x, wd)",  # images that were not
+        f"{X}; o = AveragePool <kernel_shape=[2, 2]> (xd)",
     ],
 )
-def test_what_is_left_as_it_is(nodes: list[NodeProto], tmp_path: Path) -> None:
+def test_what_is_left_as_it_is(nodes: str, tmp_path: Path) -> None:
     network = loaded(tmp_path, nodes)
     assert not any("quantized" in kind or "integer" in kind for kind in kinds(network))
 
 
 def test_a_constant_that_is_turned_on_the_left(tmp_path: Path) -> None:
     """Of a name that the pass would give, too."""
-    left = [node("DequantizeLinear", "pt t s0", "wt"), node("Transpose", "wt", "w2", perm=[1, 0])]
-    nodes = [*X, *left, node("MatMul", "w2 xd", "o"), node("Reshape", "w2 shape", "v")]
-    network = loaded(tmp_path, nodes, outputs=("o", "v"), shape=(4, 5))
-    assert "integer_matmul" in kinds(network)
+    left = "[wt] wt = DequantizeLinear(pt, t, s0); [w2] w2 = Transpose <perm=[1, 0]> (wt)"
+    nodes = f"{X}; {left}; [o] o = MatMul(w2, xd); [v] v = Reshape(w2, shape)"
+    assert "integer_matmul" in kinds(loaded(tmp_path, nodes, outputs=("o", "v"), shape=(4, 5)))
 
 
 @pytest.mark.parametrize(("precision", "is_whole"), [(Precision.FP32, True), (Precision.FP16, False)])
@@ -233,16 +195,15 @@ def test_scales_of_16_bits_stay_apart(precision: Precision, is_whole: bool) -> N
 
 def test_what_others_read_stays(tmp_path: Path) -> None:
     """A convolution whose sums are read besides their quantisation, and a dequantised image that is an output."""
-    nodes = [*X, W, CONV, *quantised("c", "y", "y9", "o"), node("Relu", "c", "r")]
+    nodes = "; ".join((X, W, CONV, quantised("c", "y", "y9", "o"), RELU))
     network = loaded(tmp_path, nodes, outputs=("o", "r", "xd"), step=0.3)
-    assert sorted(kinds(network)) == sorted(
-        ["quantize", "dequantize", "integer_conv", "dequantize", "quantize", "dequantize", "relu"]
-    )
+    found = "dequantize dequantize dequantize integer_conv quantize quantize relu"
+    assert sorted(kinds(network)) == found.split()
 
 
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
 def test_sums_do_not_overflow_in_16_bits(precision: Precision, tmp_path: Path) -> None:
-    network = loaded(tmp_path, [*X, W, CONV, node("Relu", "c", "o")])
+    network = loaded(tmp_path, f"{X}; {W}; {CONV}; [o] o = Relu(c)")
     arrays = {"x": np.random.default_rng(0).standard_normal(IMAGE).astype(np.float32)}
     expected = evaluate_graph(network.graph, arrays)["o"]
     short = retype(network.graph, precision.storage)
@@ -287,19 +248,15 @@ def test_a_network_that_onnxruntime_quantised(form: str, model: str, tmp_path: P
 
 
 def test_a_quantised_product_with_a_scale_for_each_column(tmp_path: Path) -> None:
-    product = node("QLinearMatMul", "q u u0 p each nought y y9", "m")
-    nodes = [node("QuantizeLinear", "x u u0", "q"), product, node("DequantizeLinear", "m y y9", "o")]
-    network = loaded(tmp_path, nodes, shape=(3, 7), step=0.3)
+    nodes = "q = QuantizeLinear(x, u, u0); m = QLinearMatMul(q, u, u0, p, each, nought, y, y9)"
+    network = loaded(tmp_path, f"{nodes}; o = DequantizeLinear(m, y, y9)", shape=(3, 7), step=0.3)
     assert kinds(network) == ["quantize", "integer_matmul", "dequantize", "quantize", "dequantize"]
 
 
 def test_a_quantised_softmax(tmp_path: Path) -> None:
-    given = {"scale": np.float32(1 / 256), "zero": np.uint8(0)}
-    softmax = helper.make_node(
-        "QLinearSoftmax", ["q", "u", "u0", "scale", "zero"], ["s"], domain="com.microsoft", axis=-1, opset=13
-    )
-    nodes = [node("QuantizeLinear", "x u u0", "q"), softmax, node("DequantizeLinear", "s scale zero", "y")]
-    weights = {**given, "u": GIVEN["u"], "u0": GIVEN["u0"]}
+    nodes = """q = QuantizeLinear(x, u, u0); y = DequantizeLinear(s, scale, zero)
+        s = com.microsoft.QLinearSoftmax <axis=-1, opset=13> (q, u, u0, scale, zero)"""
+    weights = {"scale": np.float32(1 / 256), "zero": np.uint8(0), "u": GIVEN["u"], "u0": GIVEN["u0"]}
     path = write_onnx(tmp_path / "net.onnx", nodes, {"x": (3, 7)}, weights, domains=["com.microsoft"])
     arrays = {"x": np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)}
     (expected,) = run_onnxruntime(str(path), arrays)
@@ -309,13 +266,8 @@ def test_a_quantised_softmax(tmp_path: Path) -> None:
 
 
 def test_operators_of_onnxruntime_that_are_damaged_are_told(tmp_path: Path) -> None:
-    bad = helper.make_node("QLinearAdd", ["q", "u", "u0"], ["y"], domain="com.microsoft")
-    path = write_onnx(
-        tmp_path / "net.onnx",
-        [node("QuantizeLinear", "x u u0", "q"), bad],
-        {"x": IMAGE},
-        {name: GIVEN[name] for name in ("u", "u0")},
-        domains=["com.microsoft"],
-    )
+    nodes = "q = QuantizeLinear(x, u, u0); y = com.microsoft.QLinearAdd(q, u, u0)"
+    weights = {name: GIVEN[name] for name in ("u", "u0")}
+    path = write_onnx(tmp_path / "net.onnx", nodes, {"x": IMAGE}, weights, domains=["com.microsoft"])
     with pytest.raises(ModelError, match="QLinearAdd"):
         load(path)

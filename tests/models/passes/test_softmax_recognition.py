@@ -110,7 +110,7 @@ KEPT_MASKS: dict[str, tuple[list[NodeProto], dict[str, Array], str]] = {
         "x other",
     ),
     "very low": (masked("mask"), {"mask": np.where(CLOSED, 0, -3e38).astype(np.float32)}, "x"),
-    "not a number": (masked("mask"), {"mask": np.full((3, 4), np.nan, dtype=np.float32)}, "x"),
+    "not a number": (masked("mask"), {"mask": np.where(np.eye(3, 4) > 0, np.nan, 0).astype(np.float32)}, "x"),
     "scores of unknown size": ([node("Exp", "x", "e"), node("MatMul", "x w", "z"), *masked("e")], {}, "x"),
     "no softmax": ([node("Log", "x", "s"), *masked("mask")[3:]], {}, "x"),
 }
