@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def test_every_public_name_is_there_and_documented() -> None:
         value = getattr(iossim, name)
         assert name == "__version__" or inspect.getdoc(value), name
     assert dir(iossim) == sorted(iossim.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+        _ = iossim.optimise  # type: ignore[attr-defined]
 
 
 def test_the_reference_has_every_name_and_every_parameter() -> None:
@@ -78,34 +81,10 @@ def test_a_misspelt_keyword_is_one_line_with_the_nearest(function: Callable[...,
         function(**{f"{name}x": 1})
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("batch", True),
-        ("batch", 0),
-        ("seed", 1.5),
-        ("seed", True),
-        ("max_block", True),
-        ("block", 1.5),
-        ("block", True),
-    ],
-)
-def test_no_count_is_taken_for_one(option: str, value: object) -> None:
-    with pytest.raises(OptionError, match=f"{value}"):
-        iossim.load("squeezenet", **{option: value})
-
-
 def test_networks_and_devices_by_value_name_or_path() -> None:
     path = Path(str(resources.files("iossim.hw_profiles"))) / "t4.yaml"
     assert iossim.device(iossim.device(path)).name == "t4"
     assert iossim.compare("ios_sample", path, schedulers="greedy,sequential").best.scheduler == "greedy"
-    with pytest.raises(OptionError, match=r"5 is no network; give a network \(iossim\.load\)"):
-        iossim.compare(5, "t4")  # type: ignore[arg-type]
-
-
-def test_unknown_name() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
-        _ = iossim.optimise  # type: ignore[attr-defined]
 
 
 def test_names_and_values_give_the_same() -> None:
@@ -124,35 +103,28 @@ def test_comparison() -> None:
     assert comparison.baseline is comparison["sequential"]
     assert comparison.best.latency_us == min(row.latency_us for row in comparison.rows)
     assert (comparison.batch, comparison.device, comparison.engine) == (1, "t4", "paper")
-    with pytest.raises(OptionError, match="no schedule by 'ios-both'"):
-        _ = comparison["ios-both"]
-
-
-def test_speed_ups_without_a_sequential_schedule() -> None:
-    """Against the slowest of those that were asked for."""
+    with pytest.raises(OptionError, match="no schedule by 'greedi'; did you mean 'greedy'"):
+        _ = comparison["greedi"]
+    # Without a sequential schedule speed-ups are against the slowest of those that were asked for.
     comparison = iossim.compare("squeezenet", "v100-sxm2", schedulers=["ios-both", "greedy"])
     assert comparison.baseline is comparison["greedy"]
     assert [row["speedup"] for row in comparison.to_json()["schedules"]][1] == 1.0
-
-
-def test_of_equals_the_last_is_best() -> None:
-    """A chain has nothing to schedule: all schedulers find the same latency, and the widest search proves it optimal."""
+    # A chain has nothing to schedule: of equal latencies the best is that of the widest search, which proves it optimal.
     comparison = iossim.compare("resnet18", "v100-sxm2")
     assert comparison.best.latency_us == pytest.approx(min(row.latency_us for row in comparison.rows))
     assert comparison.best.scheduler == "ios-both"
 
 
 def test_progress_is_told_of_every_scheduler() -> None:
-    network = iossim.load("squeezenet")
+    network, names = iossim.load("squeezenet"), ["ios-merge", "ios-both"]
     told: list[tuple[str, int, int]] = []
-    iossim.compare(
-        network,
-        "t4",
-        schedulers=["ios-merge", "ios-both"],
-        progress=lambda scheduler: lambda done, total: told.append((scheduler, done, total)),
-    )
+
+    def progress(scheduler: str) -> Callable[[int, int], None]:
+        return lambda done, total: told.append((scheduler, done, total))
+
+    iossim.compare(network, "t4", schedulers=names, progress=progress)
     units = sum(len(block.units) for block in network.blocks)
-    for name in ("ios-merge", "ios-both"):
+    for name in names:
         done = [done for who, done, _ in told if who == name]
         assert done == sorted(done)
         assert (name, units, units) in told
@@ -276,22 +248,29 @@ def test_bounds_of_a_comparison_are_what_its_searches_prove() -> None:
         (lambda: iossim.optimize("ios_sample", "t4", scheduler="ios"), "`scheduler` 'ios'"),
         (lambda: iossim.optimize("ios_sample", "t4", engine="x"), "known: auto, graph, onnxruntime, paper"),
         (lambda: iossim.compare("ios_sample", None), "needs a device"),
+        (lambda: iossim.compare(5, "t4"), r"5 is no network; give a network \(iossim\.load\)"),  # type: ignore[arg-type]
         (lambda: iossim.load("ios_sample", dtype="x"), "unknown dtype 'x'"),
         (lambda: iossim.cost_model("simulator", "t4", "x"), "unknown dtype 'x'"),
+        (
+            lambda: iossim.optimize("ios_sample", None, cost_model=iossim.cost_model("simulator", "t4", "fp16")),
+            "same dtype",
+        ),
         (lambda: api.search_options("x"), "general, paper"),
         (lambda: api.search_options(max_groups=2.5), "`max_groups` 2.5"),  # type: ignore[arg-type]
+        *(
+            (partial(iossim.load, "squeezenet", **{option: value}), f"{value}")
+            for option, value in (("batch", 0), ("seed", 1.5), ("block", 1.5))
+        ),
+        *(
+            (partial(iossim.load, "squeezenet", **{name: True}), "True")
+            for name in ("batch", "seed", "max_block", "block")
+        ),
     ],
 )
-def test_mistakes(call: object, message: str) -> None:
-    assert callable(call)
+def test_mistakes(call: Callable[[], object], message: str) -> None:
+    """A cost model for one precision refuses a network of another; what is no count is taken for none."""
     with pytest.raises(OptionError, match=message):
         call()
-
-
-def test_prices_of_another_precision() -> None:
-    """A cost model made for one precision refuses a network of another."""
-    with pytest.raises(OptionError, match="same dtype"):
-        iossim.optimize("ios_sample", None, cost_model=iossim.cost_model("simulator", "t4", "fp16"))
 
 
 def test_what_commands_ask_can_be_asked_in_python(tmp_path: Path) -> None:
@@ -327,12 +306,6 @@ def test_values_complete_to_no_deprecated_name() -> None:
     names = [*dir(iossim.optimize("ios_sample", "t4")), *dir(iossim.Schedule)]
     assert not {"construct", "parse_raw", "dict", "json", "copy", "parse_obj"} & set(names)
     assert {"stages", "model_dump_json", "save"} <= set(names)
-
-
-def test_a_comparison_says_which_schedulers_it_has() -> None:
-    comparison = iossim.compare("ios_sample", "t4")
-    with pytest.raises(OptionError, match="no schedule by 'ios'; did you mean 'ios-"):
-        comparison["ios"]
 
 
 @pytest.mark.parametrize("budget", ["lots", "60s"])

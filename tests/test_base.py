@@ -19,7 +19,6 @@ import scipy.optimize
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import LinearConstraint
 from threadpoolctl import threadpool_limits
 
 from iossim.base.errors import ModelError, OptionError, did_you_mean
@@ -78,20 +77,14 @@ def test_json_made_to_hurt() -> None:
             read_json(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("64MiB", 64 << 20), ("1.5 GiB", 3 << 29), ("0B", 0), (" 512 KiB ", 512 << 10)]
-)
-def test_sizes_of_memory(text: str, size: int) -> None:
-    assert size_bytes(text, "workspace") == size
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("64", "say 64MiB"), ("64MB", "KiB, MiB, GiB"), ("much", "'much'"), ("-1MiB", "not a size"), ("0.3B", "no whole")],
-)
-def test_text_that_is_no_size_of_memory(text: str, reason: str) -> None:
-    with pytest.raises(OptionError, match=reason):
-        size_bytes(text, "workspace")
+def test_sizes_of_memory() -> None:
+    for text, size in (("64MiB", 64 << 20), ("1.5 GiB", 3 << 29), ("0B", 0), (" 512 KiB ", 512 << 10)):
+        assert size_bytes(text, "workspace") == size
+    for text, reason in (
+        ("64", "say 64MiB"), ("64MB", "KiB, MiB, GiB"), ("much", "'much'"), ("-1MiB", "not a size"), ("0.3B", "no whole")
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=reason):
+            size_bytes(text, "workspace")
 
 
 DEVICES = ["a100-pcie-40gb", "a100-sxm-40gb", "h100-sxm", "t4", "v100-sxm2"]
@@ -103,15 +96,12 @@ DEVICES = ["a100-pcie-40gb", "a100-sxm-40gb", "h100-sxm", "t4", "v100-sxm2"]
         ("v100-sxm3", "v100-sxm2"),
         ("V100", "v100-sxm2"),
         ("a100", "a100-pcie-40gb"),  # the beginning of a name, though more letters are those of h100-sxm
+        *(("", None), ("zzz", None), ("a device", None)),
     ],
 )
-def test_nearest_name(name: str, nearest: str) -> None:
-    assert did_you_mean(name, DEVICES).startswith(f"did you mean {nearest!r}? ")
-
-
-@pytest.mark.parametrize("name", ["", "zzz", "a device"])
-def test_nothing_is_near(name: str) -> None:
-    assert did_you_mean(name, DEVICES) == f"known: {', '.join(DEVICES)}"
+def test_nearest_name(name: str, nearest: str | None) -> None:
+    known = f"known: {', '.join(DEVICES)}"
+    assert did_you_mean(name, DEVICES) == (f"did you mean {nearest!r}? {known}" if nearest else known)
 
 
 @pytest.mark.parametrize(
@@ -150,30 +140,23 @@ def test_documents_know_their_lines_in_the_file() -> None:
     assert caught.value.line == 4
 
 
-FOLDERS = [(user_data, "DATA", ".local/share"), (user_cache, "CACHE", ".cache")]
-
-
-@pytest.mark.parametrize(("folder", "kind", "default"), FOLDERS)
-def test_the_variable_wins(
+@pytest.mark.parametrize(
+    ("folder", "kind", "default"), [(user_data, "DATA", ".local/share"), (user_cache, "CACHE", ".cache")]
+)
+def test_the_variable_wins_over_the_platforms_folder(
     folder: Callable[[], Path], kind: str, default: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(f"IOSSIM_{kind}_DIR", str(tmp_path / "mine"))
     monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / "platform"))
     assert folder() == tmp_path / "mine"
+    monkeypatch.delenv(f"IOSSIM_{kind}_DIR")
+    if sys.platform == "linux":
+        assert folder() == tmp_path / "platform" / "iossim"
+        monkeypatch.setenv(f"XDG_{kind}_HOME", "")
+        assert folder() == Path.home() / default / "iossim"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the folders of Linux")
-@pytest.mark.parametrize(("folder", "kind", "default"), FOLDERS)
-def test_the_platforms_folder(
-    folder: Callable[[], Path], kind: str, default: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv(f"IOSSIM_{kind}_DIR", raising=False)
-    monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / "platform"))
-    assert folder() == tmp_path / "platform" / "iossim"
-    monkeypatch.setenv(f"XDG_{kind}_HOME", "")
-    assert folder() == Path.home() / default / "iossim"
-
-
+ZIPPED = gzip.compress(b"stream,name", mtime=0)
 TEXT = "stream,name\r\n0,gemm µ\r\n"
 
 
@@ -189,13 +172,10 @@ def test_texts_as_people_have_them(encoding: str, zipped: bool, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\x80\xff", "is not text; give another"),
-        (b"a\0b", "is not text; give another"),
-        (b"\xff\xfea", "is not text; give another"),
-        (gzip.compress(b"stream,name", mtime=0)[:-9], "the gzip file is damaged or cut short; copy it again"),
-        (
-            gzip.compress(b"stream,name", mtime=0)[:12] + b"\xff" * 20,
-            "the gzip file is damaged or cut short; copy it again",
+        *((data, "is not text; give another") for data in (b"\x80\xff", b"a\0b", b"\xff\xfea")),
+        *(
+            (data, "the gzip file is damaged or cut short; copy it again")
+            for data in (ZIPPED[:-9], ZIPPED[:12] + b"\xff" * 20)
         ),
         (gzip.compress(bytes(1025), mtime=0), "holds more than 0 MiB; split the file"),
     ],
@@ -208,20 +188,15 @@ def test_what_is_no_text(data: bytes, words: str, tmp_path: Path, monkeypatch: p
         read_text(path, "kernels", "give another", OptionError)
 
 
-LETTERS = {"beta": 2, "alpha": 1}
-GROUP: Group[int] = Group("letter {!r} is not known", lambda: LETTERS, LETTERS.get)
-
-
-def test_what_iossim_has_itself() -> None:
-    assert GROUP.names() == ["beta", "alpha"]
-    assert GROUP.find("alpha") == 1
-    assert GROUP.get("gamma") is None
-    assert GROUP.states() == []
+def test_groups() -> None:
+    letters = {"beta": 2, "alpha": 1}
+    group: Group[int] = Group("letter {!r} is not known", lambda: letters, letters.get)
+    assert group.names() == ["beta", "alpha"]
+    assert group.find("alpha") == 1
+    assert group.get("gamma") is None
+    assert group.states() == []
     with pytest.raises(OptionError, match=r"letter 'alhpa' is not known; did you mean 'alpha'\? known: alpha, beta"):
-        GROUP.find("alhpa")
-
-
-def test_a_group_says_its_own_error_and_that_there_is_nothing() -> None:
+        group.find("alhpa")
     empty: Group[int] = Group("unknown {!r}", tuple, lambda name: None, error=ModelError)
     with pytest.raises(ModelError, match="unknown 'x'; no installed package adds any"):
         empty.find("x")
@@ -248,15 +223,6 @@ def test_threads_change_nothing() -> None:
         with threadpool_limits(limits=threads, user_api="blas"):
             ends.add(fitted())
     assert len(ends) == 1
-
-
-def test_a_small_knapsack() -> None:
-    rng = np.random.default_rng(0)
-    values, sizes = rng.integers(1, 10**6, 30), rng.integers(1, 10**6, 30)
-    row = LinearConstraint(sizes[None, :].astype(float), -np.inf, float(sizes.sum() // 3))
-    found = solve_integer_program(-values, integrality=np.ones(30), bounds=(0, 1), constraints=row)
-    assert found.status == 0
-    assert sizes @ np.rint(found.x) <= sizes.sum() // 3
 
 
 @pytest.mark.skipif(os.name != "posix", reason="C's output is flushed on POSIX alone")

@@ -67,13 +67,11 @@ class TestTable(CostModelConformance):
 
     def cost_model(self, device: DeviceProfile) -> CostModel:
         draw = random.Random(5)
-        every = [
-            {"units": [batch.problem.unit_names[unit] for unit in bits(mask)], "latency_us": draw.uniform(10, 30)}
+        stages = {  # seeded networks share names
+            tuple(own): {"units": own, "latency_us": draw.uniform(10, 30)}
             for network in (twin_network(), *self.networks())
-            for batch in batches(network)
-            for mask in batch.masks.tolist()
-        ]
-        stages = {tuple(stage["units"]): stage for stage in every}  # seeded networks share names
+            for own in own_stages(network)
+        }
         return TableCostModel(PriceTable.model_validate({"stages": list(stages.values())}))
 
 
@@ -96,16 +94,18 @@ class TestPerturbedTable(TestTable):
         return PerturbedCostModel(super().cost_model(device), 0.2)
 
 
+def own_stages(network: Network) -> list[list[str]]:
+    """Names of the units of each stage that may be priced."""
+    every = batches(network)
+    return [[batch.problem.unit_names[unit] for unit in bits(mask)] for batch in every for mask in batch.masks.tolist()]
+
+
 @given(st.lists(st.integers(1, 9), min_size=30, max_size=30))
 def test_equal_blocks_with_unequal_prices_have_the_schedules_of_brute_force(prices_us: list[int]) -> None:
     """And what is proven is true, merged stages and their bounds left out."""
     network = twin_network()
-    names = [
-        [batch.problem.unit_names[unit] for unit in bits(mask)]
-        for batch in batches(network)
-        for mask in batch.masks.tolist()
-    ]
-    table = {"stages": [{"units": own, "latency_us": us} for own, us in zip(names, itertools.cycle(prices_us))]}
+    priced = zip(own_stages(network), itertools.cycle(prices_us))
+    table = {"stages": [{"units": own, "latency_us": us} for own, us in priced]}
     prices = TableCostModel(PriceTable.model_validate(table))
     found = schedule(network, prices, "ios-parallel")
     assert found.latency_us == pytest.approx(least_latency_us(network, prices))
@@ -208,24 +208,19 @@ def test_loading_the_plugin_loads_no_more_of_iossim() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_seeded_networks_are_the_same_everywhere_and_have_something_to_schedule(seed: int) -> None:
     network = seeded_network(seed)
-    assert network.graph.hash == seeded_network(seed).graph.hash
+    assert network.graph.hash == seeded_network(seed).graph.hash != seeded_network(seed + 1).graph.hash
     assert (len(network.blocks), network.graph.types["image"].shape) == (2, (1, 8, 14, 14))
     assert all(len(block.units) == 8 for block in network.blocks)
-    assert network.graph.hash != seeded_network(seed + 1).graph.hash
     found = schedule(network, api.cost_model("random:1"), "ios-both")
-    fastest = found.latency_us
-    assert fastest < schedule(network, api.cost_model("random:1"), "sequential").latency_us
+    assert found.latency_us < schedule(network, api.cost_model("random:1"), "sequential").latency_us
     assert valid(found, network).holds
 
 
-def test_networks_of_impossible_sizes_are_refused() -> None:
-    with pytest.raises(OptionError, match="units 2 of a seeded network: give 3 or more"):
-        seeded_network(0, units=2)
-
-
-def test_the_hash_of_a_seeded_network_is_kept() -> None:
+def test_sizes_and_hashes_of_seeded_networks() -> None:
     """Users save schedules and prices of them: another stream of random numbers would make these worthless."""
     assert seeded_network(0).graph.hash == "ecf9311fd97fa5cfbf62590d9e32229d"
+    with pytest.raises(OptionError, match="units 2 of a seeded network: give 3 or more"):
+        seeded_network(0, units=2)
 
 
 def test_recorded_prices_are_those_of_the_model(tmp_path: Path) -> None:

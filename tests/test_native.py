@@ -100,23 +100,23 @@ def python_only(text: str) -> str:
     return text.upper()
 
 
-def by_c(function: Any) -> Callable[..., Any]:
-    call = function._by_c()
+def by_c(function: Any, library_of: library.Library | None = None) -> Callable[..., Any]:
+    call = library_of.function(function) if library_of else function._by_c()
     assert call is not None
     found: Callable[..., Any] = call
     return found
 
 
 @needs_compiler
-@given(st.integers(-50, 50), st.integers(-9, 9).filter(bool))
-def test_whole_numbers(a: int, b: int) -> None:
-    assert by_c(whole)(a, b) == whole.py_func(a, b)  # type: ignore[attr-defined]
-
-
-@needs_compiler
-@given(st.floats(-50, 50), st.floats(-50, 50), st.integers(0, 9))
-def test_other_numbers(x: float, y: float, n: int) -> None:
-    assert by_c(part)(x, y, n) == part.py_func(x, y, n)  # type: ignore[attr-defined]
+@given(
+    st.one_of(
+        st.tuples(st.just(whole), st.integers(-50, 50), st.integers(-9, 9).filter(bool)),
+        st.tuples(st.just(part), st.floats(-50, 50), st.floats(-50, 50), st.integers(0, 9)),
+    )
+)
+def test_numbers(call: Any) -> None:
+    function, *numbers = call
+    assert by_c(function)(*numbers) == function.py_func(*numbers)
 
 
 @needs_compiler
@@ -136,12 +136,8 @@ def test_arrays_rows_and_named_tuples(count: int, width: int, factor: float) -> 
 @pytest.mark.parametrize("wrong", [np.zeros((2, 2)), np.zeros(4, dtype=np.int32), np.zeros(8)[::2], 3.0])
 def test_arguments_of_other_types_are_refused(wrong: object) -> None:
     """They are left to numba, which compiles for them."""
-    library_of = compiled._library(__name__)
-    assert library_of is not None
-    call = library_of.function(total_of.py_func)  # type: ignore[attr-defined]
-    assert call is not None
     with pytest.raises((TypeError, ValueError, BufferError)):
-        call(wrong)
+        by_c(total_of.py_func, compiled._library(__name__))(wrong)  # type: ignore[attr-defined]
 
 
 def test_what_is_not_translated_is_left_out() -> None:
@@ -191,14 +187,8 @@ def test_a_library_that_came_with_the_package_needs_no_compiler(
     monkeypatch.setattr(library, "compiler", lambda: None)
     made = compiled._load_or_make(name, functions)
     assert made is not None
-    assert by_name(made, functions[0])(-2.5) == 2.5
+    assert by_c(functions[0], made)(-2.5) == 2.5
     assert compiled._load_or_make("of-another-source.so", functions) is None
-
-
-def by_name(made: library.Library, function: Callable[..., Any]) -> Callable[..., Any]:
-    call = made.function(function)
-    assert call is not None
-    return call
 
 
 def test_without_library_compiler_and_numba_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,32 +300,26 @@ print(twice(7))
 """
 
 
-def run(path: Path, **environment: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, str(path)], env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
+def run(program: str, folder: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "program.py"
+    path.write_text(program)
+    line = [sys.executable, str(path)]
+    return subprocess.run(line, env={**os.environ, **environment}, capture_output=True, text=True, check=check)
 
 
 def test_a_second_process_reads_the_cache(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
     store = tmp_path / "store"
-    value, hits, folder = run(program, IOSSIM_CACHE_DIR=str(store))
-    assert (value, hits) == ("21", "0")
-    assert Path(folder).parent == store
-    assert list(Path(folder).rglob("*.nbi"))
-    value, hits, _ = run(program, IOSSIM_CACHE_DIR=str(store))
-    assert (value, hits) == ("21", "1")
+    for expected in ("0", "1"):
+        value, hits, folder = run(PROGRAM, tmp_path, IOSSIM_CACHE_DIR=str(store)).stdout.split()
+        assert (value, hits) == ("21", expected)
+        assert Path(folder).parent == store
+        assert list(Path(folder).rglob("*.nbi"))
 
 
 def test_without_a_writable_folder_it_still_compiles(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
     blocked = tmp_path / "file"
     blocked.write_text("")  # a file where a folder would have to be
-    environment = {**os.environ, "IOSSIM_CACHE_DIR": str(blocked), "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, env=environment)
+    done = run(PROGRAM, tmp_path, IOSSIM_CACHE_DIR=str(blocked), TMPDIR=str(tmp_path))
     value, _, folder = done.stdout.split()
     assert value == "21"
     assert Path(folder).is_relative_to(tmp_path)
@@ -375,16 +359,11 @@ def test_code_of_others_does_not_run(place: str, spoil: Callable[[Path], None], 
         pytest.skip("only root can give a folder to another user")
     if library.compiler() is None:
         pytest.skip("needs a C compiler")
-    program, said = tmp_path / "program.py", tmp_path / "said"
-    program.write_text(NATIVE)
-    cache, temporary = tmp_path / "cache", tmp_path / "tmp"
+    said, cache, temporary = tmp_path / "said", tmp_path / "cache", tmp_path / "tmp"
     temporary.mkdir()
-    environment = {**os.environ, "IOSSIM_CACHE_DIR": str(cache), "TMPDIR": str(temporary)}
 
     def ran() -> tuple[str, str]:
-        done = subprocess.run(
-            [sys.executable, str(program)], capture_output=True, text=True, check=False, env=environment
-        )
+        done = run(NATIVE, tmp_path, check=False, IOSSIM_CACHE_DIR=str(cache), TMPDIR=str(temporary))
         return done.stdout, done.stderr
 
     kept = tmp_path / place.replace("UID", str(os.geteuid()))

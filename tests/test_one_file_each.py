@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import onnx
+import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
-from onnx import TensorProto, helper
+from onnx_models import write_onnx
 
 import iossim
 from iossim.cost.capabilities import DeviceCostModel
@@ -53,19 +53,9 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     """Determinants of three products of one input, and their sum."""
-    weights = [helper.make_tensor(f"w{n}", TensorProto.FLOAT, [64, 64], [0.01 * n] * 4096) for n in range(3)]
-    nodes = [
-        node
-        for n in range(3)
-        for node in (
-            helper.make_node("MatMul", ["x", f"w{n}"], [f"p{n}"]),
-            helper.make_node("Det", [f"p{n}"], [f"d{n}"]),
-        )
-    ]
-    nodes.append(helper.make_node("Sum", ["d0", "d1", "d2"], ["y"]))
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, to) for name, to in (("x", [8, 64, 64]), ("y", [8]))]
-    graph = helper.make_graph(nodes, "dets", ends[:1], ends[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "dets.onnx")
+    nodes = "; ".join(f"p{n} = MatMul (x, w{n}); d{n} = Det (p{n})" for n in range(3))
+    weights = {f"w{n}": np.full((64, 64), 0.01 * n, np.float32) for n in range(3)}
+    write_onnx(tmp_path / "dets.onnx", f"{nodes}; y = Sum (d0, d1, d2)", {"x": [8, 64, 64]}, weights, output={"y": [8]})
     return "dets.onnx"
 
 

@@ -15,11 +15,26 @@ import pytest
 
 import iossim
 
-SKIPS = Path(__file__).resolve().parents[1] / ".ci" / "skips.py"
+ROOT = Path(__file__).resolve().parents[1]
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 SKIPPED_MODULE = (
     '<testcase classname="" name="tests.b"><skipped message="collection skipped">'
     "('tests/b.py', 19, \"Skipped: needs it; pip install 'it'\")</skipped></testcase>"
 )
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / ".ci" / f"{name}.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def junit(path: Path, **reasons: str) -> Path:
@@ -33,67 +48,51 @@ def junit(path: Path, **reasons: str) -> Path:
 
 
 def judged_skips(expected: str, *files: Path) -> tuple[int, str]:
-    folder = files[0].parent
-    (folder / "expected.txt").write_text(f"# why\n{expected}\n")
-    command = [sys.executable, str(SKIPS), str(folder / "expected.txt"), *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    reasons = files[0].with_name("expected.txt")
+    reasons.write_text(f"# why\n{expected}\n")
+    done = run("skips", reasons, *files)
     return done.returncode, done.stdout + done.stderr
 
 
-def test_expected_reasons_pass_and_others_fail(tmp_path: Path) -> None:
-    run = junit(tmp_path / "run.xml", test_one="", test_two="no GPU")
-    code, said = judged_skips(": no GPU$", run)
+def test_expected_reasons_pass_and_others_and_runs_of_no_test_fail(tmp_path: Path) -> None:
+    both = junit(tmp_path / "run.xml", test_one="", test_two="no GPU")
+    code, said = judged_skips(": no GPU$", both)
     assert code == 0
     assert "1 tests ran in 1 runs; 1 tests or modules were skipped" in said
     assert "tests.a.test_two" in said
-    code, said = judged_skips(": no G$", run)
+    code, said = judged_skips(": no G$", both)
     assert code == 1
     assert "no GPU  <- NOT EXPECTED" in said
+    assert judged_skips("no GPU", junit(tmp_path / "run.xml", test_one="no GPU"))[0] == 1
 
 
 def test_what_another_run_ran_is_not_skipped(tmp_path: Path) -> None:
-    first, second = (
-        junit(tmp_path / "1.xml", test_one="", test_two="no torch"),
-        junit(tmp_path / "2.xml", test_two=""),
-    )
-    code, said = judged_skips("nothing", first, second)
+    first = junit(tmp_path / "1.xml", test_one="", test_two="no torch")
+    code, said = judged_skips("nothing", first, junit(tmp_path / "2.xml", test_two=""))
     assert code == 0
     assert "2 tests ran in 2 runs; 0 tests" in said
 
 
 def test_a_module_that_is_skipped_whole(tmp_path: Path) -> None:
-    run = junit(tmp_path / "1.xml", test_one="")
-    run.write_text(run.read_text().replace("</testsuite>", f"{SKIPPED_MODULE}</testsuite>"))
-    code, said = judged_skips("nothing", run)
+    first, other = junit(tmp_path / "1.xml", test_one=""), junit(tmp_path / "2.xml", test_three="")
+    first.write_text(first.read_text().replace("</testsuite>", f"{SKIPPED_MODULE}</testsuite>"))
+    code, said = judged_skips("nothing", first)
     assert code == 1
     assert "needs it; pip install 'it'  <- NOT EXPECTED" in said
-    other = junit(tmp_path / "2.xml", test_three="")
     other.write_text(other.read_text().replace("tests.a", "tests.b"))
-    assert judged_skips("nothing", run, other)[0] == 0
-
-
-def test_runs_of_no_test_fail(tmp_path: Path) -> None:
-    assert judged_skips("no GPU", junit(tmp_path / "run.xml", test_one="no GPU"))[0] == 1
-
-
-SIZES = Path(__file__).resolve().parents[1] / ".ci" / "sizes.py"
+    assert judged_skips("nothing", first, other)[0] == 0
 
 
 def test_sizes_beyond_their_limits_are_named() -> None:
-    spec = importlib.util.spec_from_file_location("sizes", SIZES)
-    assert spec is not None
-    assert spec.loader is not None
-    sizes = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sizes)
+    beyond_limits = script("sizes").beyond_limits
     limits = {"product, lines": 10, "product, files": 2}
-    assert sizes.beyond_limits({"product, lines": 10, "product, files": 2}, limits) == []
-    assert sizes.beyond_limits({"product, lines": 11, "product, files": 1, "tests, lines": 5}, limits) == [
+    assert beyond_limits({"product, lines": 10, "product, files": 2}, limits) == []
+    assert beyond_limits({"product, lines": 11, "product, files": 1, "tests, lines": 5}, limits) == [
         "product, lines: 11, above the limit of 10 in .ci/limits.json",
         "tests, lines: 5, above the limit of 0 in .ci/limits.json",
     ]
 
 
-PACKAGE = Path(__file__).resolve().parents[1] / ".ci" / "package_contents.py"
 TRACKED = ("iossim/a.py", "iossim/page/a.css", "backends/b.py", "hw_profiles/t4.yaml", "tests/test_a.py")
 INSTALLED = (
     "iossim/a.py",
@@ -120,45 +119,24 @@ def judged_package(tmp_path: Path, wheel: tuple[str, ...], sdist: tuple[str, ...
     with tarfile.open(dist / "iossim-1.tar.gz", "w:gz") as archive:
         for name in sdist:
             archive.add(source / TRACKED[0], f"iossim-1/{name}")
-    done = subprocess.run(
-        [sys.executable, str(PACKAGE), str(source), str(dist)], capture_output=True, text=True, check=False
-    )
+    done = run("package_contents", source, dist)
     return done.returncode, done.stderr.splitlines()
-
-
-def test_what_is_complete_passes(tmp_path: Path) -> None:
-    assert judged_package(tmp_path, INSTALLED, (*TRACKED[:4], *BUILDS)) == (0, [])
 
 
 @pytest.mark.parametrize(
     ("wheel", "sdist", "said"),
     [
+        (INSTALLED, TRACKED[:4], []),
         ((INSTALLED[0], *INSTALLED[2:]), TRACKED[:4], ["the wheel lacks iossim/page/a.css"]),
-        (
-            (*INSTALLED, "tests/test_a.py"),
-            TRACKED[:4],
-            ["the wheel holds tests/test_a.py, which is no file of the product"],
-        ),
+        ((*INSTALLED, TRACKED[4]), TRACKED[:4], ["the wheel holds tests/test_a.py, which is no file of the product"]),
         (INSTALLED, TRACKED[:3], ["the sdist lacks hw_profiles/t4.yaml"]),
+        (INSTALLED, TRACKED, []),
     ],
 )
-def test_what_is_missing_or_came_along_is_named(
+def test_what_is_missing_or_came_along_in_a_package_is_named(
     wheel: tuple[str, ...], sdist: tuple[str, ...], said: list[str], tmp_path: Path
 ) -> None:
-    assert judged_package(tmp_path, wheel, (*sdist, *BUILDS)) == (1, said)
-
-
-ROOT = Path(__file__).resolve().parents[1]
-API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    assert judged_package(tmp_path, wheel, (*sdist, *BUILDS)) == (bool(said), said)
 
 
 def test_the_command_line_s_page_names_every_option() -> None:
@@ -181,13 +159,8 @@ def test_every_public_name_and_member_stands_on_the_page_of_the_api() -> None:
         for name in anchor.split(".")[1:]:
             fields = getattr(value, "model_fields", {}) | getattr(value, "__dataclass_fields__", {})
             value = fields[name] if name in fields else getattr(value, name)
-    wanted = (
-        "iossim.Schedule.save",
-        "iossim.Schedule.speedup",
-        "iossim.Network.plot",
-        "iossim.Comparison.to_dataframe",
-    )
-    assert set(wanted) <= set(anchors)
+    for member in ("Schedule.save", "Schedule.speedup", "Network.plot", "Comparison.to_dataframe"):
+        assert f"iossim.{member}" in anchors
 
 
 def test_a_page_without_an_anchor_or_an_option_is_named(tmp_path: Path) -> None:

@@ -63,26 +63,34 @@ def compiled() -> Any:
     return iossim.torch.compile(module, image, "v100-sxm2", scheduler="greedy")
 
 
+def assert_agree(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert list(found) == list(expected)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_outputs_are_the_modules_and_the_callers_own(compiled: Any) -> None:
     _, image = branches()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("error")
         for scale in (1, 3):
-            expected, found = compiled.module(image * scale), compiled(image * scale)
-            assert list(found) == list(expected)
-            for name, tensor in expected.items():
-                torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+            assert_agree(compiled(image * scale), compiled.module(image * scale))
         kept = compiled(image)["sum"]
         before = kept.clone()
         compiled(image * 5)
         torch.testing.assert_close(kept, before, rtol=0, atol=0)
 
 
-def test_the_plan_is_of_streams_and_free_of_races(compiled: Any) -> None:
+def test_the_plan_is_of_streams_and_free_of_races_and_reads_the_modules_weights_unless_they_are_folded(
+    compiled: Any,
+) -> None:
     assert len(compiled.schedule.streams) == 2
     assert len({command.queue for command in compiled.plan.commands if isinstance(command, Launch)}) == 2
     assert any(isinstance(command, Wait) for command in compiled.plan.commands)
     check_happens_before(compiled.plan)
+    state = dict(compiled.module.named_parameters())
+    shared = {tensor.data_ptr() for tensor in compiled.shared_weights.values()}
+    assert {value.data_ptr() for name, value in state.items() if name.startswith("right.")} == shared
+    assert state["left.0.weight"].data_ptr() not in shared
 
 
 def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +124,7 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
     for scale in (1, 3):
         double.calls.clear()
         with torch.no_grad():
-            found = ran(image * scale)
-            for name, tensor in module(image * scale).items():
-                torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+            assert_agree(ran(image * scale), module(image * scale))
         assert double.calls[0] == ("replay",)
         assert ("begin capture",) not in double.calls
 
@@ -138,19 +144,15 @@ def test_what_it_was_not_compiled_for_runs_eagerly_with_one_warning() -> None:
     assert compiled(image.clone().requires_grad_())["sum"].requires_grad
 
 
-class Random(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.rand_like(x)
+class Returning(nn.Module):
+    """Computes any function of its argument."""
 
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
 
-class Chance(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * random.random()
-
-
-class OfAList(nn.Module):
-    def forward(self, parts: list[Tensor]) -> Tensor:
-        return parts[0] + parts[1]
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
 
 
 class Counting(nn.Module):
@@ -173,17 +175,6 @@ class Listing(nn.Module):
         return x * 2
 
 
-class Overlapping(nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        doubled = x * 2
-        return doubled, doubled[:, 1:]
-
-
-class Read(nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x * 2, x.view(torch.int32)
-
-
 def hooked(module: nn.Module) -> nn.Module:
     module.register_forward_hook(lambda *given: pytest.fail("the hook ran"))
     return nn.Sequential(module)
@@ -195,20 +186,20 @@ X = torch.arange(8.0).view(2, 4)
 @pytest.mark.parametrize(
     ("module", "given", "reason"),
     [
-        (Random(), X, "Random"),
-        (Chance(), X, "not a function of its inputs alone"),
-        (OfAList(), ([X, X],), "argument 'parts' of module OfAList holds several values"),
+        (Returning(lambda x: x + torch.rand_like(x)), X, "Random"),
+        (Returning(lambda x: x * random.random()), X, "not a function of its inputs alone"),
+        (Returning(sum), ([X, X],), "argument 'x' of module Returning holds several values"),
         (Counting(torch.zeros(())), X, "module Counting changes its calls when it is called"),
         (Listing(), X, "module Listing changes its seen.0 when it is called"),
         (nn.Sequential(nn.ReLU(inplace=True), nn.Sigmoid()), X, "changes its argument 'input' in place"),
         (hooked(nn.Linear(4, 4)), X, "0._forward_hooks of module Sequential holds hooks"),
+        (nn.Linear(4, 4).double(), X.double(), "'input' of module Linear is torch.float64, and its schedule computes"),
         (
-            nn.Linear(4, 4).double(),
-            X.double(),
-            "'input' of module Linear is torch.float64, and its schedule computes in",
+            Returning(lambda x: ((twice := x * 2), twice[:, 1:])),
+            X,
+            "output 1 of module Returning shares memory with output 0",
         ),
-        (Overlapping(), X, "output 1 of module Overlapping shares memory with output 0"),
-        (Read(), X, "Read"),
+        (Returning(lambda x: (x * 2, x.view(torch.int32))), X, "Returning"),
         (nn.Linear(4, 4), (X, X), "the example inputs are no arguments of module Linear: too many"),
         ("resnet18", X, "str is not a PyTorch module"),
     ],
@@ -331,14 +322,6 @@ def test_backend_of_torch_compile() -> None:
         assert ran(image)["sum"].requires_grad
 
 
-def test_weights_are_the_modules_own_unless_they_are_folded(compiled: Any) -> None:
-    state = dict(compiled.module.named_parameters())
-    shared = {tensor.data_ptr() for tensor in compiled.shared_weights.values()}
-    right = [value for name, value in state.items() if name.startswith("right.")]
-    assert {value.data_ptr() for value in right} == shared
-    assert state["left.0.weight"].data_ptr() not in shared
-
-
 def test_a_module_that_is_trained_further_runs_eagerly() -> None:
     module, image = branches()
     own = iossim.torch.compile(module, image, "v100-sxm2", scheduler="greedy")
@@ -394,17 +377,14 @@ def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_save
 
     def agrees(ran: Any, *given: Tensor) -> None:
         for each in given:
-            found = ran(each)
-            for name, tensor in module(each).items():
-                torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+            assert_agree(ran(each), module(each))
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error")
         agrees(compiled, image, image * 3, other, other * 2, image)
-        launched = [
-            call for call in driver.calls if call.verb == "launch_graph" and call.stream == driver.callers_stream().ptr
-        ]
-        assert len(launched) == 2 + 5  # each shape is compared with the module once
+        launched = [call.stream for call in driver.calls if call.verb == "launch_graph"]
+        # Each shape is compared with the module once.
+        assert launched.count(driver.callers_stream().ptr) == 2 + 5
         with torch.inference_mode():
             agrees(compiled, image, other)
         compiled.save(tmp_path / "branches.iossim")
@@ -417,13 +397,14 @@ def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_save
         module.left[0].weight.mul_(2)
     with torch.no_grad(), pytest.warns(UserWarning, match="left.0.weight of module Branches changed"):
         agrees(compiled, image)
-    with pytest.raises(ModelError, match="or was saved with other weights"):
-        iossim.torch.load(tmp_path / "branches.iossim", module)
-    with pytest.raises(ModelError, match="was saved of a Branches, not of a Linear; load it with that"):
-        iossim.torch.load(tmp_path / "branches.iossim", nn.Linear(2, 2).eval())
     (tmp_path / "broken").write_bytes(b"no archive")
-    with pytest.raises(ModelError, match="broken' is no compiled module that fits this Branches"):
-        iossim.torch.load(tmp_path / "broken", module)
+    for name, given, words in (
+        ("branches.iossim", module, "or was saved with other weights"),
+        ("branches.iossim", nn.Linear(2, 2).eval(), "was saved of a Branches, not of a Linear; load it with that"),
+        ("broken", module, "broken' is no compiled module that fits this Branches"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            iossim.torch.load(tmp_path / name, given)
 
 
 def test_attention_on_tensors_and_more_shapes_than_are_compiled(

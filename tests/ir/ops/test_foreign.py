@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto, TensorProto, helper
+from onnx import TensorProto
 from onnx_import import import_onnx
-from onnx_models import write_onnx
+from onnx_models import nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -24,20 +24,17 @@ from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.models.partition import retype
 
-node = helper.make_node
+ALIGNED = "y = RoiAlign (x, boxes, of)"
+EINSUM = '[{}] {} = Einsum <equation="nc,mc->nm"> (x, w)'
 
 
-def einsum(name: str = "e", output: str = "y") -> NodeProto:
-    return node("Einsum", ["x", "w"], [output], name, equation="nc,mc->nm")
-
-
-def write(path: Path, *nodes: NodeProto) -> Path:
+def write(path: Path, nodes: str = EINSUM.format("e", "y")) -> Path:
     return write_onnx(path, nodes, {"x": [2, 3]}, {"w": np.arange(12, dtype=np.float32).reshape(4, 3)})
 
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    return import_onnx(write(tmp_path / "m.onnx", einsum()))
+    return import_onnx(write(tmp_path / "m.onnx"))
 
 
 def test_it_computes_what_onnxruntime_does_and_exports_as_itself(graph: Graph, tmp_path: Path) -> None:
@@ -52,7 +49,7 @@ def test_it_computes_what_onnxruntime_does_and_exports_as_itself(graph: Graph, t
 
 
 def test_names_do_not_count(graph: Graph, tmp_path: Path) -> None:
-    other = import_onnx(write(tmp_path / "n.onnx", einsum("other", "z"), node("Identity", ["z"], ["y"])))
+    other = import_onnx(write(tmp_path / "n.onnx", EINSUM.format("other", "z") + "; y = Identity (z)"))
     assert other.nodes[0].op == graph.nodes[0].op
 
 
@@ -70,11 +67,8 @@ def test_types_are_those_that_it_was_read_with(graph: Graph) -> None:
 
 
 def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: Path) -> None:
-    path = write_onnx(
-        tmp_path / "n.onnx",
-        [node("Einsum", ["x", "x"], ["g"], "g", equation="nc,mc->nm"), node("Det", ["g"], ["y"], "d")],
-        {"x": [2, 3]},
-    )
+    nodes = '[g] g = Einsum <equation="nc,mc->nm"> (x, x); [d] y = Det (g)'
+    path = write_onnx(tmp_path / "n.onnx", nodes, {"x": [2, 3]})
     network = load(path)
     assert network.foreign == {"Det": 1, "Einsum": 1}
     assert network.remarks == (
@@ -92,7 +86,7 @@ def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: P
 def test_the_file_may_say_what_shapes_inference_leaves_open(tmp_path: Path) -> None:
     """NonZero's output depends on its input; a file that fixes it is believed until it turns out wrong."""
     places = {"y": (TensorProto.INT64, [1, 2])}
-    path = write_onnx(tmp_path / "m.onnx", [node("NonZero", ["x"], ["y"], "n")], {"x": [3]}, output=places)
+    path = write_onnx(tmp_path / "m.onnx", "[n] y = NonZero (x)", {"x": [3]}, output=places)
     graph = import_onnx(path)
     assert evaluate_graph(graph, {"x": np.array([0, 1, 2], np.float32)})["y"].tolist() == [[1, 2]]
     with pytest.raises(GraphError, match=r"NonZero made an output of shape \[1, 3\] where the model says \[1, 2\]"):
@@ -103,9 +97,8 @@ def test_the_file_may_say_what_shapes_inference_leaves_open(tmp_path: Path) -> N
 
 def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:
     """ONNX's reference does not know com.microsoft; its shape is the file's word."""
-    product = node("FusedMatMul", ["x", "x"], ["y"], "f", domain="com.microsoft", transB=1, alpha=2.0)
-    path = tmp_path / "m.onnx"
-    write_onnx(path, [product], {"x": [2, 3]}, output={"y": [2, 2]}, domains=["com.microsoft"])
+    product = "[f] y = com.microsoft.FusedMatMul <transB=1, alpha=2.0> (x, x)"
+    path = write_onnx(tmp_path / "m.onnx", product, {"x": [2, 3]}, output={"y": [2, 2]}, domains=["com.microsoft"])
     graph = import_onnx(path)
     assert graph.nodes[0].op.op_type == "com.microsoft.FusedMatMul"
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -115,8 +108,7 @@ def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:
 
 def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too(tmp_path: Path) -> None:
     """An operator that the reference lacks, and one that it knows in a newer meaning alone."""
-    gelu = canonical(node("Gelu", ["x"], ["y"], domain="com.microsoft"))
-    aligned = canonical(node("RoiAlign", ["x", "boxes", "of"], ["y"]))
+    gelu, aligned = map(canonical, nodes_of(f"y = com.microsoft.Gelu (x); {ALIGNED}"))
     boxes, of = np.array([[0, 0, 2.5, 2.5]], np.float32), np.array([0])
     for size in (4, 5):
         x = np.random.default_rng(size).standard_normal((1, 2, size, size)).astype(np.float32)
@@ -124,7 +116,7 @@ def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too(tmp_path: P
         np.testing.assert_allclose(y, Unary("gelu").evaluate([x])[0], rtol=1e-5, atol=1e-6)
         (old,), (new,) = compute(aligned, 11, [x, boxes, of]), compute(aligned, 16, [x, boxes, of])
         inputs = {"x": x.shape, "boxes": boxes.shape, "of": (TensorProto.INT64, of.shape)}
-        path = write_onnx(tmp_path / "m.onnx", [node("RoiAlign", [*inputs], ["y"])], inputs, opset=11)
+        path = write_onnx(tmp_path / "m.onnx", ALIGNED, inputs, opset=11)
         (first,) = run_onnxruntime(str(path), {"x": x, "boxes": boxes, "of": of})
         np.testing.assert_array_equal(old, first)
         assert not np.allclose(old, new)
@@ -135,7 +127,7 @@ def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
     from iossim.execution.backends import create_backend
     from iossim.execution.lower import lower_schedule
 
-    network = load(write(tmp_path / "m.onnx", einsum()))
+    network = load(write(tmp_path / "m.onnx"))
     schedule = optimize(network, None, cost_model="random:0", scheduler="sequential")
     plan = lower_schedule(schedule, network, in_place=True)
     x = np.ones((2, 3), dtype=np.float32)
@@ -145,7 +137,7 @@ def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
 
 def test_older_operator_sets_are_exported_as_they_are(tmp_path: Path) -> None:
     """RoiAlign's coordinates are another by default from operator set 16 on."""
-    nodes = [node("RoiAlign", ["x", "boxes", "of"], ["h"], "h"), node("Relu", ["h"], ["y"], "r")]
+    nodes = ALIGNED.replace("y =", "h =") + "; y = Relu (h)"
     weights = {"boxes": np.array([[0, 0, 2.5, 2.5]], np.float32), "of": np.array([0])}
     graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 2, 4, 4]}, weights, opset=11))
     model = export_graph(graph)
@@ -158,6 +150,6 @@ def test_older_operator_sets_are_exported_as_they_are(tmp_path: Path) -> None:
 
 def test_a_library_that_the_reference_lacks_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    decode = canonical(node("ImageDecoder", ["bytes"], ["image"], pixel_format="RGB"))
+    decode = canonical(*nodes_of('image = ImageDecoder <pixel_format="RGB"> (bytes)'))
     with pytest.raises(GraphError, match=r"cannot be computed: .*Pillow"):
         compute(decode, 20, [np.zeros(8, np.uint8)])

@@ -42,17 +42,12 @@ def graphs(draw: st.DrawFn) -> Graph:
     for index in range(draw(st.integers(1, 20))):
         reach = draw(st.sampled_from([1, 1, 1, 2, 3, 20]))
         recent = st.sampled_from(values[-reach:])
-        kind = draw(st.sampled_from(["relu", "sigmoid", "pointwise", "depthwise", "add", "concat", "softmax", "view"]))
-        name = f"{kind}{index}"
         x = draw(recent)
-        if kind == "relu":
-            y = b.add(Relu(), x, name=name)
-        elif kind == "sigmoid":
-            y = b.add(Sigmoid(), x, name=name)
-        elif kind == "softmax":
-            y = b.add(Softmax(-1), x, name=name)
-        elif kind == "view":
-            y = b.add(Reshape(b.types[x].shape), x, name=name)
+        ops = {"relu": Relu(), "sigmoid": Sigmoid(), "softmax": Softmax(-1), "view": Reshape(b.types[x].shape)}
+        kind = draw(st.sampled_from([*ops, "pointwise", "depthwise", "add", "concat"]))
+        name = f"{kind}{index}"
+        if kind in ops:
+            y = b.add(ops[kind], x, name=name)
         elif kind == "pointwise":
             y = b.conv(x, WIDTH, name=name)
         elif kind == "depthwise":
