@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -71,8 +70,6 @@ def test_another_bandwidth_leaves_out_the_bus_of_the_first() -> None:
     bus, l4 = ("dram_bus_bits", "dram_pin_gbps"), device("l4")
     assert all(getattr(overridden(l4, {"sms": 1}).datasheet, name) for name in bus)
     assert not any(getattr(overridden(l4, {"dram_gbps": 100}).datasheet, name) for name in bus)
-    with pytest.raises(DeviceError, match="'dram_bus_bits' is nothing that a device has"):
-        overridden(l4, {"dram_bus_bits": 128})
 
 
 def test_overheads_and_parameters_are_replaced_and_no_longer_fitted() -> None:
@@ -109,26 +106,6 @@ def test_twice_the_bandwidth_or_free_launches_take_no_longer() -> None:
     assert latency_us(library_call_us=0, library_kernel_us=0, bare_launch_us=0, dispatch_us=0) < latency_us()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"dram_gpbs": 1}, "'dram_gpbs' is nothing that a device has; did you mean 'dram_gbps'?"),
-        ({"sms": 1.5}, "'sms' is 1.5; give a whole number"),
-        ({"sms": 0}, "'sms' is 0; give more than 0"),
-        ({"sms": 4, "sm_count": 4}, "'sms' and 'sm_count' are the same; give one of them"),
-        ({"fp32_tflops": 10}, "fp32_tflops follows from other facts; set sm_count"),
-        ({"core_cache_bytes": 10}, "'core_cache_bytes' is no fact of v100-sxm2; leave it out"),
-        ({"dispatch_us": -1}, "with dispatch_us=-1 cannot be"),
-        ({"compute_capability": 8.0}, "'compute_capability' is nothing that a device has"),
-    ],
-)
-def test_what_cannot_be(changes: dict[str, float], words: str) -> None:
-    with pytest.raises(DeviceError) as caught:
-        overridden(V100, changes)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_every_name_that_is_offered_can_be_overridden() -> None:
     sheet = V100.datasheet.model_dump()
     values = {**V100.parameters.model_dump(), **V100.engine.model_dump()}
@@ -154,6 +131,15 @@ def test_changes_are_given_behind_a_name_or_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
+        ("v100-sxm2+dram_gpbs=1", "'dram_gpbs' is nothing that a device has; did you mean 'dram_gbps'?"),
+        ("v100-sxm2+sms=1.5", "'sms' is 1.5; give a whole number"),
+        ("v100-sxm2+sms=0", "'sms' is 0; give more than 0"),
+        ("v100-sxm2+sms=4,sm_count=4", "'sms' and 'sm_count' are the same; give one of them"),
+        ("v100-sxm2+fp32_tflops=10", "fp32_tflops follows from other facts; set sm_count"),
+        ("v100-sxm2+core_cache_bytes=10", "'core_cache_bytes' is no fact of v100-sxm2; leave it out"),
+        ("v100-sxm2+dispatch_us=-1", "with dispatch_us=-1 cannot be"),
+        ("v100-sxm2+compute_capability=8.0", "'compute_capability' is nothing that a device has"),
+        ("l4+dram_bus_bits=128", "'dram_bus_bits' is nothing that a device has"),
         ("v100-sxm2+sms=many", "'sms=many' is not NAME=NUMBER; give changes as in v100-sxm2+sms=160"),
         ("v100-sxm2+sms=4,", "'' is not NAME=NUMBER"),
         ("v100-sxm2+sms=1e999", "1e999 is no value"),
@@ -161,9 +147,11 @@ def test_changes_are_given_behind_a_name_or_a_file(tmp_path: Path) -> None:
         ("v101+sms=3", "unknown device 'v101'"),
     ],
 )
-def test_changes_that_cannot_be_read(name: str, error: str) -> None:
-    with pytest.raises(DeviceError, match=re.escape(error)):
+def test_what_cannot_be(name: str, error: str) -> None:
+    with pytest.raises(DeviceError) as caught:
         device(name)
+    assert error in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_schedule_for_an_overridden_device_is_priced_again(tmp_path: Path) -> None:
@@ -208,15 +196,29 @@ def test_values_are_plausible_whatever_the_device(several: list[SourceDevice], c
     assert values == transferred_values(BoardFacts(capability, ratio), several)
 
 
-def test_one_source_gives_its_own_parameters_to_its_like() -> None:
+def transferred(name: str, *several: SourceDevice, facts: BoardFacts) -> float:
+    return transferred_values(facts, [*several])[name]
+
+
+def test_sources_count_as_what_they_reach() -> None:
+    """One gives its own parameters to its like, by a cap as well; other memory than a device's counts little."""
     only = source_device("7.0", 40.0, gemm_efficiency=0.7)
-    values = transferred_values(only.facts, [only])
-    assert {name: values[name] for name in only.values} == only.values
-
-
-def test_no_source_is_an_error() -> None:
+    assert {name: transferred(name, only, facts=only.facts) for name in VALUES} == only.values
     with pytest.raises(ValueError, match="no source"):
         transferred_values(BoardFacts("7.0", 50.0), [])
+    capped = source_device("7.0", 100.0, sustained_gflops_per_watt=40.0)
+    plain = source_device("7.0", 100.0, **{name: 0.4 for name in ARITHMETIC if name != "gemm_efficiency"})
+    one, other = (transferred("implicit_gemm_efficiency", each, facts=plain.facts) for each in (capped, plain))
+    assert one == other
+    several = [source_device("7.0", 50.0, stream_efficiency=0.95), source_device("6.1", 50.0, stream_efficiency=0.6)]
+    assert transferred("stream_efficiency", *several, facts=BoardFacts("8.0", 50.0)) > 0.9
+    assert transferred("stream_efficiency", *several, facts=BoardFacts("8.6", 50.0)) < 0.65
+    # Schedulers that cannot feed all lanes cost arithmetic.
+    fed, starved = (
+        transferred("gemm_efficiency", source_device("6.0", 40.0), facts=BoardFacts("3.7", 10.0, lanes))
+        for lanes in (128, 192)
+    )
+    assert starved == pytest.approx(fed * 128 / 192, rel=1e-3)
 
 
 @given(st.floats(5, 400), st.floats(5, 400))
@@ -239,22 +241,6 @@ def test_the_onset_is_found_from_how_far_low_power_boards_fall_behind() -> None:
     assert unseen["implicit_gemm_efficiency"] == pytest.approx(0.8 * (onset / 140) ** 0.5, rel=0.06)
 
 
-def test_a_cap_of_a_source_counts_as_what_it_reaches() -> None:
-    capped = source_device("7.0", 100.0, sustained_gflops_per_watt=40.0)
-    plain = source_device("7.0", 100.0, **{name: 0.4 for name in ARITHMETIC if name != "gemm_efficiency"})
-    facts = BoardFacts("7.0", 100.0)
-    name = "implicit_gemm_efficiency"
-    assert transferred_values(facts, [capped])[name] == transferred_values(facts, [plain])[name]
-
-
-def test_memory_is_as_in_devices_with_the_same_kind() -> None:
-    several = [source_device("7.0", 50.0, stream_efficiency=0.95), source_device("6.1", 50.0, stream_efficiency=0.6)]
-    stacked = transferred_values(BoardFacts("8.0", 50.0), several)["stream_efficiency"]
-    other = transferred_values(BoardFacts("8.6", 50.0), several)["stream_efficiency"]
-    assert other < 0.65
-    assert stacked > 0.9
-
-
 @pytest.mark.parametrize(
     ("near", "far", "facts", "least"),
     [("6.0", "8.0", BoardFacts("5.2", 15.0), 6.0), ("8.0", "6.0", BoardFacts("9.0", 90.0), 6.0), ("3.7", "3.5", BoardFacts("3.7", 15.0), 8.0)],
@@ -262,15 +248,8 @@ def test_memory_is_as_in_devices_with_the_same_kind() -> None:
 def test_near_generations_count_more_and_the_same_chip_most(
     near: str, far: str, facts: BoardFacts, least: float
 ) -> None:
-    several = [source_device(near, 40.0, latency_hiding_warps=9.0), source_device(far, 40.0, latency_hiding_warps=4.0)]
-    assert least < transferred_values(facts, several)["latency_hiding_warps"] < 9.0
-
-
-def test_schedulers_that_cannot_feed_all_lanes_cost_arithmetic() -> None:
-    several = [source_device("6.0", 40.0)]
-    fed = transferred_values(BoardFacts("3.7", 10.0, 128), several)["gemm_efficiency"]
-    starved = transferred_values(BoardFacts("3.7", 10.0, 192), several)["gemm_efficiency"]
-    assert starved == pytest.approx(fed * 128 / 192, rel=1e-3)
+    several = [source_device(name, 40.0, latency_hiding_warps=warps) for name, warps in ((near, 9.0), (far, 4.0))]
+    assert least < transferred("latency_hiding_warps", *several, facts=facts) < 9.0
 
 
 def test_the_shipped_table_is_whole() -> None:

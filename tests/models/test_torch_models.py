@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -227,10 +227,7 @@ def test_what_the_exporter_says_is_not_the_users(capfd: pytest.CaptureFixture[st
     assert logging.root.manager.disable == logging.NOTSET
 
 
-def refused(*given: Any, **options: Any) -> Callable[[], object]:
-    return lambda: load(*given, **options)
-
-
+refused = partial(partial, load)
 RELU, SIGN = nn.ReLU().eval(), Returning(lambda x: x if x.sum() > 0 else -x)
 SVD, EINSUM = Returning(lambda x: torch.linalg.svd(x)[0]), Returning(lambda x: torch.einsum("ij,kj->ik", x, x))
 
