@@ -38,6 +38,15 @@ def installation(folder: Path) -> Path:
     return folder
 
 
+def printed(code: str, folder: Path, *places: Path, bare: bool = True) -> str:
+    """Output of Python in a folder; without site-packages no finder of an editable install is there, and packages are
+    those of ``places`` alone.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
+    command = [sys.executable, *(["-S"] if bare else []), "-c", code]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, env=environment).stdout
+
+
 @pytest.mark.parametrize("starts_in", ["parent", "checkout", "elsewhere"])
 @pytest.mark.parametrize("beside", ["nothing", "checkout", "installation", "environment"])
 def test_all_modules_are_of_the_checkout(tmp_path: Path, starts_in: str, beside: str) -> None:
@@ -46,14 +55,7 @@ def test_all_modules_are_of_the_checkout(tmp_path: Path, starts_in: str, beside:
     other = [copies[beside](tmp_path / "other")] if beside in copies else []
     (tmp_path / "elsewhere").mkdir()
     folder = {"parent": own.parent, "checkout": own, "elsewhere": tmp_path / "elsewhere"}[starts_in]
-    # Without site-packages no finder of an editable install is there, and packages are those of the path alone.
-    bare = [] if beside == "environment" else ["-S"]
-    places = [own, *other, DEPENDENCIES]
-    run = subprocess.run(
-        [sys.executable, *bare, "-c", TELL], cwd=folder, check=True, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
-    )  # fmt: skip
-    found = json.loads(run.stdout)
+    found = json.loads(printed(TELL, folder, own, *other, DEPENDENCIES, bare=beside != "environment"))
     assert {"iossim", "iossim.backends.simulator", "iossim.scenarios", "t4"} <= found.keys()
     assert [name for name, place in found.items() if not Path(place).is_relative_to(own)] == []
 
@@ -62,12 +64,8 @@ def test_an_installation_takes_nothing_from_beside_it(tmp_path: Path) -> None:
     """A package of others may be named as one of the three folders."""
     (tmp_path / "backends").mkdir()
     (tmp_path / "backends" / "__init__.py").write_text("raise AssertionError")
-    places = [installation(tmp_path), DEPENDENCIES]
-    run = subprocess.run(
-        [sys.executable, "-S", "-c", TELL], cwd=tmp_path, check=True, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
-    )  # fmt: skip
-    assert all(Path(place).is_relative_to(tmp_path / "iossim") for place in json.loads(run.stdout).values())
+    found = json.loads(printed(TELL, tmp_path, installation(tmp_path), DEPENDENCIES))
+    assert all(Path(place).is_relative_to(tmp_path / "iossim") for place in found.values())
 
 
 @pytest.mark.slow
@@ -77,15 +75,8 @@ def test_an_editable_install_is_found_from_the_folder_above_the_checkout(tmp_pat
     own = checkout(tmp_path / "iossim")
     for name in ("pyproject.toml", "setup.py", "build_backend.py", "README.md", "LICENSE"):
         (own / name).symlink_to(ROOT / name)
-    build = "from setuptools import build_meta; print(build_meta.build_editable(sys.argv[1]))"
-    subprocess.run(
-        [sys.executable, "-c", f"import sys; {build}", str(tmp_path)], cwd=own, check=True, capture_output=True
-    )
+    printed(f"from setuptools import build_meta; build_meta.build_editable({str(tmp_path)!r})", own, bare=False)
     (wheel,) = tmp_path.glob("*.whl")
     site = f"import site, zipfile; zipfile.ZipFile({str(wheel)!r}).extractall('site'); site.addsitedir('site')"
     tell = "import iossim; print(iossim.device('t4').name, iossim.__file__)"
-    run = subprocess.run(
-        [sys.executable, "-S", "-c", f"{site}\n{tell}"], cwd=tmp_path, check=True, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(DEPENDENCIES)},
-    )  # fmt: skip
-    assert run.stdout.split() == ["t4", str(own / "iossim" / "__init__.py")]
+    assert printed(f"{site}\n{tell}", tmp_path, DEPENDENCIES).split() == ["t4", str(own / "iossim" / "__init__.py")]

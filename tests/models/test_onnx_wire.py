@@ -55,12 +55,13 @@ def test_every_field_is_counted(name: str) -> None:
     assert found.pieces == fields(onnx.ModelProto.FromString(MODELS[name]))
 
 
-def test_packed_numbers_by_their_size() -> None:
+def test_packed_numbers_by_their_size_large_counts_ended_and_small_files_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert contents(mapped(MODELS["numbers"]), 1 << 30).packed_bytes == 2 * (5 * 8 + 3 * 4)
-
-
-def test_the_count_ends_where_it_is_too_large() -> None:
     assert contents(mapped(MODELS["densenet"]), 100).pieces == 101
+    monkeypatch.undo()
+    assert contents(mapped(MODELS["densenet"]), 100).pieces == 0
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.binary(max_size=8))
@@ -71,17 +72,10 @@ def test_what_is_no_protobuf_ends_it(noise: bytes, place: int, damage: bytes) ->
         assert 0 <= found.pieces <= max(1, len(data))
 
 
-def test_a_small_file_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert contents(mapped(MODELS["densenet"]), 100).pieces == 0
-
-
 def test_the_file_is_read_from_disk_once(tmp_path: Path) -> None:
     """A file that is mapped can be deleted and written anew."""
     path = tmp_path / "m.onnx"
     for name in ("unet", "tagger"):
         path.write_bytes(MODELS[name])
-        from iossim.models.onnx.file import read_model
-
-        assert read_model(path).proto.SerializeToString() == MODELS[name]
+        assert onnx_file.read_model(path).proto.SerializeToString() == MODELS[name]
         path.unlink()
