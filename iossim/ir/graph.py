@@ -91,6 +91,11 @@ class Graph:
         node = self.producer.get(value)
         return () if node is None else (node,)
 
+    def number(self, value: str) -> float | None:
+        """The number that a constant of one element holds; None for any other value."""
+        held = self.constants.get(value)
+        return None if held is None or held.is_absent or held.type.elements != 1 else float(held.load().item())
+
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
         """The consumers of each value, in topological order, each once."""

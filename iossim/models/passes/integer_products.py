@@ -188,7 +188,8 @@ class _Rewriting:
         if reader is None or not isinstance(reader.op, Quantize):
             return None
         dtype = self.graph.types[reader.outputs[0]].dtype
-        scale, zero = self._number(reader.inputs[1]), self._number(reader.inputs[2]) if len(reader.inputs) > 2 else 0.0
+        scale = self.graph.number(reader.inputs[1])
+        zero = self.graph.number(reader.inputs[2]) if len(reader.inputs) > 2 else 0.0
         if dtype not in _BYTES or scale is None or zero is None:
             return None
         ends = np.iinfo(dtype.numpy_name)
@@ -205,9 +206,9 @@ class _Rewriting:
             return
         if not isinstance(reader.op, Quantize) or self.graph.types[reader.outputs[0]].dtype != x.dtype:
             return
-        same = self._number(x.scale) is not None and self._number(x.scale) == self._number(reader.inputs[1])
-        zeros = [self._number(each) if each else 0.0 for each in (x.zero, (*reader.inputs, None)[2])]
-        if same and zeros[0] is not None and zeros[0] == zeros[1]:
+        scales = [self.graph.number(each) for each in (x.scale, reader.inputs[1])]
+        zeros = [self.graph.number(each) if each else 0.0 for each in (x.zero, (*reader.inputs, None)[2])]
+        if None not in (scales[0], zeros[0]) and scales[0] == scales[1] and zeros[0] == zeros[1]:
             self.made[node.name] = ()
             self.made[reader.name] = (replace(node, inputs=(x.value,), outputs=reader.outputs),)
 
@@ -249,11 +250,6 @@ class _Rewriting:
             return True
         held = self.graph.constants.get(value)
         return held is not None and not held.is_absent and not held.load().any()
-
-    def _number(self, value: str | None) -> float | None:
-        """A constant of one element."""
-        held = self.graph.constants.get(value or "")
-        return None if held is None or held.is_absent or held.type.elements != 1 else float(held.load().item())
 
     # Added nodes
 

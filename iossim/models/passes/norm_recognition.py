@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.functions import Nary, Unary
@@ -128,7 +126,7 @@ class _Parts:
             return node.inputs[0]
         if node.op == Unary("reciprocal"):
             return self._square_of_divisor(node.inputs[0])
-        is_quotient = node.op == Nary("div") and self._number(node.inputs[0]) == 1.0
+        is_quotient = node.op == Nary("div") and self.graph.number(node.inputs[0]) == 1.0
         return self._square_of_divisor(node.inputs[1]) if is_quotient else None
 
     def _mean_square(self, value: str, of: str) -> tuple[int, float] | None:
@@ -137,7 +135,7 @@ class _Parts:
         if total is None or not isinstance(total.op, Add) or len(total.inputs) != 2:
             return None
         for mean, number in (total.inputs, total.inputs[::-1]):
-            epsilon, axis = self._number(number), self._axis_of_mean(mean)
+            epsilon, axis = self.graph.number(number), self._axis_of_mean(mean)
             if epsilon is None or axis is None:
                 continue
             square = self._maker(self._of_mean(mean))
@@ -171,7 +169,7 @@ class _Parts:
         return node.inputs[0]
 
     def _is_power(self, node: Node, exponent: float) -> bool:
-        return node.op == Nary("pow") and self._number(node.inputs[1]) == exponent
+        return node.op == Nary("pow") and self.graph.number(node.inputs[1]) == exponent
 
     def _source(self, value: str) -> str:
         """The operand of a series of casts between floating-point types."""
@@ -183,10 +181,3 @@ class _Parts:
 
     def _maker(self, value: str) -> Node | None:
         return self.graph.producer.get(self._source(value))
-
-    def _number(self, value: str) -> float | None:
-        """The number that a constant of one element holds; None for any other value."""
-        constant = self.graph.constants.get(value)
-        if constant is None or constant.type.elements != 1 or constant.is_absent:
-            return None
-        return float(np.asarray(constant.load()).reshape(()))
