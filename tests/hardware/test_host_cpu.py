@@ -66,33 +66,25 @@ def test_the_clock_is_one_that_reaches_what_was_measured(monkeypatch: pytest.Mon
         assert "assumed" in found.sources[found.datasheet.l2_bytes.source]
 
 
-@pytest.mark.parametrize(
-    ("says", "lanes"),
-    [({"flags": "sse2 avx avx2 avx512f"}, 32), ({"flags": "sse2 avx"}, 8), ({"Features": "fp asimd"}, 8), ({}, 8)],
-)
-def test_lanes(says: dict[str, str], lanes: int) -> None:
-    found, source = host_measuring._lanes(says)
-    assert found == lanes
-    assert ("assumed" in source) == (not says)
+def test_lanes() -> None:
+    for says, lanes in (
+        ({"flags": "sse2 avx avx2 avx512f"}, 32), ({"flags": "sse2 avx"}, 8), ({"Features": "fp asimd"}, 8), ({}, 8)
+    ):  # fmt: skip
+        found, source = host_measuring._lanes(says)
+        assert found == lanes
+        assert ("assumed" in source) == (not says)
 
 
 def test_caches_as_linux_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest that a core shares with nobody but its own second thread, and the largest of all."""
-    core = min(os.sched_getaffinity(0))
-    caches = [
-        ("48K", "Data", "0,4"),
-        ("32K", "Instruction", "0,4"),
-        ("2M", "Unified", "0,4"),
-        ("64M", "Unified", "0-7"),
-    ]
-    for index, (size, kind, shared) in enumerate(caches):
-        place = tmp_path / f"cpu{core}" / "cache" / f"index{index}"
-        place.mkdir(parents=True)
-        for name, text in (("size", size), ("type", kind), ("shared_cpu_list", shared)):
-            (place / name).write_text(f"{text}\n")
-    topology = tmp_path / f"cpu{core}" / "topology"
-    topology.mkdir()
-    (topology / "thread_siblings_list").write_text("0,4\n")
+    core = tmp_path / f"cpu{min(os.sched_getaffinity(0))}"
+    caches = ["48K Data 0,4", "32K Instruction 0,4", "2M Unified 0,4", "64M Unified 0-7"]
+    told = {f"cache/index{index}": dict(zip(("size", "type", "shared_cpu_list"), each.split(), strict=True))
+            for index, each in enumerate(caches)} | {"topology": {"thread_siblings_list": "0,4"}}  # fmt: skip
+    for folder, files in told.items():
+        (core / folder).mkdir(parents=True)
+        for name, text in files.items():
+            (core / folder / name).write_text(f"{text}\n")
     monkeypatch.setattr(host_measuring, "_SYSTEM", tmp_path)
     assert host_measuring._caches()[:2] == (64 << 20, 2 << 20)
 
@@ -130,13 +122,11 @@ def test_a_command_describes_the_cpu_once_and_says_so(
     assert described == [1]
 
 
-def test_a_folder_that_cannot_be_made(folder: Path) -> None:
+def test_a_folder_that_cannot_be_made_and_a_spoiled_profile_are_told_by_name(folder: Path) -> None:
     (folder / "devices").write_text("a file")
     with pytest.raises(DeviceError, match="IOSSIM_DATA_DIR"):
         save_host_cpu(cpu())
-
-
-def test_a_profile_that_was_spoiled_says_where_it_is(folder: Path) -> None:
+    (folder / "devices").unlink()
     save_host_cpu(cpu()).write_text("name: [")
     with pytest.raises(DeviceError, match=r"devices.cpu\.yaml"):
         device("cpu")
@@ -160,10 +150,7 @@ def test_facts_of_the_wrong_kind_of_device(capability: str | None, facts: dict[s
         parse(text, "mine.yaml")
 
 
-def test_a_gpu_is_not_derived_from_a_cpu() -> None:
+def test_what_cannot_be_of_a_cpu_is_told_as_one() -> None:
     with pytest.raises(DeviceError, match="is a CPU; give a GPU with `like`"):
         derive("half", cpu(), {"sm_count": 1})
-
-
-def test_a_fact_of_no_cpu_is_told_as_one() -> None:
     assert impossible(cpu(sm_count=10**6)) == ["sm_count is 1e+06 SMs, CPUs have 1 to 256"]

@@ -43,8 +43,14 @@ def save(folder: Path, name: str, called: str | None = None) -> Path:
     return path
 
 
-def test_a_profile_in_the_folder_is_found_by_name(folder: Path) -> None:
+def test_profiles_in_the_folder_are_found_by_name_unless_one_ships(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "t4.yaml").write_text("nonsense")
     assert device_names() == shipped_names()
+    assert device("t4").name == "t4"
+    (record,) = caplog.records
+    assert "t4.yaml is not used: 't4' is a device that ships" in record.message
     path = save(folder, "my-t4")
     assert user_folder() == folder
     assert device_names() == [*shipped_names(), "my-t4"]
@@ -52,25 +58,10 @@ def test_a_profile_in_the_folder_is_found_by_name(folder: Path) -> None:
     assert (origin("my-t4"), origin("t4")) == (str(path), "shipped")
     with pytest.raises(DeviceError, match="did you mean 'my-t4'"):
         device("my-t5")
-
-
-def test_a_name_that_ships_stays_what_it_is(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (folder / "t4.yaml").write_text("nonsense")
-    assert device_names() == shipped_names()
-    assert device("t4").name == "t4"
-    (record,) = caplog.records
-    assert "t4.yaml is not used: 't4' is a device that ships" in record.message
-
-
-def test_the_list_says_where_each_is_from_and_warns_of_broken_ones(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = save(folder, "my-t4")
+    # The list leaves out what is broken.
     (folder / "broken.yaml").write_text("name: [")
-    capsys.readouterr()
     rows = {row["name"]: row["from"] for row in printed_json("devices list --json")}
-    assert rows["my-t4"] == str(path)
-    assert rows["t4"] == "shipped"
+    assert (rows["my-t4"], rows["t4"]) == (str(path), "shipped")
     assert "broken" not in rows
     assert "my-t4: " in printed("devices show my-t4")
     assert "broken.yaml, line 1: is not YAML" in refused("devices show broken")
@@ -174,19 +165,21 @@ def test_their_peaks_are_those_of_the_datasheets() -> None:
         edge_device("c6678").gflops(Precision.BF16)
 
 
-def test_no_name_is_of_two_kinds() -> None:
+def test_no_name_is_of_two_kinds_and_what_needs_another_kind_refuses() -> None:
     assert set(device_names()).isdisjoint(edge_names())
     assert set(shipped_files("iossim.hw_profiles")) == {*shipped_edge_names(), *device_names()} - {"cpu"}
-
-
-def test_what_needs_another_kind_refuses() -> None:
-    with pytest.raises(DeviceError, match="'c6678' is an edge device, which this cannot take"):
-        device("c6678")
     assert "is an edge device" in refused("optimize ios_sample -d zcu102")
-    with pytest.raises(DeviceError, match="'t4' is no edge device; those that are: c6678, zcu102"):
-        edge_device("t4")
-    with pytest.raises(DeviceError, match="unknown edge device 'c6679'; did you mean 'c6678'"):
-        edge_device("c6679")
+    for find, name, words in (
+        (device, "c6678", "'c6678' is an edge device, which this cannot take"),
+        (edge_device, "t4", "'t4' is no edge device; those that are: c6678, zcu102"),
+        (edge_device, "c6679", "unknown edge device 'c6679'; did you mean 'c6678'"),
+        (edge_device, "c6678+bytes=1", "'bytes' is no number of device c6678; "),
+        (edge_device, "c6678+units=2.5", "units=2.5 cannot be: field 'units.value'"),
+        (edge_device, "c6678+units=0", "a fact must be a positive number"),
+        (edge_device, "c6678+units=9,units", "'units' is not NAME=NUMBER"),
+    ):
+        with pytest.raises(DeviceError, match=words):
+            find(name)
 
 
 def test_they_are_listed_shown_and_validated() -> None:
@@ -197,21 +190,20 @@ def test_they_are_listed_shown_and_validated() -> None:
     assert printed("devices validate c6678") == "c6678: plausible\n"
 
 
-def test_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path))
-    (tmp_path / "devices").mkdir()
+def test_a_users_own(folder: Path) -> None:
     text = Path(__file__).parents[2].joinpath("hw_profiles/c6678.yaml").read_text()
-    own = tmp_path / "devices" / "mine.yaml"
+    own = folder / "mine.yaml"
     own.write_text(text.replace("name: c6678", "name: mine"))
     assert edge_names()[-1] == "mine"
     assert "mine" not in device_names()
     assert edge_device("mine").units == edge_device(str(own)).units
-    own.write_text(text.replace("units: {value: 8", "units: {value: -8"))
-    with pytest.raises(DeviceError, match="units: a fact must be a positive number"):
-        edge_device(str(own))
-    own.write_text(text.replace("source: msmc", "source: hearsay"))
-    with pytest.raises(DeviceError, match="source 'hearsay' is not among the profile's sources"):
-        edge_device(str(own))
+    for old, new, words in (
+        ("units: {value: 8", "units: {value: -8", "units: a fact must be a positive number"),
+        ("source: msmc", "source: hearsay", "source 'hearsay' is not among the profile's sources"),
+    ):
+        own.write_text(text.replace(old, new))
+        with pytest.raises(DeviceError, match=words):
+            edge_device(str(own))
 
 
 def test_a_fact_replaced_in_the_name() -> None:
@@ -221,20 +213,6 @@ def test_a_fact_replaced_in_the_name() -> None:
     assert changed.shared.bandwidth_gbps == edge_device("c6678").shared.bandwidth_gbps
     assert edge_device(changed.name) == changed
     assert edge_device("zcu102").changed(edge_device("zcu102").numbers()).numbers() == edge_device("zcu102").numbers()
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ("bytes=1", "'bytes' is no number of device c6678; "),
-        ("units=2.5", "units=2.5 cannot be: field 'units.value'"),
-        ("units=0", "a fact must be a positive number"),
-        ("units=9,units", "'units' is not NAME=NUMBER"),
-    ],
-)
-def test_what_cannot_be_replaced(change: str, says: str) -> None:
-    with pytest.raises(DeviceError, match=says):
-        edge_device(f"c6678+{change}")
 
 
 LINE = "NVIDIA H100 80GB HBM3, 580.159.04, 9.0, 81559, 345, 1980, 2619, 69.61, 700.00, 31"
@@ -247,17 +225,13 @@ def fake_program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> 
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_lines_become_gpus() -> None:
+def test_lines_become_gpus_and_the_program_is_asked_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = parse(f"{LINE}\nTesla K80, 470.1, 3.7, 11441, 562, 875, [N/A], [Not Supported], 149.00, 40\n\n")
     assert first == Gpu("NVIDIA H100 80GB HBM3", "580.159.04", "9.0", 81559, 345, 1980, 2619, 69.61, 700, 31)
     assert second == Gpu("Tesla K80", "470.1", "3.7", 11441, 562, 875, None, None, 149, 40)
-
-
-def test_the_program_is_asked_for_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = f"import sys\nassert sys.argv[1].count(',') == {LINE.count(',')}\nprint({LINE!r})"
     fake_program(tmp_path, monkeypatch, script)
-    (found,) = gpus()
-    assert found.name == "NVIDIA H100 80GB HBM3"
+    assert gpus() == (first,)
 
 
 @pytest.mark.parametrize("script", ["", "raise SystemExit(9)", "print('No devices were found')"])
