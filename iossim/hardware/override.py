@@ -156,10 +156,9 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
     units = ratio("sm_count", "boost_clock_ghz")
     if rates or (reduced and units != 1):
         changed["reduced_precision_tflops"] = {**{name: value * units for name, value in reduced.items()}, **rates}
-    if sheet["fp16_accumulation_tflops"] and "reduced_precision_tflops" in changed:
-        changed["fp16_accumulation_tflops"] = (
-            sheet["fp16_accumulation_tflops"]["value"] * changed["reduced_precision_tflops"]["fp16"] / reduced["fp16"]
-        )
+    halves = rates["fp16"] / reduced["fp16"] if "fp16" in rates.keys() & reduced.keys() else units
+    if sheet["fp16_accumulation_tflops"] and halves != 1:
+        changed["fp16_accumulation_tflops"] = sheet["fp16_accumulation_tflops"]["value"] * halves
     # The assignment of other SMs to clusters is unknown, and the bus of another bandwidth.
     dropped = {"sms_per_gpc": None} if "sm_count" in changed else {}
     dropped |= dict.fromkeys(_BUS) if "dram_bandwidth_gbps" in changed else {}

@@ -66,6 +66,18 @@ def test_peaks_follow_sms_lanes_and_clock() -> None:
     assert implausible(overridden(V100, {"clock_ghz": 1.2, "dram_gbps": 450})) == []
 
 
+def test_the_peak_that_accumulates_in_fp16_follows_that_of_fp16_if_it_is_known() -> None:
+    board = device("rtx-3090")
+    silent = board.datasheet.model_copy(update={"reduced_precision_tflops": None})
+    for profile in (board, board.model_copy(update={"datasheet": silent})):
+        found = overridden(profile, {"sms": 41}).datasheet.fp16_accumulation_tflops
+        assert found is not None
+        assert found.value == pytest.approx(142 / 2)
+    found = overridden(board, {"fp16_tflops": 142}).datasheet.fp16_accumulation_tflops
+    assert found is not None
+    assert found.value == pytest.approx(142 * 2)
+
+
 def test_another_bandwidth_leaves_out_the_bus_of_the_first() -> None:
     bus, l4 = ("dram_bus_bits", "dram_pin_gbps"), device("l4")
     assert all(getattr(overridden(l4, {"sms": 1}).datasheet, name) for name in bus)

@@ -77,14 +77,14 @@ def test_a_merged_convolution_computes_its_parts(
 
 
 def pair(
-    first: dict[str, object], second: dict[str, object], relu: tuple[bool, bool] = (True, True), size: int = 8
+    first: dict[str, object], second: dict[str, object], relu: tuple[bool, bool] = (True, True), inputs: str = "xx"
 ) -> Network:
     b = GraphBuilder("pair")
-    x = b.input("x", (1, 4, size, size))
+    given = {name: b.input(name, (1, 4, 8, 8)) for name in sorted({*inputs})}
     outputs = []
     for index, (arguments, activated) in enumerate(zip((first, second), relu, strict=True)):
         with b.unit(f"u{index}", "Conv-Relu"):
-            y = b.conv(x, 4, name=f"conv{index}", **arguments)  # type: ignore[arg-type]
+            y = b.conv(given[inputs[index]], 4, name=f"conv{index}", **arguments)  # type: ignore[arg-type]
             outputs.append(b.add(Relu(), y, name=f"relu{index}") if activated else y)
     return b.network(outputs)
 
@@ -103,6 +103,13 @@ def test_what_merges(network: Network) -> None:
     assert merged.activation == "relu()"
 
 
+def test_even_kernels_at_stride_two_are_placed_by_their_padding() -> None:
+    """2x2 unpadded and 4x4 padded by 1: matching sizes alone would move the smaller kernel by one pixel."""
+    merged = merged_convolution(pair({"kernel": 2, "stride": 2}, {"kernel": 4, "stride": 2, "padding": 1}), [0, 1])
+    assert merged.offsets == ((1, 1), (0, 0))
+    assert merged.op.pads[:2] == (1, 1)
+
+
 @pytest.mark.parametrize(
     "network",
     [
@@ -111,27 +118,13 @@ def test_what_merges(network: Network) -> None:
         pair({"kernel": 1}, {"kernel": 3}),
         pair({"kernel": 1}, {"kernel": 1}, relu=(True, False)),
         pair({"kernel": 1, "dilation": 2}, {"kernel": 2, "padding": 1, "dilation": 2}),
+        pair({"kernel": 1}, {"kernel": 1}, inputs="xy"),
     ],
-    ids=["strides", "grouped with dense", "output sizes", "activations", "between dilated taps"],
+    ids=["strides", "grouped with dense", "output sizes", "activations", "between dilated taps", "two inputs"],
 )
 def test_what_does_not_merge(network: Network) -> None:
     with pytest.raises(ScheduleError, match="units u0, u1 do not merge"):
         merged_convolution(network, [0, 1])
-
-
-def test_even_kernels_at_stride_two_are_placed_by_their_padding() -> None:
-    """2x2 unpadded and 4x4 padded by 1: matching sizes alone would move the smaller kernel by one pixel."""
-    network = pair({"kernel": 2, "stride": 2}, {"kernel": 4, "stride": 2, "padding": 1})
-    merged = merged_convolution(network, [0, 1])
-    assert merged.offsets == ((1, 1), (0, 0))
-    assert merged.op.pads[:2] == (1, 1)
-
-
-def test_a_convolution_of_another_input_does_not_merge() -> None:
-    b = GraphBuilder("two inputs")
-    x, y = b.input("x", (1, 4, 8, 8)), b.input("y", (1, 4, 8, 8))
-    network = b.network([b.conv(x, 4, name="a"), b.conv(y, 4, name="b")])
-    assert len(set(merge_keys(network, [0, 1]))) == 2
 
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 4, 5, 6

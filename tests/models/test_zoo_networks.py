@@ -112,15 +112,16 @@ def test_networks_have_their_published_size(name: str) -> None:
     assert (statistics["parameters"] + norms, round(statistics["macs"] / 1e6)) == SIZES[name]
 
 
-def test_alexnet_in_two_columns_has_half_the_products_where_they_do_not_meet() -> None:
+def test_ssd_predicts_its_boxes_and_spellings_of_one_network_are_the_same() -> None:
+    """AlexNet in two columns has half the products where they do not meet; ResNeXt in branches is the grouped one."""
+    graph = load("ssd300").graph
+    shapes = [graph.types[value].shape for value in graph.outputs]
+    assert sum(channels // 4 * height * width for _, channels, height, width in shapes[::2]) == 8732
     one, two = load("alexnet_two_columns").graph, load("alexnet").graph
-    shapes = {node.name: one.types[node.inputs[1]].shape for node in one.of_kind["conv"]}
-    assert shapes["conv2a.conv"] == shapes["conv2b.conv"] == (128, 48, 5, 5)
-    assert shapes["conv3a.conv"] == (192, 256, 3, 3)
+    shapes_of = {node.name: one.types[node.inputs[1]].shape for node in one.of_kind["conv"]}
+    assert shapes_of["conv2a.conv"] == shapes_of["conv2b.conv"] == (128, 48, 5, 5)
+    assert shapes_of["conv3a.conv"] == (192, 256, 3, 3)
     assert one.types[one.outputs[0]] == two.types[two.outputs[0]]
-
-
-def test_resnext_in_branches_is_the_grouped_one() -> None:
     grouped, branches = load("resnext50"), load("resnext50_branches")
     for key in ("macs", "parameters"):
         assert branches.statistics()[key] == grouped.statistics()[key]
@@ -139,12 +140,6 @@ def test_bert_layer_is_that_of_bert_base() -> None:
         load("bert_layer", shapes={"tokens": (1, 128, 100)})
     with pytest.raises(OptionError, match="batch x length x width"):
         load("bert_layer", shapes={"tokens": (1, 3, 128, 128)})
-
-
-def test_ssd_predicts_8732_boxes() -> None:
-    graph = load("ssd300").graph
-    shapes = [graph.types[value].shape for value in graph.outputs]
-    assert sum(channels // 4 * height * width for _, channels, height, width in shapes[::2]) == 8732
 
 
 def test_sample_network_is_that_of_the_thesis() -> None:
@@ -171,12 +166,14 @@ def test_batch_scales_all_activations_and_no_weights_and_every_block_is_a_proble
     assert macs(many, Conv) == 5 * macs(one, Conv)
 
 
-@pytest.mark.parametrize("dtype", ["tf32", "fp16", "bf16", "int8"])
-def test_dtype_is_that_of_all_tensors(dtype: str) -> None:
-    network = load("squeezenet", dtype=dtype)
-    storage = DType.FLOAT32 if dtype == "tf32" else DType(dtype)
-    assert network.precision == dtype
-    assert {kind.dtype for kind in network.graph.types.values()} == {storage}
+def test_dtype_is_that_of_all_tensors_and_images_may_have_other_sizes() -> None:
+    for dtype in ("tf32", "fp16", "bf16", "int8"):
+        network = load("squeezenet", dtype=dtype)
+        storage = DType.FLOAT32 if dtype == "tf32" else DType(dtype)
+        assert network.precision == dtype
+        assert {kind.dtype for kind in network.graph.types.values()} == {storage}
+    graph = load("resnet18", shapes={"image": (2, 3, 96, 64)}).graph
+    assert graph.types["layer4.1.add.relu"].shape == (2, 512, 3, 2)
 
 
 def identity(name: str) -> list[str]:
@@ -219,11 +216,6 @@ def test_listing_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(model.input_shape) == model.axes.count(" x ")
 
 
-def test_a_network_takes_other_image_sizes() -> None:
-    graph = load("resnet18", shapes={"image": (2, 3, 96, 64)}).graph
-    assert graph.types["layer4.1.add.relu"].shape == (2, 512, 3, 2)
-
-
 def components(graph: RandomGraph) -> int:
     groups = [{node} for node in range(graph.count)]
     for edge in graph.edges:
@@ -248,18 +240,12 @@ def test_without_rewiring_it_is_the_ring_and_rewiring_moves_about_the_share_of_e
     ring = set(watts_strogatz(400, 4, 0.0, "").edges)
     kept = len(ring & set(watts_strogatz(400, 4, 0.75, "0").edges)) / len(ring)
     assert kept == pytest.approx(0.25, abs=0.06)  # three standard deviations of 800 draws
-
-
-def test_default_graphs_do_not_change() -> None:
-    """A saved schedule names the default graphs by their seed alone."""
+    # A saved schedule names the default graphs by their seed alone: they do not change.
     graph = watts_strogatz(16, 4, 0.75, "0:2")
     assert graph.edges[:8] == ((0, 1), (0, 3), (0, 5), (0, 12), (0, 14), (1, 2), (1, 3), (1, 8))
-
-
-@pytest.mark.parametrize(("count", "neighbours", "probability"), [(4, 4, 0.5), (9, 3, 0.5), (9, 4, 1.5), (9, 0, 0.5)])
-def test_impossible_graphs_are_refused(count: int, neighbours: int, probability: float) -> None:
-    with pytest.raises(OptionError, match="no Watts-Strogatz graph"):
-        watts_strogatz(count, neighbours, probability, "0")
+    for count, neighbours, probability in ((4, 4, 0.5), (9, 3, 0.5), (9, 4, 1.5), (9, 0, 0.5)):
+        with pytest.raises(OptionError, match="no Watts-Strogatz graph"):
+            watts_strogatz(count, neighbours, probability, "0")
 
 
 @given(st.integers(1, 12), st.data())
@@ -271,12 +257,6 @@ def test_depth_first_order_is_topological(count: int, data: st.DataObject) -> No
     place = {node: index for index, node in enumerate(order)}
     assert sorted(order) == list(range(count))
     assert all(place[low] < place[high] for low, high in edges)
-
-
-def test_edge_list_is_read_with_edges_from_low_to_high(tmp_path: Path) -> None:
-    path = tmp_path / "graph.txt"
-    path.write_text("4\n3\n2 0\n\n0 1\n1 3\n")
-    assert read_edge_list(path) == RandomGraph(4, ((0, 1), (0, 2), (1, 3)))
 
 
 @pytest.mark.parametrize(
@@ -299,9 +279,12 @@ def test_a_malformed_edge_list_is_named_with_its_line(tmp_path: Path, text: str,
     assert f"{path}, line {line}:" in str(caught.value)
 
 
-def test_an_edge_list_that_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
+def test_edge_lists_are_read_with_edges_from_low_to_high(tmp_path: Path) -> None:
+    path = tmp_path / "graph.txt"
+    path.write_text("4\n3\n2 0\n\n0 1\n1 3\n")
+    assert read_edge_list(path) == RandomGraph(4, ((0, 1), (0, 2), (1, 3)))
+    path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ModelError, match="is not text"):
-        read_edge_list(tmp_path / "bad.txt")
+        read_edge_list(path)
     with pytest.raises(ModelError, match="cannot read edge list"):
         read_edge_list(tmp_path / "missing.txt")

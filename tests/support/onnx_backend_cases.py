@@ -181,10 +181,7 @@ def frozen(case: Case) -> Case:
 
 def run_case(case: Case, folder: Path) -> Outcome:
     """Import, plan and execute a case; ``folder`` is where its model is written if it lies nowhere."""
-    path = case.path
-    if path is None:
-        path = folder / "model.onnx"
-        path.write_bytes(case.model.SerializeToString())
+    path = _in_file(case, folder)
     foreign: tuple[str, ...] = ()
     try:
         for given, expected in case.data:
@@ -196,9 +193,9 @@ def run_case(case: Case, folder: Path) -> Outcome:
         reasons = (reason for pattern, reason in _REASONS.items() if re.search(pattern, text))
         return Outcome(case.name, next(reasons, "refused otherwise"), text, foreign)
     except AssertionError as error:
-        return Outcome(case.name, "other outputs than expected", " ".join(str(error).split())[:200], foreign)
+        return Outcome(case.name, "other outputs than expected", _line(error), foreign)
     except Exception as error:  # a defect: a refusal is an IossimError
-        return Outcome(case.name, "TRACEBACK", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", foreign)
+        return Outcome(case.name, "TRACEBACK", f"{type(error).__name__}: {_line(error)}", foreign)
     return Outcome(case.name, "", "", foreign)
 
 
@@ -207,10 +204,7 @@ def round_trip(case: Case, folder: Path) -> Outcome:
 
     A case that cannot be imported, or that ONNX Runtime runs neither as it is nor exported, is no round trip.
     """
-    path = case.path
-    if path is None:
-        path = folder / "model.onnx"
-        path.write_bytes(case.model.SerializeToString())
+    path = _in_file(case, folder)
     ((given, expected), *_) = case.data
     feeds, shapes = _feeds(case.model, given)
     try:
@@ -236,8 +230,19 @@ def round_trip(case: Case, folder: Path) -> Outcome:
         same = not isinstance(own, str) and all(
             np.array_equal(one, other, equal_nan=True) for one, other in zip(own, made, strict=True)
         )
-        return Outcome(case.name, "" if same else "other outputs than expected", " ".join(str(error).split())[:200])
+        return Outcome(case.name, "" if same else "other outputs than expected", _line(error))
     return Outcome(case.name, "", "")
+
+
+def _in_file(case: Case, folder: Path) -> Path:
+    """Where the model of a case lies; one that lies nowhere is written to ``folder``."""
+    if case.path is None:
+        (folder / "model.onnx").write_bytes(case.model.SerializeToString())
+    return case.path or folder / "model.onnx"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _run(model: Path | onnx.ModelProto, feeds: dict[str, Array]) -> list[Array] | str:
@@ -245,7 +250,7 @@ def _run(model: Path | onnx.ModelProto, feeds: dict[str, Array]) -> list[Array] 
     try:
         return run_onnxruntime(str(model) if isinstance(model, Path) else model, feeds)
     except Exception as error:  # its exceptions have no base class of their own
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return f"{type(error).__name__}: {_line(error)}"
 
 
 def _feeds(model: onnx.ModelProto, given: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, tuple[int, ...]]]:
@@ -269,22 +274,15 @@ def _outputs(
     path: Path, feeds: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[list[Array], tuple[str, ...]]:
     graph = canonicalise(import_onnx(path, shapes=shapes))
-    made: dict[str, Array] = {}
+    made = {name: graph.constants[name].load() for name in graph.outputs if name in graph.constants}
     foreign: tuple[str, ...] = ()
     if graph.nodes:
         network = cut_blocks(network_of(graph, path.stem))
         foreign = tuple(sorted({node.op.op_type for node in graph.nodes if node.op.kind == "foreign"}))
         found = schedule(network, RandomCostModel(), "sequential", SearchOptions())
         plan = plan_memory(lower_schedule(found, network, in_place=True))
-        made = execute(plan, network, {name: np.asarray(feeds[name]) for name in graph.inputs})
-    return [_value(name, made, graph.constants, feeds) for name in graph.outputs], foreign
-
-
-def _value(name: str, made: Mapping[str, Array], constants: Mapping[str, Any], feeds: Mapping[str, Array]) -> Array:
-    if name in made:
-        return made[name]
-    array: Array = constants[name].load() if name in constants else feeds[name]
-    return array
+        made |= execute(plan, network, {name: np.asarray(feeds[name]) for name in graph.inputs})
+    return [made[name] if name in made else feeds[name] for name in graph.outputs], foreign
 
 
 def _compare(outputs: list[Array], expected: tuple[Any, ...], case: Case) -> None:
