@@ -236,13 +236,10 @@ def test_a_window_costs_its_taps_beside_finding_it(libraries: Libraries) -> None
     assert (counted("average_pool", 3) > counted("max_pool", 3)) == is_framework
 
 
-def test_only_averages_of_cudnn_reach_a_part_of_the_bandwidth() -> None:
+def test_averages_of_cudnn_reach_a_part_of_the_bandwidth_and_means_of_a_framework_are_reductions() -> None:
     assert kernel("average_pool", Libraries.CUDNN_7).work_class is WorkClass.AVERAGE_WINDOW
     assert kernel("average_pool", Libraries.CURRENT).work_class is WorkClass.WINDOW
     assert kernel("max_pool", Libraries.CUDNN_7).work_class is WorkClass.WINDOW
-
-
-def test_the_mean_of_an_image_is_a_window_of_cudnn_and_a_reduction_of_a_framework() -> None:
     window, reduction = (kernel("global_average_pool", one) for one in (Libraries.CUDNN_8, Libraries.CURRENT))
     assert (window.work_class, reduction.work_class) == (WorkClass.WINDOW, WorkClass.STREAM)
     assert window.flops > 2 * 2 * 64 * 56 * 56 > reduction.flops / 2

@@ -107,14 +107,10 @@ STEP = parse_description(
 
 
 @pytest.mark.parametrize("kind", DEVICE_KINDS.names())
-def test_every_op_kind_has_a_family_and_every_family_an_op(kind: str) -> None:
+def test_every_op_kind_has_a_family_and_every_architecture_defaults_and_ranges(kind: str) -> None:
     families = target_of(V100.model_copy(update={"kind": kind})).families
     assert set(families) == set(OPS.own())
     assert all(callable(each) for each in families.values())
-
-
-@pytest.mark.parametrize("kind", DEVICE_KINDS.names())
-def test_limits_name_an_architecture_with_defaults_and_ranges(kind: str) -> None:
     found = device_kind(kind)
     architectures = {limits.architecture for limits in found.limits.values()}
     assert architectures <= set(found.parameters)
@@ -134,9 +130,6 @@ def test_an_op_kind_that_no_family_lists_is_an_error_that_names_it(
     object.__setattr__(unlisted := Unlisted(), "kind", "unlisted")
     with pytest.raises(DeviceError, match="op kind 'unlisted' has no lowering for devices of kind"):
         step_candidates(replace(STEP, op=unlisted), profile)  # type: ignore[arg-type]
-
-
-def test_a_kind_without_a_target_is_an_error_that_names_it() -> None:
     with pytest.raises(DeviceError, match="no lowering for devices of kind 'abacus'"):
         target_of(V100.model_copy(update={"kind": "abacus"}))
 
@@ -179,14 +172,10 @@ def test_a_gpu_takes_what_the_libraries_for_its_architecture_have(capability: st
     ],
 )
 def test_resident_blocks(capability: str, threads: int, registers: int, shared: int, blocks: int) -> None:
-    assert resident_blocks(LIMITS[capability], threads, registers, shared) == blocks
-
-
-def test_occupancy_is_of_all_warps() -> None:
-    found = [
-        occupancy(LIMITS[capability], 256, each, 0) for capability, each in (("7.0", 32), ("7.0", 128), ("6.0", 37))
-    ]
-    assert found == [1.0, 0.25, 0.75]
+    limits = LIMITS[capability]
+    assert resident_blocks(limits, threads, registers, shared) == blocks
+    of_all_warps = blocks * threads / 32 / limits.max_warps
+    assert occupancy(limits, threads, registers, shared) == of_all_warps
 
 
 def candidates(name: str, precision: Precision, **sizes: int) -> dict[str, Candidate]:
@@ -210,17 +199,14 @@ def test_of_a_stride_the_taps_that_meet_a_pixel_are_multiplied() -> None:
     assert one == 4 * two == 16 * four
 
 
-def test_groups_are_multiplied_on_fp32_lanes_tap_by_tap() -> None:
+def test_groups_are_multiplied_on_fp32_lanes_tap_by_tap_and_one_group_computes_its_offsets() -> None:
     found = candidates("a100-sxm-40gb", Precision.TF32, groups=4, stride=2)
     kernels = [one.kernels[0] for one in found.values()]
     assert {kernel.precision for kernel in kernels} == {Precision.FP32}
     # 34 x 34 output pixels of 16 channels by all 16 taps.
     assert all(kernel.flops >= 2 * 2 * 64 * 34 * 34 * 16 * 16 for kernel in kernels if "split" not in kernel.name)
-
-
-def test_one_group_in_fp32_computes_its_offsets_where_it_needs_them() -> None:
-    found = candidates("v100-sxm2", Precision.FP32)
-    assert {one.kernels[0].work_class for one in found.values()} == {WorkClass.IMPLICIT_GEMM}
+    alone = candidates("v100-sxm2", Precision.FP32)
+    assert {one.kernels[0].work_class for one in alone.values()} == {WorkClass.IMPLICIT_GEMM}
 
 
 #: 3 MiB of L2 keep operands.

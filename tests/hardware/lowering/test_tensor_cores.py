@@ -53,9 +53,7 @@ def test_a_split_walks_its_part_and_writes_fp32_sums() -> None:
     assert split[0].steps * 4 == whole[0].steps
     assert split[0].bytes_written == split[1].activation_bytes == 4 * 64 * 64 * 4
     assert split[1].bytes_written == whole[0].bytes_written
-
-
-def test_what_fills_the_device_is_not_split() -> None:
+    # What fills the device is not split.
     assert all(len(kernels) == 1 for kernels in tensor_products(product(32_768, 8192, 8192), SM80))
 
 
@@ -132,12 +130,6 @@ def test_the_tile_of_a_product_is_the_one_that_an_h100_ran(sizes: tuple[int, int
     assert [passed_over_us(NVJET, place) for place in (0, 1)] == [0.0, inf]
 
 
-def test_an_odd_inner_dimension_is_slower() -> None:
-    (odd,), (even,) = (next(tensor_products(product(512, 512, inner), SM80)) for inner in (1023, 1024))
-    assert odd.slowdown > even.slowdown == 1.0
-    assert (odd.blocks, odd.steps) == (even.blocks, even.steps)
-
-
 @pytest.mark.parametrize(
     ("precision", "architecture", "has"),
     [
@@ -166,9 +158,12 @@ def test_architectures_without_tensor_cores_are_what_is_left() -> None:
     assert not left & TENSOR_CORES[Precision.FP16]
 
 
-def test_larger_tiles_use_what_they_load_more_often() -> None:
+def test_larger_tiles_use_what_they_load_more_often_and_odd_inner_dimensions_are_slower() -> None:
     large, middle, small = (TENSOR_TILES[f"sm80_{tile}"].reuse for tile in ("256x128", "128x128", "64x64"))
     assert large > middle == 64.0 > small
+    (odd,), (even,) = (next(tensor_products(product(512, 512, inner), SM80)) for inner in (1023, 1024))
+    assert odd.slowdown > even.slowdown == 1.0
+    assert (odd.blocks, odd.steps) == (even.blocks, even.steps)
 
 
 def convolution_step(precision: Precision, **changed: int) -> Step:
@@ -286,11 +281,10 @@ def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today() -> None:
         kept = [k for k in before.kernels if not (k.work_class is WorkClass.LAYOUT and k.bytes_written)]
         assert list(after.kernels) == kept
         assert after.workspace_bytes < before.workspace_bytes
-
-
-def test_channels_that_fill_no_load_are_padded() -> None:
-    (_, nhwc) = convolution_of(Precision.TF32, in_channels=3)
-    assert all(transposing(one) == ["nchw_to_nhwc"] for one in on_tensor_cores(kernels_of(nhwc, Libraries.CURRENT)))
+    # Channels that fill no load are padded.
+    (_, nhwc_of_three) = convolution_of(Precision.TF32, in_channels=3)
+    found = on_tensor_cores(kernels_of(nhwc_of_three, Libraries.CURRENT))
+    assert all(transposing(one) == ["nchw_to_nhwc"] for one in found)
 
 
 @pytest.mark.parametrize(
