@@ -20,6 +20,7 @@ from iossim.models.passes.simplification import (
 )
 from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
+from iossim.models.passes.transpose_sinking import TransposeSinking
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
@@ -37,7 +38,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         SoftmaxRecognition(),
         *([NormRecognition(), RotationRecognition()] if trained is None else []),
         DeadOpElimination(),
-        *([GatherSlicing()] if trained is None else []),
+        *([GatherSlicing(), TransposeSinking()] if trained is None else []),
         IdentityElimination(),
         CommonSubexpressionElimination(kept),
         BatchNormFolding() if trained is None else needed_part("pass", "training", "BatchStatistics", "training")(),
