@@ -18,7 +18,7 @@ from iossim.models.passes.simplification import (
     GatherSlicing,
     IdentityElimination,
 )
-from iossim.models.passes.softmax_recognition import SoftmaxRecognition
+from iossim.models.passes.softmax_recognition import MaskRecognition, SoftmaxRecognition
 from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
 from iossim.models.passes.transpose_sinking import TransposeSinking
 
@@ -36,7 +36,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         *([IntegerProducts(), FlatProductRecognition()] if trained is None else []),
         ConstantFolding(kept),
         SoftmaxRecognition(),
-        *([NormRecognition(), RotationRecognition()] if trained is None else []),
+        *([MaskRecognition(), NormRecognition(), RotationRecognition()] if trained is None else []),
         DeadOpElimination(),
         *([GatherSlicing(), TransposeSinking()] if trained is None else []),
         IdentityElimination(),
