@@ -12,7 +12,7 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
-from test_ios_optimal import problems, spaces
+from random_problems import problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, PlanError

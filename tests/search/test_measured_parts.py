@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_problems import layered, problems, spaces
 from stage_signature import stage_signature
-from test_ios_optimal import layered, problems, spaces
 
 import iossim
 from iossim.cost.capabilities import MeasuringCostModel

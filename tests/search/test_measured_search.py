@@ -14,8 +14,8 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring_model import Measuring, by_place
+from random_problems import boundaries, layered, problems, spaces
 from stage_signature import stage_signature
-from test_ios_optimal import boundaries, layered, problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, ScheduleError
