@@ -15,9 +15,7 @@ def problems(draw: st.DrawFn, most: int = 8) -> ScheduleProblem:
     count = draw(st.integers(1, most))
     reads = [draw(st.sets(st.integers(0, unit - 1), max_size=3)) if unit else set() for unit in range(count)]
     classes: dict[tuple[int, ...], int] = {}
-    merge_class = [
-        classes.setdefault(tuple(sorted(own)), len(classes)) if draw(st.booleans()) else -1 for own in reads
-    ]
+    merge_class = [classes.setdefault(tuple(sorted(own)), len(classes)) if draw(st.booleans()) else -1 for own in reads]
     edges = [(before, unit) for unit in range(count) for before in sorted(reads[unit])]
     return ScheduleProblem.of_edges(count, edges, merge_class, name=str(draw(st.integers(0, 999))))
 

@@ -12,7 +12,7 @@ from edge_devices import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
-from random_streams import random_stream_batch
+from random_streams import issued_streams, random_stream_batch
 
 from iossim import api, related
 from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -33,8 +33,8 @@ from iossim.ir.ops.unary import Relu
 from iossim.models.random_graphs import seeded_network
 from iossim.report.explanation import long_lines, overview, rewriting_dot, rewriting_lines, short_lines
 from iossim.report.traces import stream_trace
-from iossim.schedule.schedule import Schedule, StreamSchedule
-from iossim.schedule.streams import as_streams, in_streams
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.streams import as_streams
 from iossim.search.scheduler import schedule
 from iossim.tasks.explain import Explanation, explain
 from iossim.tasks.explain_rewriting import explain_rewriting
@@ -234,11 +234,8 @@ ENGINES = st.sampled_from([Engine.PAPER, Engine.GRAPH])
 def explained_streams(seed: int, engine: Engine) -> tuple[Network, StreamExplanation]:
     network = random_network(seed)
     batch = random_stream_batch(network, seed, count=1, most=3)
-    made = in_streams(network, batch.problem.issued(batch.orders[0].tolist(), batch.streams[0].tolist()))
-    template = as_streams(random_schedule(network, seed), network).model_copy(update=made)
-    schedule = StreamSchedule.model_validate(template.model_dump())
     model = SimulatorCostModel(device("v100-sxm2"), network.precision, engine)
-    found = explain_streams(schedule, network, model)
+    found = explain_streams(issued_streams(network, batch), network, model)
     assert found.latency_us == pytest.approx(model.price_streams(batch).latency_us[0], rel=1e-9)
     return network, found
 
