@@ -97,25 +97,17 @@ def test_schedules_are_held_to_the_reference_that_is_given(tmp_path: Path) -> No
     assert found.relative == pytest.approx(1 / 3, rel=1e-3)
 
 
-TYPES = {"x": TensorType((1, 3, 4), DType.FLOAT32), "n": TensorType((2,), DType.INT64)}
-N = np.zeros(2, np.int64)
-
-
-def test_what_fits_passes_and_what_is_more_is_nobodys_business() -> None:
-    check_inputs({"x": np.zeros((1, 3, 4), np.float32), "n": N, "other": N}, TYPES)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "said"),
-    [
-        ({"n": N}, "no array for input 'x'"),
-        ({"n": N, "x": np.zeros((1, 3, 5), np.float32)}, r"input 'x' is float32\[1x3x5\]; give an array of "),
-        ({"n": N, "x": np.zeros((1, 3, 4), np.float64)}, r"input 'x' is float64\[1x3x4\]; give an array of "),
-    ],
-)
-def test_what_does_not_fit_is_named(inputs: dict[str, Array], said: str) -> None:
-    with pytest.raises(GraphError, match=said):
-        check_inputs(inputs, TYPES)
+def test_what_does_not_fit_is_named() -> None:
+    types = {"x": TensorType((1, 3, 4), DType.FLOAT32), "n": TensorType((2,), DType.INT64)}
+    x, n = np.zeros((1, 3, 4), np.float32), np.zeros(2, np.int64)
+    check_inputs({"x": x, "n": n, "other": n}, types)
+    for inputs, said in (
+        ({}, "no array for input 'x'"),
+        ({"x": x[:, :, :3]}, r"input 'x' is float32\[1x3x3\]; give an array of "),
+        ({"x": x.astype(np.float64)}, r"input 'x' is float64\[1x3x4\]; give an array of "),
+    ):
+        with pytest.raises(GraphError, match=said):
+            check_inputs({"n": n, **inputs}, types)
 
 
 def chain(length: int, depth: int) -> Network:
@@ -142,23 +134,32 @@ def test_whole_numbers_are_rounded_as_8_bits_are() -> None:
     assert tolerance(QUANTISED["convolution"]()) == pytest.approx(4 * 3**0.5 * (2**-8 + 54**0.5 * 2**-24))
 
 
-def test_the_largest_difference_says_where_and_how_much() -> None:
-    wanted = {"a": np.array([[1.0, -4.0]], np.float32), "b": np.array([0.5, 1.0], np.float16)}
-    got = {"a": np.array([[1.5, -4.0]], np.float32), "b": np.array([0.25, 1.0], np.float16)}
-    found = largest_difference(got, wanted)
-    assert found == Difference("b", (0,), 0.25, 0.5, 0.25)
-    assert str(found) == "b[0] is 0.25 instead of 0.5, off by 0.25 of the largest value"
-    assert str(largest_difference(wanted, wanted)) == "equal"
+@pytest.mark.parametrize(
+    ("got", "wanted", "expected", "words"),
+    [
+        (
+            {"a": [[1.5, -4.0]], "b": [0.25, 1.0]},
+            {"a": [[1.0, -4.0]], "b": [0.5, 1.0]},
+            Difference("b", (0,), 0.25, 0.5, 0.25),
+            "b[0] is 0.25 instead of 0.5, off by 0.25 of the largest value",
+        ),
+        ({"a": [1.0, -4.0, np.inf]}, {"a": [1.0, -4.0, np.inf]}, Difference(), "equal"),
+    ],
+)
+def test_the_largest_difference_says_where_and_how_much(
+    got: dict[str, list[float]], wanted: dict[str, list[float]], expected: Difference, words: str
+) -> None:
+    found, outputs = ({name: np.array(own, np.float32) for name, own in each.items()} for each in (got, wanted))
+    difference = largest_difference(found, outputs)
+    assert (difference, str(difference)) == (expected, words)
+    assert largest_error(found, outputs) == expected.relative
 
 
 def test_what_is_not_finite_differs_most() -> None:
     wanted = {"a": np.array([1.0, 2.0, np.inf], np.float32)}
-    got = {"a": np.array([9.0, np.nan, np.inf], np.float32)}
-    found = largest_difference(got, wanted)
-    assert (found.index, found.relative) == ((1,), float("inf"))
+    found = largest_difference({"a": np.array([9.0, np.nan, np.inf], np.float32)}, wanted)
+    assert (found.index, found.relative) == ((1,), np.inf)
     assert str(found) == "a[1] is nan instead of 2"
-    both = {"a": np.array([1.0, 2.0, np.inf], np.float32)}
-    assert largest_difference(both, wanted).relative == 0
 
 
 QUICK = Timing(rounds=3, warm_up=1)
@@ -215,14 +216,6 @@ def test_inputs_are_seeded_by_name() -> None:
     first, again, other = (made_inputs(plan, network, seed)["x"] for seed in (0, 0, 1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-
-
-def test_errors_of_outputs() -> None:
-    expected = {"y": np.array([1.0, -4.0], np.float32)}
-    assert largest_error({"y": np.array([1.0, -4.0])}, expected) == 0.0
-    assert largest_error({"y": np.array([1.2, -4.0])}, expected) == pytest.approx(0.05)
-    assert largest_error({"y": np.array([np.nan, -4.0])}, expected) == np.inf
-    assert largest_error({"y": np.array([np.inf])}, {"y": np.array([np.inf])}) == 0.0
 
 
 def test_ratios() -> None:
