@@ -9,15 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 from fuzz_seeds import EXTERNAL_BYTES, EXTERNAL_FILE
-from fuzz_worker import REBATCHED
 
 #: What a file may take before it is refused, or done.
 LIMIT_S = 60.0
@@ -129,46 +126,13 @@ class Runner:
 
 @dataclass
 class Tally:
-    """Outcomes counted."""
+    """Outcomes counted, and the most that any took."""
 
-    verdicts: Counter[str]
-    kinds: Counter[str]
-    seconds: float = 0.0
+    verdicts: Counter[str] = field(default_factory=Counter)
     longest_s: float = 0.0
-    longest: str = ""
     grown_bytes: int = 0
-    largest: str = ""
 
-    @staticmethod
-    def empty() -> Tally:
-        return Tally(Counter(), Counter())
-
-    def add(self, name: str, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome) -> None:
         self.verdicts[outcome.verdict] += 1
-        if outcome.verdict != "imported":
-            self.kinds[f"{outcome.verdict} {outcome.kind}"] += 1
-        self.seconds += outcome.seconds
-        if outcome.seconds > self.longest_s:
-            self.longest_s, self.longest = outcome.seconds, name
-        if outcome.grown_bytes > self.grown_bytes:
-            self.grown_bytes, self.largest = outcome.grown_bytes, name
-
-    @property
-    def count(self) -> int:
-        return self.verdicts.total()
-
-    def lines(self) -> Iterator[str]:
-        yield f"{self.count:,} inputs in {self.seconds:.0f} s: " + ", ".join(
-            f"{count:,} {verdict}" for verdict, count in self.verdicts.most_common()
-        )
-        for kind, count in self.kinds.most_common():
-            yield f"  {count:6,} {kind}"
-        yield f"peak memory of an input {self.grown_bytes / 2**20:.0f} MiB ({self.largest})"
-        yield f"longest run {self.longest_s:.2f} s ({self.longest})"
-
-
-def run_all(runner: Runner, inputs: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes, Outcome]]:
-    """Each input by name with its contents and what became of it."""
-    for name, data in inputs:
-        # One of four is read for another batch than the file's, which is a reading of its own.
-        yield name, data, runner.run(data, REBATCHED if zlib.crc32(data) % 4 == 0 else "model.onnx")
+        self.longest_s = max(self.longest_s, outcome.seconds)
+        self.grown_bytes = max(self.grown_bytes, outcome.grown_bytes)
