@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iossim import api
@@ -98,19 +98,26 @@ times = st.floats(1, 100)
 an_offer = st.lists(st.tuples(times, times), min_size=1, max_size=4).map(lambda own: tuple(sorted(own)))
 
 
-@given(lengths=st.lists(st.integers(1, 2), min_size=2, max_size=6), data=st.data())
+#: Where no change of one unit, of equal ones or of all leads to the best of all choices.
+STUCK = [
+    [((2.0, 7.0), (5.0, 4.0), (6.0, 1.0)), ((1.0, 2.0), (6.0, 11.0), (8.0, 7.0))],
+    [((5.0, 12.0), (11.0, 4.0), (12.0, 3.0)), ((1.0, 1.0), (1.0, 12.0), (6.0, 4.0))],
+]
+
+
+@given(st.lists(st.lists(an_offer, min_size=1, max_size=2), min_size=2, max_size=6), st.floats(0, 1))
+@example(STUCK, 1.0)
 @settings(max_examples=150)
 def test_a_stage_has_the_best_of_all_choices_or_of_many_groups_no_worse(
-    lengths: list[int], data: st.DataObject
+    groups: list[list[tuple[tuple[float, float], ...]]], tight: float
 ) -> None:
-    problem = chains(lengths)
-    tight = data.draw(st.floats(0, 1)) if len(lengths) < 4 else 1.0
-    prices = Shared(tuple(data.draw(an_offer) for _ in range(len(problem))), tight)
+    problem, few = chains([len(group) for group in groups]), len(groups) < 4
+    prices = Shared(tuple(unit for group in groups for unit in group), tight if few else 1.0)
     stage = PlannedStage(problem.full, Strategy.CONCURRENT)
     chosen = chosen_for_company(prices)
     (price_us,) = chosen.price_stages(batch_of(problem, [stage])).tolist()
     assert prices.price_stages(batch_of(problem, [chosen.chosen(problem, stage)])).tolist() == [price_us]
-    if len(lengths) < 4:
+    if few:
         assert price_us == prices.price_stages(batch_of(problem, every_choice(prices, problem))).min()
     else:
         assert price_us <= prices.price_stages(batch_of(problem, [stage])).item()
@@ -219,6 +226,16 @@ def test_where_stages_are_too_many_or_have_sms_of_their_own_the_schedule_is_no_w
     alone, chosen = (schedule(network, prices, "ios-both", SearchOptions(company=on)) for on in (False, True))
     assert chosen.latency_us <= alone.latency_us
     assert most_stages or chosen.latency_us < alone.latency_us
+
+
+def test_what_is_slower_event_by_event_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each schedule that is run takes longer than the one before: the first is that of the fastest kernels."""
+    runs = count(1.0)
+    monkeypatch.setattr("iossim.search.company._EventByEvent.schedule_us", lambda prices, schedule: next(runs))
+    network, prices = load("ios_sample"), api.cost_model(device="t4", engine="graph")
+    alone, chosen = (schedule(network, prices, "ios-both", SearchOptions(company=on)) for on in (False, True))
+    assert next(runs) > 2.0
+    assert chosen.blocks == alone.blocks
 
 
 def test_it_is_a_cost_model_of_its_own_and_says_what_it_does_not_go_with() -> None:

@@ -106,10 +106,18 @@ def test_what_is_chosen_keeps_the_limit_and_has_the_price(
 
 
 def test_a_stage_that_names_too_much_has_no_price() -> None:
+    """Units of one group, which run one after another, need no more than the one that needs most."""
     greedy = max(VARIANTS[0], key=lambda one: one.workspace_bytes)
     limited = workspace_limited(SIMULATOR, NETWORK, greedy.workspace_bytes - 1)
     named = PlannedStage(1, Strategy.CONCURRENT, ((0, greedy.name),))
     assert limited.price_stages(batch_of(PROBLEM, [named])) == np.inf
+    group = (0, 3)
+    most = [max(VARIANTS[unit], key=lambda one: one.workspace_bytes) for unit in group]
+    named = PlannedStage(
+        0b1001, Strategy.CONCURRENT, tuple((unit, one.name) for unit, one in zip(group, most, strict=True))
+    )
+    limited = workspace_limited(SIMULATOR, NETWORK, max(one.workspace_bytes for one in most))
+    assert np.isfinite(limited.price_stages(batch_of(PROBLEM, [named]))).all()
 
 
 def test_schedules_under_limits() -> None:

@@ -90,6 +90,12 @@ def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: Stage
             least_us = labels.leaving[source, int(several)] + least_price_us(bounds, problem.groups(stage))
             expected[source, target] = int(several), stage, pytest.approx(least_us, rel=1e-12)
     assert found == expected
+    general = [
+        sum(1 << unit for unit in ending)
+        for mask in masks
+        for ending, _, _ in stages_of(frozenset(bits(mask)), edges, [-1] * len(problem), StageSpace(), True, False)
+    ]
+    assert {stage for stage in general if space.holds(problem, stage)} == {stage for _, stage, _ in found.values()}
 
 
 @settings(max_examples=20)

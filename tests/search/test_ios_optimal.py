@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,18 +16,41 @@ from random_problems import boundaries, layered, problems, spaces
 
 from iossim.cost.model import START, CostModel, Prices, StageBounds, WrappedCostModel, price_path
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.masks import count_groups
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.assemble import block_lower_bound_us, price_blocks, total_latency_us
+from iossim.search.block_parts import Part, prepare_window
+from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.solver import Solution
 from iossim.search.unsearched import greedy_stages
-from iossim.search.windows import parts_bound_us
+from iossim.search.windows import improve, parts_bound_us
+
+
+class Fused(RandomCostModel):
+    """A stage of one group of several units takes 0.8 of their time: worth more than none, and less than a boundary."""
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        alone = (count_groups(batch.masks, batch.problem.predecessors) == 1) & (np.bitwise_count(batch.masks) > 1)
+        return super().price_stages(batch) * np.where(alone, 0.8, 1.0)
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds:
+        plain = super().bounds(problem)
+        return StageBounds(0.8 * plain.serial_us, 0.8 * plain.single_us, 0.8 * plain.work_us)
+
 
 #: Prices without structure or bounds, and with both.
-models = st.builds(ScrambledTable, st.integers(0, 99), boundaries) | st.builds(RandomCostModel, st.integers(0, 99))
+seeds = st.integers(0, 99)
+models = (
+    st.builds(ScrambledTable, seeds, boundaries)
+    | st.builds(RandomCostModel, seeds)
+    | st.builds(Fused, seeds, barrier_us=st.floats(0, 20))
+)
 
 
 @settings(max_examples=100)
@@ -144,6 +168,26 @@ def test_windows_end_in_a_schedule_that_no_window_improves(
         )  # fmt: skip
         own = price_path(problem, pair, cost_model, before)
         assert own.cost_us() + leaving[own.leaving] <= best.cost_us * (1 + 1e-9)
+
+
+def test_a_window_costs_what_it_does_before_the_stage_after_it() -> None:
+    """Two units side by side take 5 us less than one by one; either way a stage of two groups comes next, after 20 us."""
+    problem = ScheduleProblem.of_edges(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
+    prices_us = {"0": 10, "1": 10, "01": 15, "23": 15}
+    stages = [StagePrice(units=list(units), latency_us=price) for units, price in prices_us.items()]
+    boundary = BoundaryPrices(single_to_concurrent=20, concurrent_to_concurrent=20)
+    prices = TableCostModel(PriceTable(boundary_us=boundary, stages=stages))
+
+    def prepare(units: Sequence[int]) -> Part | None:
+        how: dict[str, Any] = {"concurrent": True, "merge": False, "build": build_lattice}
+        return prepare_window(problem.restrict(units), prices, SearchOptions(), **how) if len(units) < 3 else None
+
+    def solve_part(part: Part, entry: int) -> BlockSolution:
+        return solve_block(part, prices, concurrent=True, entry=entry, bounds=None)
+
+    found = [PlannedStage(mask, Strategy.CONCURRENT) for mask in (1, 2, 12)]
+    improve(problem, found, prices, START, prepare, solve_part, lambda done: None)
+    assert [stage.mask for stage in found] == [3, 12]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from random_problems import layered, problems, spaces
 import iossim
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import count_search_space
 from iossim.search.ios import solve
@@ -26,7 +26,7 @@ from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Planner
 from iossim.search.measured.schedule import expected_deviation
 from iossim.search.measured.search import MeasuredSolution, measured_search
-from iossim.search.measured.stage_classes import StageClasses, classify, number_units
+from iossim.search.measured.stage_classes import DENSE, StageClasses, classify, number_units
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions, StageSpace
 
@@ -129,6 +129,19 @@ def classes() -> StageClasses:
     problem = layered(np.random.default_rng(2), layers=4, width=4)
     _, found = transitions_of(problem, StageSpace("general", 3, 8))
     return classify([found], *number_units([problem.signatures]), RandomCostModel(4))
+
+
+def test_features_of_two_groups() -> None:
+    """Of a chain of two units beside a third: the price beyond the longest group is there because they share."""
+    problem, prices = ScheduleProblem.of_edges(3, [(0, 1)]), RandomCostModel(4)
+    _, found = transitions_of(problem, StageSpace())
+    features = classify([found], *number_units([problem.signatures]), prices).features
+    alone_us = prices.bounds(problem).serial_us
+    (price_us,) = prices.price_stages(StageBatch.concurrent(problem, np.array([7], dtype=np.uint64)))
+    row = dict(zip(DENSE, features.dense[found.masks.tolist().index(7)], strict=False))
+    sharing = 1 - max(alone_us[0] + alone_us[1], alone_us[2]) / price_us
+    expected = {"several groups": 1, "log groups": np.log(2), "log overlap": np.log(alone_us.sum() / price_us)}
+    assert row == pytest.approx({"constant": 1, "merged": 0, "log chain": 0, "sharing": sharing, **expected})
 
 
 def learned(classes: StageClasses, seen: Sequence[int], residuals: np.ndarray) -> Correction:

@@ -234,7 +234,7 @@ def test_blocks_too_large_are_pruned_or_split_and_noted() -> None:
     options = SearchOptions(limits=SearchLimits(max_states=5_000))
     truth = Measuring(RandomCostModel(1))
     found = search([chains], RandomCostModel(2), truth, Budget(measurements=100), options=options)
-    assert any("split into runs of" in note for note in found.notes)
+    assert any("split into runs of 15, 20 units" in note for note in found.notes)
     assert cost_of([chains], found, truth) == pytest.approx(found.cost_us)
 
 

@@ -281,6 +281,10 @@ def test_what_is_left_is_the_same_problem(seed: int) -> None:
         made = WithoutViews.of(problem)
         assert sorted(unit for own in made.members for unit in bits(own)) == list(range(len(problem)))
         assert all(own & 1 << unit for unit, own in zip(made.units, made.members, strict=True))
+        assert all(
+            own == 1 << unit or problem.merge_class[unit] < 0
+            for unit, own in zip(made.units, made.members, strict=True)
+        )
         dropped = set(range(len(problem))) - set(made.units)
         assert all(network.units[problem.units[unit]].kind == BATCH_VIEW for unit in dropped)
         whole, small = build_lattice(problem, 10**6), build_lattice(made.problem, 10**6)
