@@ -21,7 +21,7 @@ from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModel, Prices, WrappedCostModel, problems_of
-from iossim.cost.named_alike import NamedAlike
+from iossim.cost.named_alike import NamedAlike, _alike
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Timing
@@ -168,6 +168,9 @@ def test_variants_of_which_only_the_name_is_known_are_like_none() -> None:
     named.dumb = True
     (problem, *_) = problems_of(iossim.load("squeezenet"), own)
     assert [len(each) for each in NamedAlike(own, named).variants(problem)] == [1] * len(problem)
+    # Nor is one that is like the fastest in all but its name.
+    fastest, twin, other = (UnitVariant(*each, 0, 5, 0.5) for each in ((FASTEST, 1.0), ("twin", 1.0), ("other", 2.0)))
+    assert [one.name for one, _ in _alike((fastest, twin, other), (fastest, twin, other))] == [FASTEST, "other"]
 
 
 def test_who_knows_one_kernel_of_each_unit_is_refused() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_problems import problems, spaces
 
-from iossim.cost.model import START, Prices, WrappedCostModel
+from iossim.cost.model import START, CostModel, Prices, WrappedCostModel
+from iossim.cost.random import RandomCostModel
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
@@ -37,7 +38,7 @@ class Forbidding(WrappedCostModel):
 choices = st.builds(Space, spaces, st.booleans(), st.booleans())
 
 
-def optimal(problem: ScheduleProblem, prices: ScrambledTable, space: Space) -> BlockContext:
+def optimal(problem: ScheduleProblem, prices: CostModel, space: Space) -> BlockContext:
     options = SearchOptions(space.stages)
     solution = solve([problem], prices, options, concurrent=space.concurrent, merge=space.merge)
     return BlockContext(problem, solution.plans[0], START, (0.0, 0.0))
@@ -93,17 +94,19 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
 def test_other_stages_of_the_same_units_are_a_schedule_and_none_is_cheaper(
     problem: ScheduleProblem, space: Space, seed: int
 ) -> None:
-    prices = ScrambledTable(seed)
+    prices = RandomCostModel(seed)  # the same in a part of the block
     context = optimal(problem, prices, space)
     best_us = context.cost_us(context.plan, prices)
     for index in range(len(context.plan)):
-        for plan in (one_by_one(context, index), Alternatives(prices, space).split(context, index) or context.plan):
+        alone, split = one_by_one(context, index), Alternatives(prices, space).split(context, index)
+        for plan in (alone, split or context.plan):
             done = 0
             for stage in plan:
                 assert all(int(problem.predecessors[unit]) & ~(done | stage.mask) == 0 for unit in bits(stage.mask))
                 done |= stage.mask
             assert done == problem.full
             assert context.cost_us(plan, prices) >= best_us * (1 - 1e-9)
+        assert split is None or context.cost_us(split, prices) <= context.cost_us(alone, prices) * (1 + 1e-9)
 
 
 def test_the_blocks_of_a_schedule_cost_what_it_costs() -> None:

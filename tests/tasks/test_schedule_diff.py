@@ -163,6 +163,10 @@ def test_another_engine_searches_stages_and_other_prices_have_none() -> None:
     kept = stages.model_copy(update={"scheduler": "ios-streams"})  # no streams were faster
     assert under_other_engine(network, kept, prices) == under_other_engine(network, stages, prices)
     assert under_other_engine(network, stages, RandomCostModel()) is None
+    # Where the search there finds none better, the same schedule is the best.
+    there = under_other_engine(network, stages, prices, api.search_options(max_group_size=1, max_groups=1))
+    assert there is not None
+    assert there.best_us == there.same_schedule_us < there.sequential_us
 
 
 def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path) -> None:
@@ -270,6 +274,13 @@ def test_streams_by_other_numbers_are_the_same(network: Network) -> None:
     assert found.moved == []
     assert [one.second_stream for one in found.units] == [other[one.first_stream] for one in found.units]
     assert found.merged_alone == ([], [])
+
+
+def test_of_streams_that_become_one_the_units_of_all_but_the_longest_have_moved(network: Network) -> None:
+    streams = streams_of(stages_of(network, "graph"), network)
+    longest = max(streams.streams, key=len)
+    moved = {unit for own in streams.streams if own is not longest for launch in own for unit in launch.units}
+    assert set(diff_streams(streams, as_streams(streams, network, 1)).moved) == moved != set()
 
 
 def test_a_unit_that_moves_is_told(network: Network) -> None:
