@@ -211,7 +211,7 @@ class Task:
 
     @property
     def _is_measured(self) -> bool:
-        """Whether stages are measured within the budget; schedulers that do not search price each of their stages."""
+        """True if stages are measured within the budget; schedulers without a search price each of their stages."""
         return self.budget is not None and self.scheduler in STRATEGIES
 
 
