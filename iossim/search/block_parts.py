@@ -126,10 +126,8 @@ def prepare_window(
 ) -> Part | None:
     """A problem as one part, unpruned; None where it has too many states or transitions."""
     lattice = build(problem, options.limits.max_states)
-    if lattice is None:
-        return None
-    space = _solvable_space(problem, lattice, options, concurrent, FEW_STATES, False)
-    if space is None:
+    space = None if lattice is None else _solvable_space(problem, lattice, options, concurrent, FEW_STATES, False)
+    if lattice is None or space is None:
         return None
     merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if merge else no_merges()
     return Part(problem, lattice, tuple(range(len(problem))), space, merges)

@@ -12,7 +12,6 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from fuzz_seeds import EXTERNAL_BYTES, EXTERNAL_FILE
 
@@ -27,9 +26,9 @@ class Outcome:
     """What became of an input.
 
     ``imported`` and ``refused`` (by an error of one line) are as it should be; ``unclear`` is a refusal whose line is none,
-    ``traceback`` any other exception, ``memory`` an allocation beyond the limit, ``timeout`` and ``crash`` (of the process) what
-    they say. ``kind`` is the class of the error, ``line`` its text. ``grown_bytes`` is the peak of resident memory over what the
-    process had before.
+    ``traceback`` any other exception, ``memory`` an allocation beyond the limit; ``timeout`` and ``crash`` are of the
+    process. ``kind`` is the class of the error, ``line`` its text. ``grown_bytes`` is the peak of resident memory over what
+    the process had before.
     """
 
     verdict: str
@@ -46,12 +45,8 @@ class Outcome:
 class Runner:
     """A worker that is kept for many inputs; a context manager, which ends it."""
 
-    def __init__(
-        self, subject: str = "importer", limit_s: float = LIMIT_S, coverage_folder: Path | None = None
-    ) -> None:
-        self._subject = subject
-        self._limit_s = limit_s
-        self._coverage_folder = coverage_folder
+    def __init__(self, subject: str = "importer", limit_s: float = LIMIT_S, coverage_folder: Path | str = "") -> None:
+        self._subject, self._limit_s, self._coverage_folder = subject, limit_s, str(coverage_folder)
         self._folder = tempfile.TemporaryDirectory()
         self._worker: subprocess.Popen[str] | None = None
         self._messages = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed in __exit__)
@@ -62,9 +57,7 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         if self._worker is not None and self._worker.stdin is not None:
             self._worker.stdin.close()
             self._worker.wait(timeout=30)
@@ -84,9 +77,8 @@ class Runner:
     def _start(self) -> subprocess.Popen[str]:
         self._messages.seek(0)
         self._messages.truncate()
-        folder = str(self._coverage_folder) if self._coverage_folder else ""
         self._worker = subprocess.Popen(
-            [sys.executable, str(_WORKER), self._subject, folder],
+            [sys.executable, str(_WORKER), self._subject, self._coverage_folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
