@@ -181,11 +181,8 @@ def test_where_the_default_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_schema_is_versioned(tmp_path: Path) -> None:
     store_in(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection:
-        for name, value in (
-            ("journal_mode", "wal"),
-            ("user_version", len(MIGRATIONS)),
-            ("application_id", APPLICATION_ID),
-        ):
+        expected = {"journal_mode": "wal", "user_version": len(MIGRATIONS), "application_id": APPLICATION_ID}
+        for name, value in expected.items():
             assert connection.execute(f"PRAGMA {name}").fetchone() == (value,)
         versions = connection.execute("SELECT version, program FROM schema_version").fetchall()
     assert versions == [(number + 1, iossim.__version__) for number in range(len(MIGRATIONS))]

@@ -57,10 +57,6 @@ def made(*stages: str, merged: tuple[str, ...] = ()) -> Schedule:
     )
 
 
-def changes(first: Schedule, second: Schedule) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    return [(str(each.change), each.first_stages, each.second_stages) for each in diff(first, second).passages]
-
-
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
@@ -73,10 +69,9 @@ def changes(first: Schedule, second: Schedule) -> list[tuple[str, tuple[int, ...
         (made("a|b", "c|d"), made("a|c", "b|d"), [("rearranged", (0, 1), (0, 1))]),
     ],
 )
-def test_changes(
-    first: Schedule, second: Schedule, expected: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
-) -> None:
-    assert changes(first, second) == expected
+def test_changes(first: Schedule, second: Schedule, expected: list[object]) -> None:
+    found = diff(first, second).passages
+    assert [(str(each.change), each.first_stages, each.second_stages) for each in found] == expected
 
 
 def test_what_is_told_of_tables() -> None:
