@@ -48,7 +48,7 @@ class Stage(Value):
 
     @property
     def concurrent(self) -> bool:
-        """Whether several groups run concurrently: the only property that boundaries depend on."""
+        """True if several groups run concurrently: the only property that boundaries depend on."""
         return self.strategy is Strategy.CONCURRENT and len(self.groups) > 1
 
 
@@ -112,7 +112,7 @@ class SavedSchedule(Value):
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: then this is the best schedule so far.
     complete: bool = True
-    #: Whether a search proves that no schedule in its whole space costs less at these prices.
+    #: True if a search proves that no schedule in its whole space costs less at these prices.
     proven: bool = False
     notes: list[str] = Field(default_factory=list)
     #: Unknown properties of the network (:attr:`iossim.ir.network.Network.remarks`), and the basis of its prices.
@@ -248,8 +248,8 @@ def read_schedule(path: Path) -> AnySchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Whether a file is a saved schedule, valid or not, and not a model; a JSON file that is missing or unreadable
-    counts as one.
+    """True for a file with a saved schedule, valid or not, as opposed to a model; a JSON file that is missing or
+    unreadable counts as one.
     """
     try:
         document = from_json(path.read_bytes())

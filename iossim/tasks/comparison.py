@@ -93,7 +93,7 @@ def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
 
 
 def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
-    """Whether a row differs from the best one, and by less than the noise."""
+    """True if a row differs from the best one, and by less than the noise."""
     return best is not None and row is not best and row.scheduler in best.ties
 
 
@@ -292,7 +292,7 @@ class Comparison(Printed):
         return comparable_published_us(self[scheduler], self.network.source.model)
 
     def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the published figure took part in the fit, or a number of the simulator was set by it."""
+        """True if the published figure took part in the fit, or determined a number of the simulator."""
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
         return fitted or (self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler))
 
