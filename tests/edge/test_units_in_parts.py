@@ -20,7 +20,7 @@ from iossim.edge.plan import EdgePlan, Lane, one_by_one
 from iossim.edge.simulator.events import simulate
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule
 
@@ -104,6 +104,8 @@ def test_bounds_hold_and_a_group_alone_takes_all_units(seed: int) -> None:
     assert (prices >= (held @ bounds.work_us).max(axis=1) * (1 - 1e-9)).all()
     alone = held.sum(axis=1) == 1
     assert prices[alone] == pytest.approx(held[alone] @ bounds.single_us)
+    batch = StageBatch.concurrent(problem, masks)
+    assert np.isinf(model.price_stages(replace(batch, strategies=np.full(len(batch), Strategy.MERGE.code)))).all()
 
 
 def test_the_search_finds_branches_that_had_better_run_side_by_side() -> None:
