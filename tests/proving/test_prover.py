@@ -63,6 +63,10 @@ PROVED: dict[str, tuple[Rule, set[str]]] = {
         rule("z = concat(*a, x, y, *b, axis=k)", "u = concat(x, y, axis=k); z = concat(*a, u, *b, axis=k)", "z: z"),
         {"concat-associates"},
     ),
+    "an axis that is counted from the end": (
+        rule("u = concat(x, y, axis=k); z = concat(u, v, axis=k)", "z = concat(x, y, v, axis=k)", "z: z", "k < 0"),
+        set(),
+    ),
     "filters of one input, biases or not": (
         rule(
             f"m = conv(x, v, b?, {CONV}); n = conv(x, w, c?, {CONV}); z = concat(m, n, axis=1)",
@@ -330,6 +334,12 @@ def inferred(op: Op, inputs: list[tuple[int, ...]]) -> list[tuple[int, ...]] | N
     except GraphError:
         return None
     return made if all(min(shape, default=1) >= 1 for shape in made) else None
+
+
+def test_filters_that_groups_do_not_divide_are_refused() -> None:
+    grouped = Op.from_attributes("conv", {"groups": 2})
+    assert shapes_of(grouped, [(1, 4, 5, 5), (6, 2, 3, 3)]) == [(1, 6, 3, 3)]
+    assert shapes_of(grouped, [(1, 4, 5, 5), (3, 2, 3, 3)]) is None
 
 
 @pytest.mark.parametrize(("cases", "seed", "most"), [(2, 0, 4), pytest.param(25, 1, 200, marks=pytest.mark.slow)])
