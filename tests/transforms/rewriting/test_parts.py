@@ -20,16 +20,17 @@ from iossim.cost.model import CostModel, Prices, WrappedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
+from iossim.ir.network import Block, Network
 from iossim.ir.ops.unary import Relu
 from iossim.models.passes.block_parts import units_alone
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule
 from iossim.transforms.rewriting import graph_costs as module
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget
-from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
+from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators, Transferred
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.parts import minimum_cut, search_in_parts, split
 from iossim.transforms.rewriting.rewritten import rewritten_network
@@ -241,6 +242,13 @@ def test_a_network_without_a_price_costs_infinitely_much(kind: Callable[[CostMod
     stages = [StagePrice(units=[network.units[0].name], latency_us=1)]
     table = TableCostModel(PriceTable(stages=stages, boundary_us=BoundaryPrices()))
     assert kind(table).us(network) == np.inf
+
+
+def test_no_unit_is_transferred_before_what_it_reads() -> None:
+    network = chain(2)
+    known = Transferred({"relu0": 2, "relu1": 1}, {}, 0)
+    (stage,) = known.stages(ScheduleProblem.of_block(network, Block("both", (0, 1))), network)
+    assert stage.mask == 0b11
 
 
 @settings(max_examples=40, deadline=None)
