@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network
 
@@ -50,6 +50,7 @@ def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: st
 
 @settings(max_examples=10)
 @given(st.integers(0, 10_000), st.integers(2, 3), ways)
+@example(37, 3, "ring")  # a wait that depends on the number of passes
 def test_no_choice_of_modes_takes_less(seed: int, devices: int, way: str) -> None:
     network = random_network(seed, blocks=1, units=4)
     found = distribute(network, devices, LINK, SYNCHRONISATIONS[way], made_up)

@@ -47,13 +47,13 @@ def branches(size: int = 16) -> Network:
         left = b.conv(x, 4, 3, padding=1)
     with b.unit("right", "Conv"):
         right = b.conv(x, 4, 3, padding=1)
-    with b.unit("behind", "Conv"):
-        behind = b.conv(left, 4, 1)
-    return b.network([behind, right])
+    with b.unit("after", "Conv"):
+        after = b.conv(left, 4, 1)
+    return b.network([after, right])
 
 
 def lanes_of(network: Network, **device: int) -> EdgePlan:
-    """``left`` and ``behind`` beside ``right``."""
+    """``left`` and ``after`` beside ``right``."""
     own = made(**device)
     stages = ((Lane((0, 2), 0, 5), Lane((1,), 5, 3)),)
     return plan(network, own, stages=stages)
@@ -76,7 +76,7 @@ def test_what_lanes_may_not_do_is_found() -> None:
     with pytest.raises(PlanError, match="'right' runs on units of another lane"):
         check(shared_units)
     too_early = replace(found, stages=((Lane((0,), 0, 4), Lane((2,), 4, 2), Lane((1,), 6, 2)),))
-    with pytest.raises(PlanError, match=r"'behind' reads .* before it is made"):
+    with pytest.raises(PlanError, match=r"'after' reads .* before it is made"):
         check(too_early)
     sliced = lanes_of(branches(), shared__bytes=30_000)
     clashing = [

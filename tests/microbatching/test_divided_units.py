@@ -178,7 +178,7 @@ def relaunched(plan: Plan, units: str, **fields: object) -> Plan:
 
 
 def views(plan: Plan) -> Sequence[Buffer]:
-    """Those that something touches."""
+    """Views that some command accesses."""
     touched = {name for command in plan.commands for names in accesses(command) for name in names}
     return [buffer for buffer in plan.buffers.values() if buffer.view_of is not None and buffer.name in touched]
 

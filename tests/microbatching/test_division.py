@@ -101,7 +101,7 @@ def fastest(
 
 
 def test_the_exact_front() -> None:
-    """Of a fast algorithm of a mebibyte an image, usable below 64 MiB, and a slow one of a byte an image."""
+    """A fast algorithm takes a mebibyte an image, usable below 64 MiB, and a slow one a byte an image."""
     sizes = micro_batch_sizes("power-of-two", 256)
     rows = [BenchmarkRow(b, "fast", 0.1 * b + 0.01, b * MIB) for b in sizes if b < 64]
     rows += [BenchmarkRow(b, "slow", 10 * b + 0.1, b) for b in sizes]

@@ -37,7 +37,7 @@ from iossim.models.partition import network_of
 
 
 def builder() -> GraphBuilder:
-    """Of graphs in float64."""
+    """Builder of graphs in float64."""
     b = GraphBuilder("net")
     b.dtype = DType.FLOAT64
     return b
@@ -105,7 +105,7 @@ def number(b: GraphBuilder, value: float) -> str:
 
 
 def unary(function: str, b: GraphBuilder, x: str) -> str:
-    """Of positive numbers where it needs them."""
+    """The function, of positive numbers if it needs them."""
     if function in ("log", "sqrt"):
         x = b.add(Add(), b.add(Mul(), x, x), number(b, 1.0))
     return b.add(Unary(function, tuple(usual for _, usual in UNARY[function].parameters)), x)

@@ -269,7 +269,7 @@ def test_a_recording_is_priced_on_its_own_device_and_tells_how_long_it_took() ->
 
 
 def test_a_recording_on_another_device() -> None:
-    """What does not fit is the device's fault, not that of a cell."""
+    """Kernels that do not fit are the fault of the device, not of a cell."""
     Path("nsys.csv").write_text(NSYS)
     line = refused("corun nsys.csv -d v100-sxm2")
     assert "shared_bytes: 131000 is more than a block has on v100-sxm2: at most 98304" in line

@@ -1,4 +1,4 @@
-"""Where the sources of rules are found, and layouts as the search chooses them."""
+"""Places where the sources of rules are found, and layouts that the search chooses."""
 
 from __future__ import annotations
 

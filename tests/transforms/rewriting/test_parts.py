@@ -39,7 +39,7 @@ from iossim.transforms.rewriting.scheduled import ByOperators
 
 @pytest.mark.parametrize("seed", [2, 4])
 def test_parts_find_what_the_whole_finds(seed: int) -> None:
-    """Where nothing spans their seams, the sum of operators is the sum of the parts."""
+    """The sum of operators is the sum of the parts if nothing spans their seams."""
     network = seeded_network(seed, units=4, blocks=2)
     cost = SumOfOperators(RandomCostModel(seed))
     whole = search_in_parts(network, FEW, cost, alpha=inf)
@@ -182,10 +182,10 @@ def test_places_are_kept_whole() -> None:
     """Two ops that a rule matches stay together, where as good a cut is beside them."""
     network = iossim.load("squeezenet")
     alone = [(unit,) for unit in range(len(network.units))]
-    before, behind = split(network, alone, [], 45)[:2]
-    place = [network.unit_nodes(network.units[unit])[0].name for unit in (before[-1], behind[0])]
-    assert not any({before[-1], behind[0]} <= set(part) for part in split(network, alone, [], 45))
-    assert any({before[-1], behind[0]} <= set(part) for part in split(network, alone, [place], 45))
+    before, after = split(network, alone, [], 45)[:2]
+    place = [network.unit_nodes(network.units[unit])[0].name for unit in (before[-1], after[0])]
+    assert not any({before[-1], after[0]} <= set(part) for part in split(network, alone, [], 45))
+    assert any({before[-1], after[0]} <= set(part) for part in split(network, alone, [place], 45))
 
 
 COSTS = (SumOfOperators, OptimalSchedule)

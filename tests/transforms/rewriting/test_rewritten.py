@@ -32,7 +32,7 @@ from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import OPTION, rewritten_again, rewritten_network, with_rewriting
 from iossim.transforms.rewriting.rule import Rule
 
-#: Convolutions of one input become one, and what follows is pushed behind it.
+#: Convolutions of one input become one, and the ops that follow run after it.
 MERGED = ("merge-convolutions", "relus-of-split", "concat-of-split", "split-of-part", "concat-of-one")
 MERGE = [rule for rule in SHIPPED if rule.name.startswith(MERGED)]
 

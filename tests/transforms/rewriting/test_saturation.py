@@ -72,7 +72,7 @@ def test_what_it_takes_out_computes_the_same_and_is_replayed(seed: int) -> None:
 
 
 def test_a_fire_module_is_one_convolution() -> None:
-    """Of two kernels of one size, joined as they are split: what only several steps that cost at first lead to."""
+    """Two kernels of one size, joined as they are split; only several steps that cost at first lead to it."""
     cost = SumOfOperators(RandomCostModel(seed=1))
     network = with_units(fire(), "none")
     result = saturate(network, DEFAULT, cost, SMALL)
@@ -164,7 +164,7 @@ CIRCLE = (rule("y = sigmoid(x)", "z = relu(x)", "y: z"), rule("y = relu(x); z = 
 
 
 def test_no_class_is_made_of_itself() -> None:
-    """Where two classes are each made of the other, for less than what they are made of."""
+    """Two classes are each made of the other, for less than their own inputs cost."""
     b = GraphBuilder("circle", Precision.FP32, 0)
     x = conv_relu(b, "conv", b.input("image", (1, 4, 6, 6)), 4, 1)
     twice = b.add(Sigmoid(), b.add(Sigmoid(), x))
