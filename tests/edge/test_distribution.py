@@ -130,13 +130,6 @@ def missing(has: np.ndarray, box: Box) -> list[Box]:
     return box.without(Box(starts, tuple((high - low).tolist())))
 
 
-def test_a_mix_is_no_worse_than_any_mode_and_a_server_no_better_than_a_ring() -> None:
-    network = random_network(3, blocks=1)
-    latency_us = {mix: distributed(network, DEVICE, 3, mix=mix).latency_us for mix in MIXES}
-    assert latency_us["mix"] == min(latency_us.values())
-    assert latency_us["mix"] <= distributed(network, DEVICE, 3, sync="server").latency_us
-
-
 def test_one_device_is_that_device() -> None:
     found = distributed(random_network(3, blocks=1), DEVICE, 1)
     assert found.speedup == pytest.approx(1.0)
