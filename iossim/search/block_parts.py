@@ -88,7 +88,7 @@ def prepare_block(
         units = todo.pop(0)
         part = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
         lattice = build(part, options.limits.max_states)
-        space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few, runs is None)
+        space = None if lattice is None else solvable_space(part, lattice, options, concurrent, few, runs is None)
         if lattice is None or space is None:
             todo = [*_halves(problem, units), *todo]
             if runs is not None:
@@ -115,25 +115,7 @@ def prepare_block(
     return parts, notes
 
 
-def prepare_window(
-    problem: ScheduleProblem,
-    cost_model: CostModel,
-    options: SearchOptions,
-    *,
-    concurrent: bool,
-    merge: bool,
-    build: Callable[[ScheduleProblem, int], Lattice | None],
-) -> Part | None:
-    """A problem as one part, unpruned; None where it has too many states or transitions."""
-    lattice = build(problem, options.limits.max_states)
-    space = None if lattice is None else _solvable_space(problem, lattice, options, concurrent, FEW_STATES, False)
-    if lattice is None or space is None:
-        return None
-    merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if merge else no_merges()
-    return Part(problem, lattice, tuple(range(len(problem))), space, merges)
-
-
-def _solvable_space(
+def solvable_space(
     problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int, prune: bool
 ) -> StageSpace | None:
     """The space itself, or pruned as in the paper, or None if that still has too many transitions."""

@@ -7,8 +7,8 @@ recurrence is that of :mod:`~iossim.search.block_search`, forwards; all stages a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Iterable, Iterator
+from functools import partial, reduce
 from itertools import combinations
 from math import inf, isfinite
 from operator import or_
@@ -20,7 +20,8 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_search import BlockPath, BlockSolution
-from iossim.search.lattice import MergedStages
+from iossim.search.lattice import MergedStages, no_merges, price_merges
+from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import StageSpace
 
 #: With more stages than this, a stage takes only ready clusters; if there are still more, the block is too wide.
@@ -53,6 +54,32 @@ def cluster_transitions(states: tuple[int, ...]) -> int:
         return len(states) ** 2
     masks = np.array(states, dtype=np.uint64)
     return sum(int(((masks & mask) == mask).sum()) - 1 for mask in masks)
+
+
+def solve_in_clusters(
+    problem: ScheduleProblem,
+    entries: Iterable[int],
+    cost_model: CostModel,
+    space: StageSpace,
+    memo: SearchMemo,
+    *,
+    concurrent: bool,
+    merge: bool,
+) -> dict[int, BlockSolution]:
+    """The solution of a block after a stage of each bit, with clusters kept whole; empty if it has too many states."""
+    problem = space.ordered(problem)
+    states = cluster_states(problem)
+    if states is None:
+        return {}
+    merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if merge else no_merges()
+    merged = merges.masks.tobytes(), merges.prices_us.tobytes()
+    solve = partial(solve_clusters, problem, states, cost_model, space, merges, concurrent=concurrent)
+    return {
+        entry: memo.solution(
+            BlockQuestion(problem.key, entry, space, concurrent, False, merged), partial(solve, entry=entry)
+        )
+        for entry in entries
+    }
 
 
 def solve_clusters(

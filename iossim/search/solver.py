@@ -16,11 +16,11 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.anytime import TimeIsUp
 from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
-from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block, prepare_window
+from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
-from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
 
 #: Told how many units of a block are done.
@@ -124,10 +124,23 @@ class Solver:
         begun = _begun(best)
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
-        if problem.clusters and not problem.is_wide and (reached := self._extend_clusters(begun, problem)):
-            kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
-            self.notes.append((problem.name, BlockNote(kept)))
-            return reached
+        if problem.clusters and not problem.is_wide:
+            from iossim.search.clusters import solve_in_clusters  # few blocks have clusters
+
+            solutions = solve_in_clusters(
+                problem,
+                begun,
+                self.cost_model,
+                self.options.space,
+                self._memo,
+                concurrent=self.concurrent,
+                merge=self.merge,
+            )
+            if solutions:
+                kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
+                self.notes.append((problem.name, BlockNote(kept)))
+                units = range(len(problem))
+                return _cheapest(*(_followed(begun[entry], found, units) for entry, found in solutions.items()))
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
                 problem,
@@ -148,7 +161,7 @@ class Solver:
         self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
     ) -> dict[int, Prefix]:
         """Append a block that is too wide to be solved as a whole, after one prefix."""
-        from iossim.search.windows import improve
+        from iossim.search.windows import improve, prepare_window  # few blocks are so wide
 
         (entry,) = best
         units = range(len(problem))
@@ -168,21 +181,20 @@ class Solver:
         try:
             for number, limits in enumerate(WINDOWS if self.complete else (), 1):
                 told = _part_progress(report, number * len(problem), 1 + len(WINDOWS))
-                prepare = partial(self._window, problem, limits)
+                options = replace(self.options, limits=limits.least(self.options.limits))
+                prepare = partial(
+                    prepare_window,
+                    problem,
+                    self.cost_model,
+                    options,
+                    self._memo.lattice,
+                    concurrent=self.concurrent,
+                    merge=self.merge,
+                )
                 improve(problem, stages, self.cost_model, entry, prepare, self._solve, told)
         except KeyboardInterrupt as stop:
             self.stop(stop)  # what was improved so far stands
         return _cheapest(reached, self._append(begun, problem, units, stages))
-
-    def _window(self, problem: ScheduleProblem, limits: SearchLimits, units: Sequence[int]) -> Part | None:
-        return prepare_window(
-            problem.restrict(units),
-            self.cost_model,
-            replace(self.options, limits=limits.least(self.options.limits)),
-            concurrent=self.concurrent,
-            merge=self.merge,
-            build=self._memo.lattice,
-        )
 
     def _extend_greedily(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
@@ -224,25 +236,6 @@ class Solver:
             ways.append(_followed(prefix, solution, part.units))
         plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
         return _cheapest(*ways, plainly)
-
-    def _extend_clusters(self, best: dict[int, Prefix], problem: ScheduleProblem) -> dict[int, Prefix]:
-        """Append a block whose stages keep clusters whole; empty if these have too many states."""
-        from iossim.search.clusters import cluster_states, solve_clusters
-
-        problem = self.options.space.ordered(problem)
-        states = cluster_states(problem)
-        if states is None:
-            return {}
-        most = self.options.space.max_groups or len(problem)
-        merges = price_merges(problem, self.cost_model, most) if self.merge else no_merges()
-        merged = merges.masks.tobytes(), merges.prices_us.tobytes()
-        ways = []
-        for entry, prefix in best.items():
-            solve = partial(solve_clusters, problem, states, self.cost_model, self.options.space, merges)
-            question = BlockQuestion(problem.key, entry, self.options.space, self.concurrent, False, merged)
-            solution = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
-            ways.append(_followed(prefix, solution, range(len(problem))))
-        return _cheapest(*ways)
 
     def _solve(self, part: Part, entry: int, report: UnitProgress = lambda units: None) -> BlockSolution | None:
         key = (part.problem.key, entry)

@@ -22,7 +22,8 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, read_schedule
+from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule
+from iossim.schedule.schedule_file import read_schedule
 from iossim.schedule.streams import as_streams, issue_order, reduced_waits, with_barriers
 
 SEEDS = st.integers(0, 2**20)

@@ -22,14 +22,14 @@ from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.assemble import block_lower_bound_us, price_blocks, total_latency_us
-from iossim.search.block_parts import Part, prepare_window
+from iossim.search.block_parts import Part
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.solver import Solution
 from iossim.search.unsearched import greedy_stages
-from iossim.search.windows import improve, parts_bound_us
+from iossim.search.windows import improve, parts_bound_us, prepare_window
 
 
 class Fused(RandomCostModel):
@@ -179,8 +179,8 @@ def test_a_window_costs_what_it_does_before_the_stage_after_it() -> None:
     prices = TableCostModel(PriceTable(boundary_us=boundary, stages=stages))
 
     def prepare(units: Sequence[int]) -> Part | None:
-        how: dict[str, Any] = {"concurrent": True, "merge": False, "build": build_lattice}
-        return prepare_window(problem.restrict(units), prices, SearchOptions(), **how) if len(units) < 3 else None
+        how: dict[str, Any] = {"concurrent": True, "merge": False}
+        return prepare_window(problem, prices, SearchOptions(), build_lattice, units, **how) if len(units) < 3 else None
 
     def solve_part(part: Part, entry: int) -> BlockSolution:
         return solve_block(part, prices, concurrent=True, entry=entry, bounds=None)
